@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from app.api.permissions import require_visible
 from app.dashboard import usage_bars
 from app.dashboard.page_context import PageContext
-from app.domain.declaration import Declaration, DeclaredPolicy, DeclaredPool, export_pool
+from app.domain.declaration import Declaration, PolicyDeclaration, PoolDeclaration, export_pool
 from app.domain.declaration_diff import plan_declaration
 from app.domain.dry_run import ChangeOutcome
 from app.domain.errors import Conflict, Refusal
@@ -209,7 +209,7 @@ def _request_state(request: Request) -> str:
     return f"{request.status} {request.fence}"
 
 
-def _declared_policy(pool: Pool, policy: Policy) -> tuple[DeclaredPool, DeclaredPolicy]:
+def _declared_policy(pool: Pool, policy: Policy) -> tuple[PoolDeclaration, PolicyDeclaration]:
     """Return a pool and one of its policies, as they would be declared."""
     whole = export_pool(pool)
     (present,) = (declared for declared in whole.policies if declared.name == policy.name)
@@ -227,7 +227,7 @@ def _summary(request: Request) -> str:
     return f"{component_id(request.component_type, request.component)}, {request.status}: {resources}"
 
 
-def _change_lines(before: Pool, after: DeclaredPool) -> tuple[str, ...]:
+def _change_lines(before: Pool, after: PoolDeclaration) -> tuple[str, ...]:
     """Return the lines of the plan of a change; raise ValueError if nothing changes."""
     plan = plan_declaration({before.name: export_pool(before)}, Declaration.model_construct(pools=[after]))
     if not plan.changes:
@@ -262,7 +262,7 @@ def _resize_form(context: PageContext, view: Pool, fields: Mapping[str, str], fa
     )
 
 
-def _policy_fields(view: Pool, present: DeclaredPolicy, form: Mapping[str, str]) -> dict[str, str]:
+def _policy_fields(view: Pool, present: PolicyDeclaration, form: Mapping[str, str]) -> dict[str, str]:
     """Return the fields of the form: those that were sent, else those of the policy."""
     values = {
         "priority": str(present.priority),
@@ -276,7 +276,7 @@ def _policy_fields(view: Pool, present: DeclaredPolicy, form: Mapping[str, str])
     return {name: form.get(name, text) for name, text in values.items()}
 
 
-def _policy_of_form(view: Pool, present: DeclaredPolicy, fields: Mapping[str, str]) -> DeclaredPolicy:
+def _policy_of_form(view: Pool, present: PolicyDeclaration, fields: Mapping[str, str]) -> PolicyDeclaration:
     """Return the policy of the form; its settings stay."""
     quotas = {quota: {key: fields[f"{quota}.{key}"] for key in view.capacity} for quota in ("reserved", "limit")}
     numbers = _parse_numbers({"priority": fields["priority"], "weight": fields["weight"]})
@@ -289,11 +289,11 @@ def _policy_of_form(view: Pool, present: DeclaredPolicy, fields: Mapping[str, st
         "reserved": {key: units for key, units in _parse_numbers(quotas["reserved"]).items() if units},
         "limit": _parse_numbers(quotas["limit"]),
     }
-    return DeclaredPolicy.model_validate(values)
+    return PolicyDeclaration.model_validate(values)
 
 
 def _policy_form(
-    context: PageContext, view: Pool, present: DeclaredPolicy, fields: Mapping[str, str], fault: str | None = None
+    context: PageContext, view: Pool, present: PolicyDeclaration, fields: Mapping[str, str], fault: str | None = None
 ) -> Response:
     choices = {"groups": sorted(view.groups), "profiles": PROFILES, "keys": sorted(view.capacity)}
     return context.render_page(

@@ -30,11 +30,11 @@ class _ComponentSpec(StrictModel):
     """What kind of component asks."""
 
 
-class DeclaredGroup(GroupSpec, _NamedSpec):
+class GroupDeclaration(GroupSpec, _NamedSpec):
     """A group of a pool, by name."""
 
 
-class DeclaredPolicy(PolicySpec, _ComponentSpec):
+class PolicyDeclaration(PolicySpec, _ComponentSpec):
     """A component's policy in a pool."""
 
     @property
@@ -43,23 +43,23 @@ class DeclaredPolicy(PolicySpec, _ComponentSpec):
         return component_id(self.component_type, self.component)
 
 
-class DeclaredPool(PoolSpec):
+class PoolDeclaration(PoolSpec):
     """A pool and everything that has an account in it."""
 
-    groups: list[DeclaredGroup] = Field(default=[])
+    groups: list[GroupDeclaration] = Field(default=[])
     """All of its groups, in any order; those not listed are removed."""
-    policies: list[DeclaredPolicy] = Field(default=[])
+    policies: list[PolicyDeclaration] = Field(default=[])
     """All of its policies; those not listed are removed."""
 
     @field_validator("groups")
     @classmethod
-    def _groups_once(cls, groups: list[DeclaredGroup]) -> list[DeclaredGroup]:
+    def _groups_once(cls, groups: list[GroupDeclaration]) -> list[GroupDeclaration]:
         require_unique("group", (group.name for group in groups))
         return groups
 
     @field_validator("policies")
     @classmethod
-    def _policies_once(cls, policies: list[DeclaredPolicy]) -> list[DeclaredPolicy]:
+    def _policies_once(cls, policies: list[PolicyDeclaration]) -> list[PolicyDeclaration]:
         require_unique("policy", (policy.name for policy in policies))
         return policies
 
@@ -67,12 +67,12 @@ class DeclaredPool(PoolSpec):
 class Declaration(StrictModel):
     """Pools as they shall be."""
 
-    pools: list[DeclaredPool] = Field(default=[])
+    pools: list[PoolDeclaration] = Field(default=[])
     """Each complete; a pool that is not listed is left alone unless asked otherwise."""
 
     @field_validator("pools")
     @classmethod
-    def _pools_once(cls, pools: list[DeclaredPool]) -> list[DeclaredPool]:
+    def _pools_once(cls, pools: list[PoolDeclaration]) -> list[PoolDeclaration]:
         require_unique("pool", (pool.name for pool in pools))
         return pools
 
@@ -86,9 +86,9 @@ def require_unique(kind: str, names: Iterable[Hashable]) -> None:
         unique.add(name)
 
 
-def export_pool(pool: Pool) -> DeclaredPool:
+def export_pool(pool: Pool) -> PoolDeclaration:
     """A pool as it stands, as a file would say it."""
-    return DeclaredPool(
+    return PoolDeclaration(
         name=pool.name,
         description=pool.description,
         capacity=dict(sorted(pool.capacity.items())),
@@ -108,8 +108,8 @@ def _export_settings(pool: Pool) -> PoolSettings:
     return PoolSettings.model_validate(values)
 
 
-def _export_group(group: Group) -> DeclaredGroup:
-    return DeclaredGroup(
+def _export_group(group: Group) -> GroupDeclaration:
+    return GroupDeclaration(
         name=group.name,
         parent=group.parent,
         reserved=dict(sorted(group.reserved.items())),
@@ -120,9 +120,9 @@ def _export_group(group: Group) -> DeclaredGroup:
     )
 
 
-def _export_policy(policy: Policy) -> DeclaredPolicy:
+def _export_policy(policy: Policy) -> PolicyDeclaration:
     kind, _, name = policy.name.partition("/")
-    return DeclaredPolicy(
+    return PolicyDeclaration(
         component=name,
         component_type=kind,
         priority=policy.priority,

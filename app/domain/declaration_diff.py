@@ -16,12 +16,12 @@ from typing import Any, Literal, TypeAlias
 
 from app.domain import decimals
 from app.domain.amounts import encode
-from app.domain.declaration import Declaration, DeclaredGroup, DeclaredPolicy, DeclaredPool
+from app.domain.declaration import Declaration, GroupDeclaration, PolicyDeclaration, PoolDeclaration
 from app.domain.pool_settings import DEFAULT_MODE, DEFAULT_PRIORITY, DEFAULT_PROFILE, DEFAULT_WEIGHT, SETTINGS
 
 Action: TypeAlias = Literal["create", "update", "delete"]
 AccountKind: TypeAlias = Literal["pool", "group", "policy"]
-DeclaredAccount: TypeAlias = DeclaredGroup | DeclaredPolicy
+DeclaredAccount: TypeAlias = GroupDeclaration | PolicyDeclaration
 
 FIELD_ORDER = (
     "description", "capacity", "priority", "parent", "reserved", "limit", "weight", "mode", "group", "profile", "setting",
@@ -53,8 +53,8 @@ class DeclarationChange:
 class DeclarationStep:
     """A pool that changes: as it is (None: not there) and as it shall be (None: gone)."""
 
-    before: DeclaredPool | None
-    after: DeclaredPool | None
+    before: PoolDeclaration | None
+    after: PoolDeclaration | None
 
     @property
     def name(self) -> str:
@@ -87,7 +87,7 @@ class DeclarationPlan:
         return f"{create} to create, {change} to change, {delete} to delete"
 
 
-def plan_declaration(present: Mapping[str, DeclaredPool], declaration: Declaration, *, prune: bool = False) -> DeclarationPlan:
+def plan_declaration(present: Mapping[str, PoolDeclaration], declaration: Declaration, *, prune: bool = False) -> DeclarationPlan:
     """What makes the present pools (by name) the wanted ones; with `prune`, those not wanted go."""
     steps = [DeclarationStep(present.get(pool.name), pool) for pool in declaration.pools]
     if prune:
@@ -136,7 +136,7 @@ def _account_changes(
         yield DeclarationChange("delete", kind, pool, account.name, _fact_lines(_account_facts(account)))
 
 
-def _pool_contents(pool: DeclaredPool | None) -> tuple[str, ...]:
+def _pool_contents(pool: PoolDeclaration | None) -> tuple[str, ...]:
     """What a pool takes along when it goes."""
     if pool is None:
         return ()
@@ -144,7 +144,7 @@ def _pool_contents(pool: DeclaredPool | None) -> tuple[str, ...]:
     return (*_fact_lines(_pool_facts(pool)), *(f"with {name}" for name in along))
 
 
-def _pool_facts(pool: DeclaredPool) -> dict[str, str]:
+def _pool_facts(pool: PoolDeclaration) -> dict[str, str]:
     values = pool.model_dump(exclude={"name", "groups", "policies"}, exclude_defaults=True)
     if "description" in values:
         values["description"] = json.dumps(values["description"], ensure_ascii=False)

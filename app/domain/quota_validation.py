@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 
 from app.domain.amounts import Amounts
-from app.domain.declaration import Declaration, DeclaredGroup, DeclaredPolicy, DeclaredPool
+from app.domain.declaration import Declaration, GroupDeclaration, PolicyDeclaration, PoolDeclaration
 from app.domain.errors import NotFound, Refusal, RuleViolation, rule_refusal
 from app.domain.pool_settings import AccountSettings, PoolSettings
 
@@ -28,7 +28,7 @@ def validate_quotas(declaration: Declaration) -> None:
             raise RuleViolation(refusal.code, f"pool {pool.name}: {refusal}")
 
 
-def _pool_refusal(pool: DeclaredPool) -> Refusal | None:
+def _pool_refusal(pool: PoolDeclaration) -> Refusal | None:
     groups = {group.name: group for group in pool.groups}
     for _, parent in _accounts(pool):
         if parent is not None and parent not in groups:
@@ -44,16 +44,16 @@ def _pool_refusal(pool: DeclaredPool) -> Refusal | None:
     return _sum_refusal(pool, groups)
 
 
-def _accounts(pool: DeclaredPool) -> list[tuple[DeclaredGroup | DeclaredPolicy, str | None]]:
+def _accounts(pool: PoolDeclaration) -> list[tuple[GroupDeclaration | PolicyDeclaration, str | None]]:
     """Return every group and policy with the name of its parent group."""
     return [*((group, group.parent) for group in pool.groups), *((policy, policy.group) for policy in pool.policies)]
 
 
-def _label(account: DeclaredGroup | DeclaredPolicy) -> str:
-    return f"{'group' if isinstance(account, DeclaredGroup) else 'policy'}:{account.name}"
+def _label(account: GroupDeclaration | PolicyDeclaration) -> str:
+    return f"{'group' if isinstance(account, GroupDeclaration) else 'policy'}:{account.name}"
 
 
-def _parent_refusal(group: DeclaredGroup, groups: dict[str, DeclaredGroup]) -> Refusal | None:
+def _parent_refusal(group: GroupDeclaration, groups: dict[str, GroupDeclaration]) -> Refusal | None:
     path, parent = {group.name: None}, group.parent
     while parent is not None:
         if parent in path:
@@ -72,7 +72,7 @@ def threshold_refusal(label: str, settings: PoolSettings | AccountSettings, capa
     return None
 
 
-def _account_refusal(account: DeclaredGroup | DeclaredPolicy, capacity: Amounts) -> Refusal | None:
+def _account_refusal(account: GroupDeclaration | PolicyDeclaration, capacity: Amounts) -> Refusal | None:
     for key, reserved in sorted(account.reserved.items()):
         if key not in capacity:
             return rule_refusal("unknown_key", "pool", key, str(reserved), "0")
@@ -87,7 +87,7 @@ def _account_refusal(account: DeclaredGroup | DeclaredPolicy, capacity: Amounts)
     return threshold_refusal(_label(account), account.settings, capacity)
 
 
-def _sum_refusal(pool: DeclaredPool, groups: dict[str, DeclaredGroup]) -> Refusal | None:
+def _sum_refusal(pool: PoolDeclaration, groups: dict[str, GroupDeclaration]) -> Refusal | None:
     sums: dict[str | None, Counter[str]] = {}
     for account, parent in _accounts(pool):
         sums.setdefault(parent, Counter()).update(account.reserved)

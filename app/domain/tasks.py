@@ -34,7 +34,7 @@ TaskName = Annotated[str, Field(pattern=TASK_PATTERN)]
 """What a task is known by."""
 
 
-class ReplacedAllocation(StrictModel):
+class ReplacedAllocationSpec(StrictModel):
     """The allocation that a running task gives up to be parked again."""
 
     request: Annotated[str, Field(min_length=1, max_length=64)]
@@ -56,7 +56,7 @@ class TaskSpec(StrictModel):
     """When it joins the queue; null is at once."""
     redeliveries: Annotated[int, Field(ge=-1, le=1000)] = 3
     """How often it is sent anew after its worker was lost; -1 is without bound."""
-    instead_of: ReplacedAllocation | None = None
+    instead_of: ReplacedAllocationSpec | None = None
     """What it holds now and gives up by this."""
 
     @field_validator("message")

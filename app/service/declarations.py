@@ -12,7 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from app.domain import quota_validation
-from app.domain.declaration import Declaration, DeclaredPool, export_pool
+from app.domain.declaration import Declaration, PoolDeclaration, export_pool
 from app.domain.declaration_diff import DeclarationPlan, plan_declaration
 from app.domain.errors import Conflict, NotFound, RuleViolation
 from app.domain.validation_errors import field_errors
@@ -90,7 +90,7 @@ class Declarations:
         names = [pool.name for pool in declaration.pools]
         return dict.fromkeys([*names, *self._ledger.list_pools(workspace)]) if prune else names
 
-    def _current_pools(self, workspace: str, pools: Iterable[str]) -> dict[str, DeclaredPool]:
+    def _current_pools(self, workspace: str, pools: Iterable[str]) -> dict[str, PoolDeclaration]:
         """Those of the pools that are there, each as of one moment."""
         current = {}
         for pool in pools:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from app.domain.declaration import Declaration, DeclaredGroup, DeclaredPolicy
+from app.domain.declaration import Declaration, GroupDeclaration, PolicyDeclaration
 from app.domain.declaration_diff import DeclarationPlan
 from app.domain.dry_run import ChangeOutcome, SubmitOutcome
 from app.domain.explanations import PoolExplanation
@@ -119,13 +119,13 @@ class DryRun:
         """What a change of a pool would come to."""
         return self._try_change(workspace, lambda copy: copy.pools.update(workspace, name, change))
 
-    def set_policy(self, workspace: str, pool: str, declared_policy: DeclaredPolicy) -> ChangeOutcome:
+    def set_policy(self, workspace: str, pool: str, declared_policy: PolicyDeclaration) -> ChangeOutcome:
         """What a policy that is put would come to."""
         spec = PolicySpec.model_validate(declared_policy.model_dump(include=set(PolicySpec.model_fields), exclude_unset=True))
         policy_arguments = declared_policy.component, spec, declared_policy.component_type
         return self._try_change(workspace, lambda copy: copy.pools.set_policy(workspace, pool, *policy_arguments))
 
-    def set_group(self, workspace: str, pool: str, declared_group: DeclaredGroup) -> ChangeOutcome:
+    def set_group(self, workspace: str, pool: str, declared_group: GroupDeclaration) -> ChangeOutcome:
         """What a group that is put would come to."""
         spec = GroupSpec.model_validate(declared_group.model_dump(include=set(GroupSpec.model_fields), exclude_unset=True))
         return self._try_change(workspace, lambda copy: copy.pools.set_group(workspace, pool, declared_group.name, spec))

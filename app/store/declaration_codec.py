@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from app.domain import amounts
-from app.domain.declaration import DeclaredGroup, DeclaredPolicy, DeclaredPool
+from app.domain.declaration import GroupDeclaration, PolicyDeclaration, PoolDeclaration
 from app.domain.declaration_diff import DeclarationStep, diff_accounts
 from app.domain.errors import Conflict, rule_refusal
 from app.domain.pool_settings import PoolSettings, unset_value
 from app.store import codec
 from app.store.scripts import ScriptReply
 
-DeclaredAccount = DeclaredGroup | DeclaredPolicy
+DeclaredAccount = GroupDeclaration | PolicyDeclaration
 
 
 def encode_steps(steps: Iterable[DeclarationStep]) -> str:
@@ -38,7 +38,7 @@ def _encode_step(step: DeclarationStep) -> dict[str, Any]:
     return row
 
 
-def _encode_pool(pool: DeclaredPool, groups: Sequence[DeclaredAccount], policies: Sequence[DeclaredAccount]) -> dict[str, Any]:
+def _encode_pool(pool: PoolDeclaration, groups: Sequence[DeclaredAccount], policies: Sequence[DeclaredAccount]) -> dict[str, Any]:
     return {
         "description": pool.description,
         "capacity": amounts.encode(pool.capacity),
@@ -62,7 +62,7 @@ def _encode_account(account: DeclaredAccount) -> dict[str, Any]:
         "limit": amounts.encode(account.limit),
         "settings": codec.encode_account_settings(account),
     }
-    if isinstance(account, DeclaredPolicy):
+    if isinstance(account, PolicyDeclaration):
         return row | {"above": account.group or "", "priority": str(account.priority), "profile": account.profile}
     return row | {"above": account.parent or "", "priority": "", "profile": ""}
 

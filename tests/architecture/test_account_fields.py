@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from app.api.schemas.dry_run import DryRunGroupSpec, DryRunPolicySpec, DryRunPoolUpdate
 from app.api.schemas.pools import GroupResponse, PolicyResponse, PoolResponse
 from app.domain import models
-from app.domain.declaration import DeclaredGroup, DeclaredPolicy, DeclaredPool
+from app.domain.declaration import GroupDeclaration, PolicyDeclaration, PoolDeclaration
 from app.domain.snapshot import AccountSnapshot
 from app.domain.specs import GroupSpec, PolicySpec, PoolSpec, PoolUpdate
 
@@ -23,12 +23,12 @@ SPECS: dict[type[BaseModel], tuple[type[BaseModel], type]] = {
 """The response and the record of each input."""
 
 EXTENSIONS: dict[type[BaseModel], tuple[type[BaseModel], set[str]]] = {
-    DeclaredPool: (PoolSpec, {"groups", "policies"}),
-    DeclaredGroup: (GroupSpec, {"name"}),
-    DeclaredPolicy: (PolicySpec, {"component", "component_type"}),
+    PoolDeclaration: (PoolSpec, {"groups", "policies"}),
+    GroupDeclaration: (GroupSpec, {"name"}),
+    PolicyDeclaration: (PolicySpec, {"component", "component_type"}),
     DryRunPoolUpdate: (PoolUpdate, {"name"}),
-    DryRunGroupSpec: (DeclaredGroup, {"pool"}),
-    DryRunPolicySpec: (DeclaredPolicy, {"pool"}),
+    DryRunGroupSpec: (GroupDeclaration, {"pool"}),
+    DryRunPolicySpec: (PolicyDeclaration, {"pool"}),
 }
 """The base of each further input, and the fields that it adds to say which object is meant."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -59,9 +60,9 @@ class RandomPool:
 
     def _create_accounts(self) -> None:
         random, capacity = self.random, self.world.get_pool().capacity
-        for group in ("g", "h"):
+        for name in ("g", "h"):
             limit = random.choice(({}, {}, {"gpu": 4}, {"gpu": 99}))
-            self.world.group(group, reserved={"gpu": random.choice((0, 0, 2))}, limit=_at_most(limit, capacity))
+            self.world.group(name, reserved={"gpu": random.choice((0, 0, 2))}, limit=_at_most(limit, capacity))
         priorities = random.sample(range(1, 9), len(COMPONENTS)) if self._distinct_ranks else random.choices(range(1, 4), k=4)
         for component, priority in zip(COMPONENTS, priorities, strict=True):
             fields: dict[str, Any] = {"priority": priority, "weight": random.choice((1, 1, 2, 3))}
@@ -99,6 +100,6 @@ class RandomPool:
         )
 
 
-def _at_most(limit: dict[str, int], capacity: dict[str, int]) -> dict[str, int]:
+def _at_most(limit: Mapping[str, int], capacity: Mapping[str, int]) -> dict[str, int]:
     """Return the limit, where 99 stands for the capacity of the pool."""
     return {key: min(units, capacity[key]) for key, units in limit.items()}

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.domain import quota_validation
-from app.domain.declaration import Declaration, DeclaredPool
+from app.domain.declaration import Declaration, PoolDeclaration
 from app.domain.errors import Conflict, Refusal, RuleViolation
 from app.service.declarations import Declarations, read, write
 from app.store.connection import RedisClient
@@ -115,7 +115,7 @@ def declaration(workspace: dict[str, dict[str, Any]]) -> Declaration:
     return Declaration.model_validate({"pools": list(workspace.values())})
 
 
-def in_order(pools: list[DeclaredPool]) -> dict[str, Any]:
+def in_order(pools: list[PoolDeclaration]) -> dict[str, Any]:
     """Pools without regard to the order in which things are listed."""
     return {
         pool.name: pool.model_dump(exclude={"groups", "policies"})

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TypeAlias, TypeVar
 
-from app.domain.declaration import DeclaredPolicy
+from app.domain.declaration import PolicyDeclaration
 from app.domain.dry_run import ChangeOutcome
 from app.domain.errors import Refusal
 from app.domain.specs import PoolUpdate
@@ -76,7 +76,7 @@ def _change(scene: Scene) -> Change:
         return lambda t: t.update_pool(where, pool, change), lambda: world.ledger.update_pool(where, pool, change)
     if kind == "policy":
         said = {"priority": draw.randint(0, 9), "limit": draw.choice(({}, {"gpu": 1}, {"gpu": 3}))}
-        policy = DeclaredPolicy.model_validate({"component": draw.choice(COMPONENTS), **said})
+        policy = PolicyDeclaration.model_validate({"component": draw.choice(COMPONENTS), **said})
         return lambda t: t.set_policy(where, pool, policy), lambda: world.policy(policy.component, pool, **said)
     states = ("queued",) if kind == "cancel" else ("queued", "allocated", "preempting")
     one = draw.choice([one for one in scene.requests() if one.status in states] or scene.requests())

@@ -11,9 +11,11 @@ from fractions import Fraction
 from math import inf
 from random import Random
 
+import pytest
+
 from app.domain.plan_steps import Preempt, Trigger, Victim
 from app.domain.queue_score import BORROWING_STEP, CLASS_COUNT, MAX_AMOUNT, MAX_SUBMISSIONS, PRIORITY_COUNT
-from app.domain.snapshot import PoolSnapshot, Waiter
+from app.domain.snapshot import Allocation, PoolSnapshot, Waiter
 from app.planner.account_tree import POLICY, AccountTree
 from app.planner.borrowing import BorrowingIndex
 from app.planner.estimates.pool_state import LeavingDeadline, SimulationState
@@ -23,6 +25,7 @@ from app.planner.fair_share.pool_shares import FairShareInputs, FairShares
 from app.planner.fair_share.satisfaction import satisfaction_ratio
 from app.planner.planning_pass import PlanningPass
 from app.planner.preemption.attempt import PreemptionAttempt
+from app.planner.preemption.budget import PreemptionBudget
 from app.planner.preemption.protection import Protection
 from app.planner.projection import HoldsAhead, Projection
 from app.service.estimate_inputs import build_pool_state
@@ -32,7 +35,7 @@ from tests.properties.random_pools import RandomPool
 from tests.support.servers import Servers
 from tests.support.world import World, read_key
 
-STATES = 40
+STATES = 30
 BILLION = 10**9
 
 
@@ -43,6 +46,12 @@ def random_pool(servers: Servers, seed: int, **settings: object) -> RandomPool:
         "order": "priority_first" if seed % 4 > 1 else "share_first",
     }
     return RandomPool(World(servers.client("fake")), seed, **{**chosen, **settings})  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def states(servers: Servers) -> list[RandomPool]:
+    """Random pools for the tests that only read them."""
+    return [random_pool(servers, seed) for seed in range(STATES)]
 
 
 def projection_of(snapshot: PoolSnapshot) -> Projection:
@@ -71,10 +80,10 @@ def rank_of(snapshot: PoolSnapshot, waiter: Waiter) -> int:
     return (waiter.queue_score + BORROWING_STEP) // MAX_SUBMISSIONS // 2
 
 
-def test_the_unused_share_orders_the_queue_as_the_planner_sees_it(servers: Servers) -> None:
+def test_the_unused_share_orders_the_queue_as_the_planner_sees_it(states: list[RandomPool]) -> None:
     counts: Counter[bool] = Counter()
-    for seed in range(STATES):
-        snapshot = random_pool(servers, seed).world.snapshot(even_if_idle=True)
+    for seed, pool in enumerate(states):
+        snapshot = pool.world.snapshot(even_if_idle=True)
         projection = projection_of(snapshot)
         for waiter in all_waiters(snapshot):
             fits = projection.fits_unused_share(waiter, POLICY + waiter.component, HoldsAhead())
@@ -115,10 +124,67 @@ def _fits_where_reserved(projection: Projection, waiter: Waiter, account: str) -
     return projection.fits_unused_share(waiter, account, projection.all_holds)
 
 
-def test_a_limit_as_large_as_the_pool_is_none_for_both(servers: Servers) -> None:
+def test_a_preemption_suffices_for_the_ledger_as_it_does_for_the_planner(servers: Servers) -> None:
+    """A preempt step is refused as not enough, or as superfluous, by what the planner finds short."""
     counts: Counter[str] = Counter()
     for seed in range(STATES):
-        pool = random_pool(servers, seed)
+        pool, random = random_pool(servers, seed, queueing="best_effort"), Random(seed)
+        snapshot = pool.world.snapshot(even_if_idle=True)
+        victims = [each for each in snapshot.allocations if each.preemptible and each.leaving_for is None]
+        for waiter in snapshot.waiters if victims else ():
+            projection = projection_of(snapshot)
+            if projection.is_fixed_share_used_up(waiter, projection.all_holds):
+                continue
+            chosen = random.sample(victims, random.randint(1, min(4, len(victims))))
+            step = Preempt(waiter.id, tuple(Victim(each.id, each.fence, Trigger.PRIORITY) for each in chosen))
+            result = pool.world.plan_store.apply_step(pool.world.workspace, snapshot, step)
+            assert result.reason == _refusal_of_set(projection, waiter, chosen), f"{seed}: {waiter}, {result}"
+            counts[result.reason] += 1
+            if result.applied:
+                break
+    assert min(counts[""], counts["not enough"], counts["superfluous"]) > STATES / 4, counts
+
+
+def _refusal_of_set(projection: Projection, waiter: Waiter, victims: list[Allocation]) -> str:
+    deficits, paths = projection.deficits(waiter, projection.all_holds), projection.tree.paths
+
+    def covers(members: list[Allocation]) -> bool:
+        return all(
+            sum(each.amounts.get(resource, 0) for each in members if account in paths[each.component]) >= units
+            for (account, resource), units in deficits.items()
+        )
+
+    if not covers(victims):
+        return "not enough"
+    is_superfluous = any(covers([other for other in victims if other is not each]) for each in victims)
+    return "superfluous" if is_superfluous else ""
+
+
+def test_the_pauses_of_a_pool_are_those_of_the_planner(servers: Servers) -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(20):
+        world, random = World(servers.client("fake")), Random(seed)
+        world.pool(gpu=12, settings={"max_preemptions_per_minute": 3, "backoff_s": 10, "grace_s": 600, "patience_s": None})
+        world.policy("low", priority=1)
+        world.policy("high", priority=9)
+        for component in ("low", "high"):
+            for _ in range(12):
+                world.submit(component, gpu=1)
+        for _ in range(15):
+            world.clock.advance(random.choice((1, 9, 10, 11, 30)))
+            snapshot = world.snapshot()
+            budget = PreemptionBudget(snapshot)
+            victim = next(each for each in snapshot.allocations if each.leaving_for is None)
+            step = Preempt(snapshot.waiters[0].id, (Victim(victim.id, victim.fence, Trigger.PRIORITY),))
+            expected = "budget" if budget.max_victims_now == 0 else "backoff" if budget.is_backing_off else ""
+            assert world.apply_step(step, snapshot).reason == expected, f"{seed}: {snapshot.now_ms}"
+            counts[expected] += 1
+    assert min(counts[""], counts["budget"], counts["backoff"]) > 20, counts
+
+
+def test_a_limit_as_large_as_the_pool_is_none_for_both(states: list[RandomPool]) -> None:
+    counts: Counter[str] = Counter()
+    for seed, pool in enumerate(states):
         tree = AccountTree(pool.world.snapshot(even_if_idle=True).accounts)
         statuses = QueueStatusStore(pool.world.client, pool.world.clock)
         for request in pool.requests("queued"):
@@ -138,10 +204,10 @@ def _kind_of_limit(tree: AccountTree, account: str, key: str) -> str:
     return "smaller" if limit < tree.pool.limit[key] else "as large as the pool"
 
 
-def test_the_rank_of_the_queue_is_the_rank_of_the_rules(servers: Servers) -> None:
+def test_the_rank_of_the_queue_is_the_rank_of_the_rules(states: list[RandomPool]) -> None:
     counts: Counter[tuple[bool, bool]] = Counter()
-    for seed in range(STATES):
-        snapshot = random_pool(servers, seed).world.snapshot(even_if_idle=True)
+    for seed, pool in enumerate(states):
+        snapshot = pool.world.snapshot(even_if_idle=True)
         planning_pass = PlanningPass(snapshot, frozenset())
         projection = planning_pass._projection
         for waiter in all_waiters(snapshot):
@@ -198,7 +264,7 @@ def test_the_grant_loop_of_an_estimate_grants_what_the_ledger_grants(servers: Se
     """One allocation ends: the waiters that start in the simulation, in order, are those that the ledger grants."""
     counts: Counter[int] = Counter()
     features: Counter[str] = Counter()
-    for seed in range(3 * STATES):
+    for seed in range(80):
         pool = random_pool(servers, seed, distinct_ranks=True, order="priority_first")
         world, running = pool.world, pool.requests("allocated")
         if not running:

@@ -16,7 +16,7 @@ import pytest
 
 from app.domain.errors import Conflict, NotFound, Refusal, StaleFence
 from app.domain.specs import RequestSpec
-from app.domain.tasks import ReplacedAllocation, TaskDispatch, TaskSpec
+from app.domain.tasks import ReplacedAllocationSpec, TaskDispatch, TaskSpec
 from app.planner.planning_pass import plan_pool
 from app.store.task_outbox import TaskStore
 from tests.support.audit_findings import findings
@@ -164,7 +164,7 @@ class History:
             request=RequestSpec(component="team", resources={"gpu": 1}, lease_s=4),
             message={"n": 2},
             not_before=self.rng.choice((None, self.later())),
-            instead_of=ReplacedAllocation(request=request, fence=fence),
+            instead_of=ReplacedAllocationSpec(request=request, fence=fence),
         )
         key = f"again-{request}-{fence}"
         try:

@@ -28,7 +28,7 @@ FOR_TERMINALS = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
 
 
 @dataclass(frozen=True)
-class Ran:
+class Result:
     """How a run ended."""
 
     code: int
@@ -62,28 +62,28 @@ class Program:
         clean |= {"XDG_CONFIG_HOME": str(self.folder / "config"), "TERM": "xterm-256color"}
         return clean | {f"POOLKEEPER_{name}": value for name, value in own.items()} | more
 
-    def __call__(self, *words: str, ends: int = 0, feed: str | None = None, **more: str) -> Ran:
+    def __call__(self, *words: str, ends: int = 0, feed: str | None = None, **more: str) -> Result:
         """A run within this process, which ends with this exit code."""
         blank = {name: None for name in os.environ if name.startswith("POOLKEEPER_")}
         seen = {**blank, **self.environment(**({"POOLKEEPER_TRACEBACK": "1"} | more))}
         result = CliRunner().invoke(main, list(words), input=feed, env=seen, prog_name="poolkeeper")
         if result.exception and not isinstance(result.exception, SystemExit):
             raise result.exception
-        ran = Ran(result.exit_code, result.stdout, result.stderr)
+        ran = Result(result.exit_code, result.stdout, result.stderr)
         assert ran.code == ends, ran
         return ran
 
-    def process(self, *words: str, ends: int = 0, feed: str = "", **more: str) -> Ran:
+    def process(self, *words: str, ends: int = 0, feed: str = "", **more: str) -> Result:
         """A run as a process of its own."""
         done = subprocess.run(
             [PROGRAM, *words], env=self.environment(**more), input=feed, capture_output=True, text=True, timeout=30, check=False
         )
-        ran = Ran(done.returncode, done.stdout, done.stderr)
+        ran = Result(done.returncode, done.stdout, done.stderr)
         assert ran.code == ends, ran
         return ran
 
     @contextmanager
-    def started(self, *words: str, **more: str) -> Iterator[subprocess.Popen[str]]:
+    def start(self, *words: str, **more: str) -> Iterator[subprocess.Popen[str]]:
         """A process that goes on meanwhile, and ends with the context."""
         process = subprocess.Popen(
             [PROGRAM, *words], env=self.environment(**more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -109,7 +109,7 @@ class Terminal:
     """A program on a terminal, as somebody before it sees it."""
 
     def __init__(self, command: Sequence[str], environment: dict[str, str], width: int) -> None:
-        self.seen = ""
+        self.screen = ""
         self._inside, outside = pty.openpty()
         fcntl.ioctl(outside, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
         self.process = subprocess.Popen(
@@ -122,14 +122,14 @@ class Terminal:
         """Press keys."""
         os.write(self._inside, text.encode())
 
-    def until(self, pattern: str, within_s: float = 20) -> str:
+    def wait_for(self, pattern: str, within_s: float = 20) -> str:
         """What was seen until this was."""
         until = time.monotonic() + within_s
-        while not re.search(pattern, self.seen):
-            assert self._read(until), f"{pattern!r} was not seen in {self.seen!r}"
-        return self.seen
+        while not re.search(pattern, self.screen):
+            assert self._read(until), f"{pattern!r} was not seen in {self.screen!r}"
+        return self.screen
 
-    def ended(self, within_s: float = 20) -> int:
+    def wait_for_end(self, within_s: float = 20) -> int:
         """The exit code; everything was read."""
         until = time.monotonic() + within_s
         while self._read(until):
@@ -137,9 +137,9 @@ class Terminal:
         try:
             return self.process.wait(max(0.1, until - time.monotonic()))
         except subprocess.TimeoutExpired as late:
-            raise AssertionError(f"it has not ended; seen was {self.seen!r}") from late
+            raise AssertionError(f"it has not ended; seen was {self.screen!r}") from late
 
-    def interrupted(self, within_s: float = 20) -> int:
+    def interrupt(self, within_s: float = 20) -> int:
         """The exit code after Ctrl-C; pressed again if it came in the moment before Python began to read."""
         until = time.monotonic() + within_s
         while self.process.poll() is None and time.monotonic() < until:
@@ -164,5 +164,5 @@ class Terminal:
             read = os.read(self._inside, 65536)
         except OSError:  # the other end is closed
             return False
-        self.seen += read.decode()
+        self.screen += read.decode()
         return bool(read)

@@ -66,15 +66,15 @@ class Run:
         """What is on stderr."""
         return (self._folder / "err").read_text()
 
-    def says(self, words: str) -> None:
+    def wait_for_message(self, words: str) -> None:
         """Returns when it has said so."""
         wait_until(lambda: words in self.err, f"it says {words!r}; it said {self.err!r}")
 
-    def tell(self, sign: signal.Signals) -> None:
+    def send_signal(self, sign: signal.Signals) -> None:
         """A signal to it alone."""
         self.process.send_signal(sign)
 
-    def ends(self, code: int, within_s: float = 20) -> None:
+    def wait_for_end(self, code: int, within_s: float = 20) -> None:
         """Returns when it has ended, which has to be so."""
         try:
             assert self.process.wait(within_s) == code, self.err
@@ -83,7 +83,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Lab:
+class RunLab:
     """The workspace, and where the workloads write what happens to them."""
 
     program: Program
@@ -95,7 +95,7 @@ class Lab:
         """Where workloads write."""
         return self.folder / "log"
 
-    def furnish(self, *settings: str) -> Lab:
+    def create_pool(self, *settings: str) -> RunLab:
         """A pool `gpus` of four with these settings, and a policy of `team`."""
         given = [word for setting in settings for word in ("--setting", setting)]
         self.program("pool", "create", "gpus", "--capacity", "gpu=4", *given)
@@ -160,11 +160,11 @@ class Lab:
         """What workloads have written so far."""
         return self.log.read_text().splitlines() if self.log.exists() else []
 
-    def until(self, line: str, times: int = 1) -> None:
+    def wait_for_line(self, line: str, times: int = 1) -> None:
         """Returns when the workload has written this line so often."""
         wait_until(lambda: self.lines().count(line) >= times, f"{line!r} in the log; there is {self.lines()}")
 
-    def started(self, number: int = 1) -> Start:
+    def wait_for_start(self, number: int = 1) -> Start:
         """The start of this number, once it is there."""
         wait_until(lambda: len(self._starts()) >= number, f"start {number}; there is {self.lines()}")
         return self._starts()[number - 1]
@@ -178,17 +178,17 @@ class Lab:
         found: dict[str, Any] = self.program("request", "describe", id_, "-o", "json").json
         return found
 
-    def is_now(self, id_: str, status: str, outcome: str | None = None) -> None:
+    def wait_for_status(self, id_: str, status: str, outcome: str | None = None) -> None:
         """Returns when the request stands so."""
         wait_until(lambda: self.request(id_)["status"] == status, f"{id_} is {status}; it is {self.request(id_)['status']}")
         assert self.request(id_)["outcome"] == outcome
 
-    def only(self) -> dict[str, Any]:
+    def only_request(self) -> dict[str, Any]:
         """The one request there is."""
         (found,) = self.program("request", "list", "-o", "json").json
         return dict(found)
 
-    def taken_by_somebody(self, *words: str) -> str:
+    def submit_for_all(self, *words: str) -> str:
         """Somebody has all there is, or waits for it."""
         asked = ("request", "submit", "--component", "team", "--resource", "gpu=4", "--lease", "none", "-o", "name")
         return self.program(*asked, *words).line
@@ -199,7 +199,7 @@ class Lab:
 
     def preempt_request(self, id_: str, fence: int, component: str = "team") -> str:
         """The same, of whoever holds units under this fence."""
-        waiter = self.taken_by_somebody("--class", "8", "--component", component)
+        waiter = self.submit_for_all("--class", "8", "--component", component)
         with connect(self.redis_url) as redis:
             preemptions.preempt(redis, waiter, [(id_, fence)], workspace=self.program.workspace)
         return waiter
@@ -214,17 +214,17 @@ class Lab:
         with connect(self.redis_url) as redis:
             Reconciler(PlanStore(redis), Ledger(redis)).run(self.program.workspace)
 
-    def depart(self, start: Start) -> None:
+    def enforce_deadlines(self, start: Start) -> None:
         """The time of who has to leave is up, whatever the clock says."""
         with connect(self.redis_url) as redis:
             preemptions.depart(redis, workspace=self.program.workspace, clock=self._in_an_hour())
 
-    def lapse(self) -> None:
+    def expire_leases(self) -> None:
         """Every lease lapses."""
         with connect(self.redis_url) as redis:
             assert Ledger(redis, self._in_an_hour()).clean_up(self.program.workspace).expired_leases
 
-    def lapses_by_itself(self, id_: str) -> None:
+    def wait_for_expiry(self, id_: str) -> None:
         """Returns when a request's lease has lapsed, and its units have been taken back."""
 
         def swept() -> bool:
@@ -234,7 +234,7 @@ class Lab:
 
         wait_until(swept, f"the lease of {id_} lapses")
 
-    def is_sound(self) -> None:
+    def check_invariants(self) -> None:
         """Nobody holds anything, and the audit finds nothing."""
         with connect(self.redis_url) as redis:
             ledger = Ledger(redis)
@@ -247,6 +247,6 @@ class Lab:
         return ManualClock(int(time.time() * 1000) + 3_600_000)
 
 
-def nobody_lives(pids: Mapping[int, str]) -> None:
+def wait_until_dead(pids: Mapping[int, str]) -> None:
     """Returns when none of these processes runs any more."""
     wait_until(lambda: living(dict(pids)) == {}, f"they have ended: {pids}")

@@ -10,22 +10,22 @@ from types import TracebackType
 from tests.support.memory_network import MemoryNetwork
 
 
-class Door:
+class FlakyProxy:
     """A way to the API that can be cut; `url` is where it begins."""
 
     def __init__(self, port: int, network: MemoryNetwork | None = None) -> None:
         self._port, self._lock = port, Lock()
         self._losing: list[bytes] = []
         self._open, self._silent = True, False
-        self._inside: set[socket.socket] = set()
+        self._connections: set[socket.socket] = set()
         self._listening = None if network else socket.create_server(("127.0.0.1", 0))
         own_port = network.listen(self._pass_on) if network else self._listening.getsockname()[1] if self._listening else 0
         self.url = f"http://127.0.0.1:{own_port}"
-        self.lost = 0
-        self.passed = b""
+        self.lost_answers = 0
+        self.passed_bytes = b""
         """What was passed on to clients."""
 
-    def __enter__(self) -> Door:
+    def __enter__(self) -> FlakyProxy:
         if self._listening:
             Thread(target=self._serve, args=(self._listening,), name="door", daemon=True).start()
         return self
@@ -36,7 +36,7 @@ class Door:
             self._listening.close()
         self.close()
 
-    def loses_answer_to(self, beginning: str, times: int = 1) -> None:
+    def lose_answer_to(self, beginning: str, times: int = 1) -> None:
         """The next calls that begin so (`POST /api/v1/requests `) are carried out, and their answers are lost."""
         with self._lock:
             self._losing += [beginning.encode()] * times
@@ -49,9 +49,9 @@ class Door:
         """Nobody gets through, and who is inside is thrown out."""
         with self._lock:
             self._open = False
-            for inside in self._inside:
+            for inside in self._connections:
                 inside.shutdown(socket.SHUT_RDWR)
-            self._inside.clear()
+            self._connections.clear()
 
     def open(self) -> None:
         """As before."""
@@ -71,14 +71,14 @@ class Door:
             with self._lock:
                 if not self._open:
                     return
-                self._inside.add(client)
+                self._connections.add(client)
             try:
                 self._exchange(client, server)
             except OSError:
                 pass
             finally:
                 with self._lock:
-                    self._inside.discard(client)
+                    self._connections.discard(client)
 
     def _exchange(self, client: socket.socket, server: socket.socket) -> None:
         doomed = False
@@ -96,12 +96,12 @@ class Door:
                 if doomed or not answer:
                     return
                 client.sendall(answer)
-                self.passed += answer
+                self.passed_bytes += answer
 
     def _is_doomed(self, asked: bytes) -> bool:
         with self._lock:
             match = next((beginning for beginning in self._losing if asked.startswith(beginning)), None)
             if match:
                 self._losing.remove(match)
-                self.lost += 1
+                self.lost_answers += 1
             return match is not None

@@ -86,7 +86,7 @@ class StubServer:
         self.actions: deque[Action] = deque()
         self.ended = Event()
         self.connections_ended = 0
-        self._handler = type("ItsHandler", (StubHandler,), {"standin": self})
+        self._handler = type("BoundHandler", (StubHandler,), {"stub": self})
         self._server: ThreadingHTTPServer | None = None
         if network is None:
             self._server = ThreadingHTTPServer(("127.0.0.1", port), self._handler)
@@ -132,12 +132,12 @@ def reply_text(status: int, body: bytes, kind: str = "text/html") -> Action:
     return lambda handler: handler.reply(status, body, {"Content-Type": kind})
 
 
-def cuts(handler: StubHandler) -> None:
+def cut(handler: StubHandler) -> None:
     """Takes the call in, and resets the connection instead of answering."""
     handler.cut()
 
 
-def cuts_midway(handler: StubHandler) -> None:
+def cut_midway(handler: StubHandler) -> None:
     """Begins an answer, and resets the connection in the middle of it."""
     handler.send_response(200)
     handler.send_header("Content-Length", "1000")
@@ -147,7 +147,7 @@ def cuts_midway(handler: StubHandler) -> None:
     handler.cut()
 
 
-def then_closes(act: Action) -> Action:
+def then_close(act: Action) -> Action:
     """Answers, lets the client believe that the connection stays, and closes it."""
 
     def both(handler: StubHandler) -> None:
@@ -157,13 +157,13 @@ def then_closes(act: Action) -> Action:
     return both
 
 
-def hangs(handler: StubHandler) -> None:
+def hang(handler: StubHandler) -> None:
     """Says nothing for as long as the test goes on."""
     handler.stub.ended.wait(30)
     handler.cut()
 
 
-def streams(*chunks: str) -> Action:
+def stream(*chunks: str) -> Action:
     """A stream of events that ends after these."""
 
     def act(handler: StubHandler) -> None:

@@ -11,7 +11,7 @@ from app.api.schemas.declarations import DeclarationPlanResponse
 from app.api.schemas.explain import PoolExplanationResponse
 from app.api.schemas.requests import ReasonResponse
 from app.api.schemas.response_model import ResponseModel
-from app.domain.declaration import DeclaredGroup, DeclaredPolicy, DeclaredPool, require_unique
+from app.domain.declaration import GroupDeclaration, PolicyDeclaration, PoolDeclaration, require_unique
 from app.domain.field_types import StrictModel
 from app.domain.names import Name
 from app.domain.specs import PoolUpdate, RequestSpec
@@ -29,13 +29,13 @@ class DryRunPoolUpdate(PoolUpdate):
     name: Name
 
 
-class DryRunPolicySpec(DeclaredPolicy):
+class DryRunPolicySpec(PolicyDeclaration):
     """A policy as it would be put: what is not given is as if it were new."""
 
     pool: Name
 
 
-class DryRunGroupSpec(DeclaredGroup):
+class DryRunGroupSpec(GroupDeclaration):
     """A group as it would be put: what is not given is as if it were new."""
 
     pool: Name
@@ -49,7 +49,7 @@ class DryRunBody(StrictModel):
     pool: DryRunPoolUpdate | None = None
     policy: DryRunPolicySpec | None = None
     group: DryRunGroupSpec | None = None
-    pools: list[DeclaredPool] | None = None
+    pools: list[PoolDeclaration] | None = None
     """A whole declaration, as in `pools.yaml`."""
     prune: bool = False
     """With `pools`: whether pools that are not in it are deleted."""
@@ -60,7 +60,7 @@ class DryRunBody(StrictModel):
 
     @field_validator("pools")
     @classmethod
-    def _require_unique_pools(cls, pools: list[DeclaredPool] | None) -> list[DeclaredPool] | None:
+    def _require_unique_pools(cls, pools: list[PoolDeclaration] | None) -> list[PoolDeclaration] | None:
         require_unique("pool", (pool.name for pool in pools or ()))
         return pools
 

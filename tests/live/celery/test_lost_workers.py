@@ -20,7 +20,7 @@ from app.store.child_process import ChildProcess
 from tests.live.celery.conftest import Site, has_ended, state
 from tests.live.celery.project import add, app, exits, late, note_error, patient, total, uncounted
 from tests.support.backends import wait_until
-from tests.support.flaky_proxy import Door
+from tests.support.flaky_proxy import FlakyProxy
 
 IN_S = 30
 
@@ -156,7 +156,7 @@ def test_who_takes_too_long_fails_once(site: Site, worker: ChildProcess, limit: 
 
 
 def test_a_service_that_is_away_keeps_nobody_from_working(site: Site) -> None:
-    with Door(port(site)) as door, site.worker("-P", "prefork", "-c", "2", queues="behind", url=door.url):
+    with FlakyProxy(port(site)) as door, site.worker("-P", "prefork", "-c", "2", queues="behind", url=door.url):
         result = patient.apply_async(queue="behind", link=add.si(1, 1).set(queue="behind"))
         site.wait_for_note(result, "began")
         request = site.request(result)["id"]
@@ -174,7 +174,7 @@ def test_a_service_that_is_away_keeps_nobody_from_working(site: Site) -> None:
 
 
 def test_a_task_that_is_over_is_not_run_again_when_giving_back_failed(site: Site) -> None:
-    with Door(port(site)) as door:
+    with FlakyProxy(port(site)) as door:
         doomed = site.start_worker("-P", "prefork", "-c", "1", queues="unsaid", url=door.url)
         result = patient.apply_async(queue="unsaid", lease_s=2)
         site.wait_for_note(result, "began")

@@ -59,13 +59,13 @@ def poolkeeper(service: str, tmp_path: Path) -> Program:
 
 
 @pytest.fixture
-def standin() -> Iterator[StubServer]:
+def stub() -> Iterator[StubServer]:
     """A server that does as it is told."""
     with StubServer() as server:
         yield server
 
 
 @pytest.fixture
-def told(standin: StubServer, tmp_path: Path) -> Program:
+def stubbed(stub: StubServer, tmp_path: Path) -> Program:
     """The program, before that server."""
-    return Program(standin.url, tmp_path, "default")
+    return Program(stub.url, tmp_path, "default")

@@ -52,18 +52,18 @@ def test_completion_scripts_are_scripts(nowhere: Program, shell: str, tmp_path: 
         subprocess.run([checker, "-n", script], check=True, timeout=10)
 
 
-def test_a_name_that_is_no_ascii_is_escaped_where_it_must_be(told: Program, standin: StubServer) -> None:
+def test_a_name_that_is_no_ascii_is_escaped_where_it_must_be(stubbed: Program, stub: StubServer) -> None:
     who = {**WHO, "name": "→na"}
     for form in ("json", "table", "name"):
-        standin.script(reply(who), reply(who))
-        assert "\\u2192na" in told.process("whoami", "-o", form, PYTHONIOENCODING="latin-1").out
-        assert "→na" in told.process("whoami", "-o", form, PYTHONIOENCODING="utf-8").out
+        stub.script(reply(who), reply(who))
+        assert "\\u2192na" in stubbed.process("whoami", "-o", form, PYTHONIOENCODING="latin-1").out
+        assert "→na" in stubbed.process("whoami", "-o", form, PYTHONIOENCODING="utf-8").out
 
 
-def test_closed_streams_are_nobodys_trouble(told: Program, standin: StubServer) -> None:
-    standin.script(reply({"items": [], "next_cursor": None}))
+def test_closed_streams_are_nobodys_trouble(stubbed: Program, stub: StubServer) -> None:
+    stub.script(reply({"items": [], "next_cursor": None}))
     command = f"{shlex.quote(str(PROGRAM))} pool list <&- >&-"
-    done = subprocess.run(["bash", "-c", command], env=told.environment(), stderr=subprocess.PIPE, timeout=30)
+    done = subprocess.run(["bash", "-c", command], env=stubbed.environment(), stderr=subprocess.PIPE, timeout=30)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
@@ -79,7 +79,7 @@ def test_events_as_they_happen(poolkeeper: Program) -> None:
     poolkeeper("pool", "create", "gpus", "--capacity", "gpu=4")
     poolkeeper("policy", "attach", "gpus", "team")
     first = poolkeeper("request", "submit", "--component", "team", "--resource", "gpu=4", "-o", "name").line
-    with poolkeeper.started("events", "--follow", "--since", "0", "-o", "json") as following:
+    with poolkeeper.start("events", "--follow", "--since", "0", "-o", "json") as following:
         assert following.stdout
         assert json.loads(following.stdout.readline())["event"] == "submitted"
         assert json.loads(following.stdout.readline())["event"] == "allocated"
@@ -109,7 +109,7 @@ def shown(program: Program, request: str) -> dict[str, Any]:
 def test_waiting_ends_when_it_is_granted(gpus: Program) -> None:
     held = submit(gpus, "--resource", "gpu=4")
     words = ("request", "submit", "--component", "team", "--resource", "gpu=2", "--wait", "--lease", "none")
-    with gpus.started(*words) as waiting:
+    with gpus.start(*words) as waiting:
         assert waiting.stderr
         assert waiting.stdout
         assert waiting.stderr.readline().endswith(" queued, position 1 in gpus\n")
@@ -121,7 +121,7 @@ def test_waiting_ends_when_it_is_granted(gpus: Program) -> None:
 def test_ctrl_c_while_waiting_leaves_it_queued_and_says_so(gpus: Program) -> None:
     submit(gpus, "--resource", "gpu=4")
     waits = submit(gpus, "--resource", "gpu=1")
-    with gpus.started("request", "wait", waits) as waiting:
+    with gpus.start("request", "wait", waits) as waiting:
         assert waiting.stderr
         assert waiting.stderr.readline() == f"{waits} queued, position 1 in gpus\n"
         waiting.send_signal(signal.SIGINT)
@@ -138,7 +138,7 @@ def test_ctrl_c_while_waiting_leaves_it_queued_and_says_so(gpus: Program) -> Non
 def test_waiting_for_what_is_cancelled_meanwhile(gpus: Program) -> None:
     submit(gpus, "--resource", "gpu=4")
     waits = submit(gpus, "--resource", "gpu=1")
-    with gpus.started("request", "wait", waits) as waiting:
+    with gpus.start("request", "wait", waits) as waiting:
         assert waiting.stderr
         waiting.stderr.readline()
         gpus("request", "cancel", waits)

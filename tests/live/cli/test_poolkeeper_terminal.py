@@ -32,9 +32,9 @@ def submit(program: Program, amount: int, *words: str, ends: int = 0) -> str:
 def test_a_table_has_colours_on_a_terminal_only(gpus: Program) -> None:
     held = submit(gpus, 4)
     with gpus.on_a_terminal("request", "list") as terminal:
-        assert terminal.ended() == ExitCode.OK
-    assert COLOUR.search(terminal.seen)
-    plain = COLOUR.sub("", terminal.seen).replace("\r", "")
+        assert terminal.wait_for_end() == ExitCode.OK
+    assert COLOUR.search(terminal.screen)
+    plain = COLOUR.sub("", terminal.screen).replace("\r", "")
     assert [line.split()[:4] for line in plain.splitlines()] == [
         ["ID", "COMPONENT", "ASKS", "STATUS"],
         [held, "team", "gpu=4", "allocated"],
@@ -48,19 +48,19 @@ def test_no_color_is_honoured(gpus: Program) -> None:
     paper.write_text("pools: [{name: more, capacity: {gpu: 8}}]")
     for words in (("request", "list"), ("plan", "-f", str(paper))):
         with gpus.on_a_terminal(*words) as terminal:
-            assert terminal.ended() == ExitCode.OK
-        assert re.search(r"\x1b\[[0-9;]*3[0-9]m", terminal.seen)
+            assert terminal.wait_for_end() == ExitCode.OK
+        assert re.search(r"\x1b\[[0-9;]*3[0-9]m", terminal.screen)
         with gpus.on_a_terminal(*words, NO_COLOR="1") as terminal:
-            assert terminal.ended() == ExitCode.OK
-        assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", terminal.seen)
+            assert terminal.wait_for_end() == ExitCode.OK
+        assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", terminal.screen)
 
 
 def test_a_table_fits_the_terminal_and_is_whole_in_a_pipe(gpus: Program) -> None:
     label = " ".join(["word"] * 20)
     request = submit(gpus, 9, "--label", f"note={label}", ends=ExitCode.REJECTED)
     with gpus.on_a_terminal("request", "list", "-o", "wide", width=130) as terminal:
-        assert terminal.ended() == ExitCode.OK
-    lines = COLOUR.sub("", terminal.seen).replace("\r", "").splitlines()
+        assert terminal.wait_for_end() == ExitCode.OK
+    lines = COLOUR.sub("", terminal.screen).replace("\r", "").splitlines()
     assert max(map(len, lines)) <= 130
     assert len(lines) > 2
     whole = gpus.process("request", "list", "-o", "wide").out
@@ -72,39 +72,39 @@ def test_a_table_fits_the_terminal_and_is_whole_in_a_pipe(gpus: Program) -> None
 def test_an_id_is_never_cut(gpus: Program) -> None:
     request = submit(gpus, 9, ends=ExitCode.REJECTED)
     with gpus.on_a_terminal("request", "list", width=30) as terminal:
-        assert terminal.ended() == ExitCode.OK
-    assert request in terminal.seen
-    assert "rejected" in terminal.seen
-    assert "…" not in terminal.seen
+        assert terminal.wait_for_end() == ExitCode.OK
+    assert request in terminal.screen
+    assert "rejected" in terminal.screen
+    assert "…" not in terminal.screen
 
 
 def test_json_on_a_terminal_is_json(gpus: Program) -> None:
     with gpus.on_a_terminal("pool", "list", "-o", "json") as terminal:
-        assert terminal.ended() == ExitCode.OK
-    assert terminal.seen.replace("\r", "") == gpus("pool", "list", "-o", "json").out
+        assert terminal.wait_for_end() == ExitCode.OK
+    assert terminal.screen.replace("\r", "") == gpus("pool", "list", "-o", "json").out
 
 
 def test_dropping_is_asked_for_on_a_terminal(gpus: Program) -> None:
     held = submit(gpus, 4)
     with gpus.on_a_terminal("request", "delete", held) as terminal:
-        terminal.until(rf"drop it\? request {held}: allocated in gpus under fence 1 \[y/N\]: ")
+        terminal.wait_for(rf"drop it\? request {held}: allocated in gpus under fence 1 \[y/N\]: ")
         terminal.type("n\n")
-        assert terminal.ended() == ExitCode.REFUSED
-    assert "nothing was dropped" in terminal.seen
+        assert terminal.wait_for_end() == ExitCode.REFUSED
+    assert "nothing was dropped" in terminal.screen
     assert gpus("request", "describe", held, "-o", "json").json["status"] == "allocated"
     with gpus.on_a_terminal("request", "delete", held) as terminal:
-        terminal.until(r"\[y/N\]: ")
+        terminal.wait_for(r"\[y/N\]: ")
         terminal.type("y\n")
-        assert terminal.ended() == ExitCode.OK
+        assert terminal.wait_for_end() == ExitCode.OK
     assert gpus("request", "describe", held, "-o", "json").json["status"] == "released"
 
 
 def test_ctrl_c_at_a_question_does_nothing(gpus: Program) -> None:
     held = submit(gpus, 4)
     with gpus.on_a_terminal("request", "delete", held) as terminal:
-        terminal.until(r"\[y/N\]: ")
-        assert terminal.interrupted() == ExitCode.INTERRUPTED
-    assert "Traceback" not in terminal.seen
+        terminal.wait_for(r"\[y/N\]: ")
+        assert terminal.interrupt() == ExitCode.INTERRUPTED
+    assert "Traceback" not in terminal.screen
     assert gpus("request", "describe", held, "-o", "json").json["status"] == "allocated"
 
 
@@ -112,14 +112,14 @@ def test_apply_shows_the_plan_and_asks(poolkeeper: Program, tmp_path: Path) -> N
     paper = tmp_path / "pools.yaml"
     paper.write_text("pools:\n- {name: gpus, capacity: {gpu: 8}}\n")
     with poolkeeper.on_a_terminal("apply", "-f", str(paper)) as terminal:
-        seen = terminal.until(r"change that\? \[y/N\]: ")
+        seen = terminal.wait_for(r"change that\? \[y/N\]: ")
         assert "+ pool gpus" in COLOUR.sub("", seen)
         terminal.type("n\n")
-        assert terminal.ended() == ExitCode.REFUSED
+        assert terminal.wait_for_end() == ExitCode.REFUSED
     assert poolkeeper("pool", "list", "-o", "name").out == ""
     with poolkeeper.on_a_terminal("apply", "-f", str(paper), "--yes") as terminal:
-        assert terminal.ended() == ExitCode.OK
-    assert "change that?" not in terminal.seen
+        assert terminal.wait_for_end() == ExitCode.OK
+    assert "change that?" not in terminal.screen
     assert poolkeeper("pool", "list", "-o", "name").line == "gpus"
 
 
@@ -127,11 +127,11 @@ def test_waiting_is_one_live_line(gpus: Program) -> None:
     held = submit(gpus, 4)
     waits = submit(gpus, 1)
     with gpus.on_a_terminal("request", "wait", waits) as terminal:
-        seen = terminal.until(rf"{waits} queued, position 1 in gpus, for 0s; Ctrl-C stops waiting")
+        seen = terminal.wait_for(rf"{waits} queued, position 1 in gpus, for 0s; Ctrl-C stops waiting")
         assert "\n" not in seen
         gpus("request", "release", held)
-        assert terminal.ended() == ExitCode.OK
-    assert terminal.seen.replace("\r\n", "\n").endswith(
+        assert terminal.wait_for_end() == ExitCode.OK
+    assert terminal.screen.replace("\r\n", "\n").endswith(
         f"\r\x1b[Krequest {waits}: allocated in gpus under fence 2\n"
         "its lease lapses in 1m unless a heartbeat prolongs it (--lease none: never)\n"
     )
@@ -141,19 +141,19 @@ def test_the_live_line_is_never_wider_than_the_terminal(gpus: Program) -> None:
     submit(gpus, 4)
     waits = submit(gpus, 1)
     with gpus.on_a_terminal("request", "wait", waits, "--timeout", "1", width=30) as terminal:
-        assert terminal.ended() == ExitCode.TIMED_OUT
-    drawn = re.findall(r"\r\x1b\[K([^\r\n]*)", terminal.seen)
+        assert terminal.wait_for_end() == ExitCode.TIMED_OUT
+    drawn = re.findall(r"\r\x1b\[K([^\r\n]*)", terminal.screen)
     assert drawn[0] == f"{waits} queued, position 1"[:29]
 
 
 def test_ctrl_c_on_a_live_line(gpus: Program) -> None:
     submit(gpus, 4)
     with gpus.on_a_terminal("request", "submit", "--component", "team", "--resource", "gpu=1", "--wait") as terminal:
-        terminal.until(r"queued, position 1 in gpus")
-        assert terminal.interrupted() == ExitCode.INTERRUPTED
-    waits = re.search(r"no longer waiting; (\w+) stays queued", terminal.seen)
+        terminal.wait_for(r"queued, position 1 in gpus")
+        assert terminal.interrupt() == ExitCode.INTERRUPTED
+    waits = re.search(r"no longer waiting; (\w+) stays queued", terminal.screen)
     assert waits
-    assert f"poolkeeper request cancel {waits[1]}" in terminal.seen
+    assert f"poolkeeper request cancel {waits[1]}" in terminal.screen
     assert gpus("request", "describe", waits[1], "-o", "json").json["status"] == "queued"
 
 
@@ -161,21 +161,21 @@ def test_a_dumb_terminal_gets_lines(gpus: Program) -> None:
     submit(gpus, 4)
     waits = submit(gpus, 1)
     with gpus.on_a_terminal("request", "wait", waits, "--timeout", "1", TERM="dumb") as terminal:
-        assert terminal.ended() == ExitCode.TIMED_OUT
-    assert "\x1b" not in terminal.seen
+        assert terminal.wait_for_end() == ExitCode.TIMED_OUT
+    assert "\x1b" not in terminal.screen
 
 
 def test_a_token_is_asked_for_and_not_shown(poolkeeper: Program) -> None:
     with poolkeeper.on_a_terminal("login") as terminal:
-        terminal.until(r"Token \(empty for none\): ")
+        terminal.wait_for(r"Token \(empty for none\): ")
         terminal.type("a-secret\n")
-        assert terminal.ended() == ExitCode.DENIED
-    assert "a-secret" not in terminal.seen
+        assert terminal.wait_for_end() == ExitCode.DENIED
+    assert "a-secret" not in terminal.screen
     assert not (poolkeeper.folder / "config").exists()
 
 
 def test_ctrl_c_ends_following_silently(gpus: Program) -> None:
-    with gpus.started("events", "--follow", "--since", "0") as following:
+    with gpus.start("events", "--follow", "--since", "0") as following:
         submit(gpus, 1)
         assert following.stdout
         assert "was submitted" in following.stdout.readline()

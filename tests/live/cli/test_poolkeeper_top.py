@@ -40,12 +40,12 @@ def submit(program: Program, amount: int) -> str:
 
 def test_it_draws_anew_as_soon_as_something_happens_and_q_ends_it(gpus: Program) -> None:
     with gpus.on_a_terminal("top", "--interval", "600") as terminal:
-        assert "████▓▓" in terminal.until("1 running, 1 waiting").replace("\x1b[0m\x1b[33m", "")
+        assert "████▓▓" in terminal.wait_for("1 running, 1 waiting").replace("\x1b[0m\x1b[33m", "")
         _until_it_listens(gpus, terminal)
         terminal.type("q")
-        assert terminal.ended() == ExitCode.OK
-    assert terminal.seen.index("\x1b[?1049h") < terminal.seen.index("gpus") < terminal.seen.rindex("\x1b[?1049l")
-    assert terminal.seen.rindex("\x1b[?25h") > terminal.seen.rindex("\x1b[?25l"), "the cursor is shown again"
+        assert terminal.wait_for_end() == ExitCode.OK
+    assert terminal.screen.index("\x1b[?1049h") < terminal.screen.index("gpus") < terminal.screen.rindex("\x1b[?1049l")
+    assert terminal.screen.rindex("\x1b[?25h") > terminal.screen.rindex("\x1b[?25l"), "the cursor is shown again"
 
 
 def _until_it_listens(program: Program, terminal: Terminal) -> None:
@@ -53,19 +53,19 @@ def _until_it_listens(program: Program, terminal: Terminal) -> None:
     for number in range(2, 40):
         submit(program, 2)
         try:
-            terminal.until(rf"1 running, {number} waiting", within_s=2)
+            terminal.wait_for(rf"1 running, {number} waiting", within_s=2)
         except AssertionError:
             continue
         return
-    raise AssertionError(terminal.seen)
+    raise AssertionError(terminal.screen)
 
 
 def test_ctrl_c_ends_it_and_leaves_the_terminal_as_it_was(gpus: Program) -> None:
     with gpus.on_a_terminal("top") as terminal:
-        terminal.until("1 running, 1 waiting")
-        assert terminal.interrupted() == ExitCode.INTERRUPTED
-    assert "\x1b[?1049l" in terminal.seen
-    assert "Traceback" not in terminal.seen
+        terminal.wait_for("1 running, 1 waiting")
+        assert terminal.interrupt() == ExitCode.INTERRUPTED
+    assert "\x1b[?1049l" in terminal.screen
+    assert "Traceback" not in terminal.screen
 
 
 def test_of_many_pools_one_is_looked_at_closely(poolkeeper: Program) -> None:
@@ -73,16 +73,16 @@ def test_of_many_pools_one_is_looked_at_closely(poolkeeper: Program) -> None:
         poolkeeper("pool", "create", f"pool-{number}", "--capacity", "gpu=1")
         poolkeeper("policy", "attach", f"pool-{number}", f"team-{number}")
     with poolkeeper.on_a_terminal("top", width=60) as terminal:
-        seen = terminal.until("team-1 ")
+        seen = terminal.wait_for("team-1 ")
         assert "pool-6" in seen
         assert "team-2" not in seen
         for key, team in (("\x1b[B", 2), ("3", 3), ("k", 2), ("6", 6), ("j", 6)):
-            terminal.seen = ""
+            terminal.screen = ""
             terminal.type(key)
-            terminal.until(f"team-{team} ")
+            terminal.wait_for(f"team-{team} ")
         terminal.type("q")
-        assert terminal.ended() == ExitCode.OK
-    lines = STEERING.sub("", terminal.seen.replace("\x1b[H", "\n")).replace("\r", "").split("\n")
+        assert terminal.wait_for_end() == ExitCode.OK
+    lines = STEERING.sub("", terminal.screen.replace("\x1b[H", "\n")).replace("\r", "").split("\n")
     assert max(map(len, lines)) <= 60
 
 
@@ -100,31 +100,31 @@ def test_a_service_that_is_away_is_waited_for(tmp_path: Path) -> None:
     port = free_port()
     program = Program(f"http://127.0.0.1:{port}", tmp_path, "default")
     with program.on_a_terminal("top", "--interval", "0.5") as terminal:
-        terminal.until(r"no answer from http://127.0.0.1:\d+: Connection refused; trying again")
-        with StubServer(port) as standin:
+        terminal.wait_for(r"no answer from http://127.0.0.1:\d+: Connection refused; trying again")
+        with StubServer(port) as stub:
             pools: dict[str, Any] = {"items": [a_pool()], "next_cursor": None}
             nothing = pools | {"items": []}
-            standin.script(*answers({"/policies": nothing, "/requests": nothing, "/pools": pools}))
-            terminal.until("2 running, 0 waiting")
-            standin.actions.clear()
-            standin.script(*[refuse(503, "store_unavailable", "Redis is away")] * 1000)
-            terminal.until(r"Redis is away; trying again; this was \d+ s ago")
+            stub.script(*answers({"/policies": nothing, "/requests": nothing, "/pools": pools}))
+            terminal.wait_for("2 running, 0 waiting")
+            stub.actions.clear()
+            stub.script(*[refuse(503, "store_unavailable", "Redis is away")] * 1000)
+            terminal.wait_for(r"Redis is away; trying again; this was \d+ s ago")
         terminal.type("q")
-        assert terminal.ended() == ExitCode.OK
+        assert terminal.wait_for_end() == ExitCode.OK
 
 
-def test_a_token_that_is_not_good_ends_it(told: Program, standin: StubServer) -> None:
-    standin.script(*[refuse(401, "unknown_token", "this token is unknown, expired or revoked")] * 50)
-    with told.on_a_terminal("top") as terminal:
-        assert terminal.ended() == ExitCode.DENIED
-    assert "this token is unknown, expired or revoked" in terminal.seen.partition("\x1b[?1049l")[2]
+def test_a_token_that_is_not_good_ends_it(stubbed: Program, stub: StubServer) -> None:
+    stub.script(*[refuse(401, "unknown_token", "this token is unknown, expired or revoked")] * 50)
+    with stubbed.on_a_terminal("top") as terminal:
+        assert terminal.wait_for_end() == ExitCode.DENIED
+    assert "this token is unknown, expired or revoked" in terminal.screen.partition("\x1b[?1049l")[2]
 
 
-def test_an_answer_that_is_none_ends_it_in_words(told: Program, standin: StubServer) -> None:
-    standin.script(*answers({"/pools": {"items": [{"name": "gpus"}], "next_cursor": None}}))
-    with told.on_a_terminal("top") as terminal:
-        assert terminal.ended() == ExitCode.REFUSED
-    assert "this should not have happened" in terminal.seen.partition("\x1b[?1049l")[2]
+def test_an_answer_that_is_none_ends_it_in_words(stubbed: Program, stub: StubServer) -> None:
+    stub.script(*answers({"/pools": {"items": [{"name": "gpus"}], "next_cursor": None}}))
+    with stubbed.on_a_terminal("top") as terminal:
+        assert terminal.wait_for_end() == ExitCode.REFUSED
+    assert "this should not have happened" in terminal.screen.partition("\x1b[?1049l")[2]
 
 
 def test_where_there_are_no_blocks_it_is_plain(gpus: Program) -> None:

@@ -13,22 +13,22 @@ from poolkeeper.cli.exit_codes import ExitCode
 
 from tests.support.backends import wait_until
 from tests.support.cli_program import Program
-from tests.support.cli_runs import ALL, BEGIN, SLEEP, WORK, Lab, nobody_lives
+from tests.support.cli_runs import ALL, BEGIN, SLEEP, WORK, RunLab, wait_until_dead
 from tests.support.poolkeeperd import descendants
 from tests.support.stub_server import StubServer, reply
 
 
 @pytest.fixture
-def lab(poolkeeper: Program, beneath: str, tmp_path: Path) -> Lab:
-    return Lab(poolkeeper, beneath, tmp_path).furnish()
+def lab(poolkeeper: Program, beneath: str, tmp_path: Path) -> RunLab:
+    return RunLab(poolkeeper, beneath, tmp_path).create_pool()
 
 
-def test_the_command_has_stdout_its_environment_and_its_exit_code(lab: Lab) -> None:
+def test_the_command_has_stdout_its_environment_and_its_exit_code(lab: RunLab) -> None:
     script = "env; exit 3"
     with lab.run("--component", "team", "--gpu", "2", "--mcpu=1500", script=script, FENCE="mine") as run:
-        run.ends(3)
+        run.wait_for_end(3)
     seen = dict(line.partition("=")[::2] for line in run.out.splitlines())
-    found = lab.only()
+    found = lab.only_request()
     assert {name.removeprefix("POOLKEEPER_"): text for name, text in seen.items() if name.startswith("POOLKEEPER_")} == {
         "URL": lab.program.url,
         "WORKSPACE": lab.program.workspace,
@@ -49,36 +49,36 @@ def test_the_command_has_stdout_its_environment_and_its_exit_code(lab: Lab) -> N
     assert not Path(seen["POOLKEEPER_CHECKPOINT_FILE"]).parent.exists()
 
 
-def test_a_token_that_was_an_option_is_not_passed_on(told: Program, standin: StubServer, beneath: str, tmp_path: Path) -> None:
+def test_a_token_that_was_an_option_is_not_passed_on(stubbed: Program, stub: StubServer, beneath: str, tmp_path: Path) -> None:
     granted = {"id": "r", "status": "allocated", "fence": 3, "lease_s": 60, "pool": "p"}
     begun = {"id": "r", "status": "allocated", "directive": "continue", "lease_expires_at": None, "deadline": None}
-    standin.script(reply(granted, 201), reply(begun), reply(granted | {"status": "released", "outcome": "succeeded"}))
-    with Lab(told, beneath, tmp_path).run(*ALL, "--token", "secret", script="env", POOLKEEPER_TOKEN="of-old") as run:
-        run.ends(0)
-    assert [heard.headers["authorization"] for heard in standin.calls] == ["Bearer secret"] * 3
+    stub.script(reply(granted, 201), reply(begun), reply(granted | {"status": "released", "outcome": "succeeded"}))
+    with RunLab(stubbed, beneath, tmp_path).run(*ALL, "--token", "secret", script="env", POOLKEEPER_TOKEN="of-old") as run:
+        run.wait_for_end(0)
+    assert [call.headers["authorization"] for call in stub.calls] == ["Bearer secret"] * 3
     assert "POOLKEEPER_TOKEN=of-old\n" in run.out
     assert "secret" not in run.out
 
 
-def test_work_that_is_done_is_released_as_such_and_quietly_if_wanted(lab: Lab) -> None:
+def test_work_that_is_done_is_released_as_such_and_quietly_if_wanted(lab: RunLab) -> None:
     with lab.run(*ALL, "-q", "--", "echo", "--gpu", "x y") as run:
-        run.ends(0)
+        run.wait_for_end(0)
     assert (run.out, run.err) == ("--gpu x y\n", "")
-    assert lab.only()["outcome"] == "succeeded"
-    lab.is_sound()
+    assert lab.only_request()["outcome"] == "succeeded"
+    lab.check_invariants()
 
 
-def test_a_command_that_dies_of_a_signal_ends_as_in_a_shell(lab: Lab) -> None:
+def test_a_command_that_dies_of_a_signal_ends_as_in_a_shell(lab: RunLab) -> None:
     with lab.run(*ALL, script="kill -SEGV $$") as run:
-        run.ends(128 + signal.SIGSEGV)
-    assert lab.only()["outcome"] == "failed"
+        run.wait_for_end(128 + signal.SIGSEGV)
+    assert lab.only_request()["outcome"] == "failed"
 
 
 @pytest.mark.parametrize("before", [(), ("bash", "-c", 'trap "" ALRM; exec "$@"', "bash")], ids=["as usual", "one is ignored"])
-def test_the_command_has_the_signals_it_would_have_without_us(lab: Lab, before: tuple[str, ...]) -> None:
+def test_the_command_has_the_signals_it_would_have_without_us(lab: RunLab, before: tuple[str, ...]) -> None:
     words = ("cat", "/proc/self/status")
     with lab.run(*ALL, "--", *words, before=before) as run:
-        run.ends(0)
+        run.wait_for_end(0)
     # whatever these tests were started by
     without = subprocess.run((*before, *words), capture_output=True, text=True, check=True).stdout
 
@@ -89,32 +89,32 @@ def test_the_command_has_the_signals_it_would_have_without_us(lab: Lab, before: 
     assert len(signals(without)) == 3
 
 
-def test_the_command_has_the_files_it_would_have_without_us(lab: Lab) -> None:
+def test_the_command_has_the_files_it_would_have_without_us(lab: RunLab) -> None:
     opened = ("bash", "-c", 'exec 7<<<seven; exec "$@"', "bash")
     with lab.run(*ALL, script="cat <&7; ls /proc/self/fd", before=opened) as run:
-        run.ends(0)
+        run.wait_for_end(0)
     assert run.out.split() == ["seven", "0", "1", "2", "3", "7"], "and 3 is the folder that ls reads"
 
 
-def test_a_program_that_wants_to_hear_of_no_child_is_no_hindrance(lab: Lab) -> None:
+def test_a_program_that_wants_to_hear_of_no_child_is_no_hindrance(lab: RunLab) -> None:
     for deaf in ("signal(s.SIGCHLD, s.SIG_IGN)", "pthread_sigmask(s.SIG_BLOCK, [s.SIGCHLD])"):
         program = f"import os, signal as s, sys; s.{deaf}; os.execvp(sys.argv[1], sys.argv[1:])"
         with lab.run(*ALL, script="exit 5", before=(sys.executable, "-c", program)) as run:
-            run.ends(5)
+            run.wait_for_end(5)
 
 
-def test_what_the_command_leaves_behind_is_ended_with_it(lab: Lab) -> None:
+def test_what_the_command_leaves_behind_is_ended_with_it(lab: RunLab) -> None:
     script = 'sleep 301 & echo $! >>"$LOG"; setsid --fork bash -c \'echo $$ >>"$LOG"; exec sleep 302\'; sleep 0.1; exit 0'
     with lab.run(*ALL, script=script) as run:
-        run.ends(0)
+        run.wait_for_end(0)
     assert len(lab.lines()) == 2
     assert not any(Path(f"/proc/{pid}").exists() for pid in lab.lines())
-    lab.is_sound()
+    lab.check_invariants()
 
 
-def test_a_misspelt_command_asks_for_nothing(lab: Lab) -> None:
+def test_a_misspelt_command_asks_for_nothing(lab: RunLab) -> None:
     with lab.run(*ALL, "--", "no-such-command") as run:
-        run.ends(127)
+        run.wait_for_end(127)
     assert run.err == "poolkeeper: no-such-command cannot be started: no such file or directory\n"
     assert lab.program("request", "list", "-o", "json").json == []
 
@@ -127,172 +127,172 @@ def test_a_misspelt_command_asks_for_nothing(lab: Lab) -> None:
         (0o755, 126, "exec format error (a script has to begin with #!)"),
     ],
 )
-def test_what_cannot_be_started_gives_all_back(lab: Lab, tmp_path: Path, mode: int | None, code: int, said: str) -> None:
+def test_what_cannot_be_started_gives_all_back(lab: RunLab, tmp_path: Path, mode: int | None, code: int, said: str) -> None:
     path = tmp_path / "program"
     if mode is not None:
         path.write_text("echo hello\n")
         path.chmod(mode)
     with lab.run(*ALL, "--", str(path)) as run:
-        run.ends(code)
+        run.wait_for_end(code)
     assert run.err.endswith(f"poolkeeper: {path} cannot be started: {said}\n")
-    assert lab.only()["outcome"] == "failed"
-    lab.is_sound()
+    assert lab.only_request()["outcome"] == "failed"
+    lab.check_invariants()
 
 
-def test_rejected(lab: Lab) -> None:
+def test_rejected(lab: RunLab) -> None:
     with lab.run("--component", "team", "--gpus", "5", "--", "true") as run:
-        run.ends(ExitCode.REJECTED)
+        run.wait_for_end(ExitCode.REJECTED)
     said = run.err.splitlines()
     assert "asks 5 of gpus, which the pool does not have" in said[0]
     assert said[1] == "  did you mean gpu?"
 
 
-def test_the_time_is_up_and_it_waits_no_more(lab: Lab) -> None:
-    holder = lab.taken_by_somebody()
+def test_the_time_is_up_and_it_waits_no_more(lab: RunLab) -> None:
+    holder = lab.submit_for_all()
     with lab.run(*ALL, "--timeout", "1", script=SLEEP) as run:
-        run.ends(ExitCode.TIMED_OUT)
+        run.wait_for_end(ExitCode.TIMED_OUT)
     assert "was not granted within 1 s, and is out of the queue" in run.err
     lab.release(holder)
     assert lab.lines() == []
-    lab.is_sound()
+    lab.check_invariants()
 
 
-def test_cancelled_by_somebody_else_while_it_waits(lab: Lab) -> None:
-    holder = lab.taken_by_somebody()
+def test_cancelled_by_somebody_else_while_it_waits(lab: RunLab) -> None:
+    holder = lab.submit_for_all()
     with lab.run(*ALL, script=SLEEP) as run:
-        run.says("waiting in gpus: 1st in the queue, since ")
+        run.wait_for_message("waiting in gpus: 1st in the queue, since ")
         waits = lab.program("request", "list", "--status", "queued", "-o", "name").line
         lab.program("request", "cancel", waits)
-        run.ends(ExitCode.ENDED)
+        run.wait_for_end(ExitCode.ENDED)
     assert f"request {waits} is cancelled" in run.err
     lab.release(holder)
-    lab.is_sound()
+    lab.check_invariants()
 
 
 @pytest.mark.parametrize(("sign", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_while_it_waits_takes_it_out_of_the_queue(lab: Lab, sign: signal.Signals, code: int) -> None:
-    holder = lab.taken_by_somebody()
+def test_a_signal_while_it_waits_takes_it_out_of_the_queue(lab: RunLab, sign: signal.Signals, code: int) -> None:
+    holder = lab.submit_for_all()
     with lab.run(*ALL, script=SLEEP) as run:
-        run.says("waiting in gpus")
-        run.tell(sign)
-        run.ends(code)
+        run.wait_for_message("waiting in gpus")
+        run.send_signal(sign)
+        run.wait_for_end(code)
     assert run.err.endswith("is given up\n")
     lab.release(holder)
     assert lab.lines() == []
-    lab.is_sound()
+    lab.check_invariants()
 
 
-def test_a_signal_while_it_runs_is_passed_on(lab: Lab) -> None:
+def test_a_signal_while_it_runs_is_passed_on(lab: RunLab) -> None:
     with lab.run(*ALL, script="trap 'echo int >>\"$LOG\"; exit 7' INT\n" + BEGIN + WORK) as run:
-        lab.started()
-        run.tell(signal.SIGINT)
-        run.ends(7)
+        lab.wait_for_start()
+        run.send_signal(signal.SIGINT)
+        run.wait_for_end(7)
     assert lab.lines()[1:] == ["int"]
-    assert lab.only()["outcome"] == "failed"
-    lab.is_sound()
+    assert lab.only_request()["outcome"] == "failed"
+    lab.check_invariants()
 
 
-def test_a_second_signal_is_sigterm_and_what_ignores_both_is_killed(lab: Lab) -> None:
+def test_a_second_signal_is_sigterm_and_what_ignores_both_is_killed(lab: RunLab) -> None:
     script = "trap 'echo int >>\"$LOG\"' INT; trap 'echo term >>\"$LOG\"' TERM\n" + BEGIN + WORK
     with lab.run(*ALL, "--grace", "3", script=script) as run:
-        lab.started()
+        lab.wait_for_start()
         for line in ("int", "term"):
-            run.tell(signal.SIGINT)
-            lab.until(line)
-        run.ends(137)
-    lab.is_sound()
+            run.send_signal(signal.SIGINT)
+            lab.wait_for_line(line)
+        run.wait_for_end(137)
+    lab.check_invariants()
 
 
-def test_a_signal_only_the_command_can_know(lab: Lab) -> None:
+def test_a_signal_only_the_command_can_know(lab: RunLab) -> None:
     with lab.run(*ALL, script="trap 'exit 12' USR2\n" + BEGIN + WORK) as run:
-        lab.started()
-        run.tell(signal.SIGUSR2)
-        run.ends(12)
+        lab.wait_for_start()
+        run.send_signal(signal.SIGUSR2)
+        run.wait_for_end(12)
 
 
-def test_hangups_are_ignored_where_they_were(lab: Lab) -> None:
+def test_hangups_are_ignored_where_they_were(lab: RunLab) -> None:
     with lab.nohup(*ALL, script=BEGIN + 'grep SigIgn /proc/$$/status >>"$LOG"; exec sleep 300') as run:
         wait_until(lambda: len(lab.lines()) == 2, "it says what it ignores")
         assert int(lab.lines()[1].split()[1], 16) & 1, "the command ignores hangups, too"
-        run.tell(signal.SIGHUP)
-        run.tell(signal.SIGTERM)
-        run.ends(143)
+        run.send_signal(signal.SIGHUP)
+        run.send_signal(signal.SIGTERM)
+        run.wait_for_end(143)
     assert "SIGHUP" not in run.err
 
 
-def test_a_key_finds_its_request_in_the_queue_again_and_not_while_another_run_holds_it(lab: Lab) -> None:
+def test_a_key_finds_its_request_in_the_queue_again_and_not_while_another_run_holds_it(lab: RunLab) -> None:
     with lab.run(*ALL, "--key", "nightly", script=SLEEP) as run:
-        start = lab.started()
+        start = lab.wait_for_start()
         with lab.run(*ALL, "--key", "nightly", script=SLEEP) as second:
-            second.ends(ExitCode.REFUSED)
+            second.wait_for_end(ExitCode.REFUSED)
         assert f"request {start.request} of this key holds units already" in second.err
         assert lab.request(start.request)["status"] == "allocated"
-        run.tell(signal.SIGTERM)
-        run.ends(143)
+        run.send_signal(signal.SIGTERM)
+        run.wait_for_end(143)
     assert len(lab.lines()) == 1
 
 
-def test_two_runs_of_a_key_that_wait_together_do_not_run_together(lab: Lab) -> None:
-    holder = lab.taken_by_somebody()
+def test_two_runs_of_a_key_that_wait_together_do_not_run_together(lab: RunLab) -> None:
+    holder = lab.submit_for_all()
     script = BEGIN + "trap 'exit 4' USR2\n" + WORK
     with lab.run(*ALL, "--key", "nightly", script=script) as one, lab.run(*ALL, "--key", "nightly", script=script) as other:
         for run in (one, other):
-            run.says("waiting in gpus")
+            run.wait_for_message("waiting in gpus")
         lab.release(holder)
         wait_until(lambda: None not in (one.process.poll(), other.process.poll()) or len(lab.lines()) == 1, "one has begun")
         wait_until(lambda: one.process.poll() is not None or other.process.poll() is not None, "the other has ended")
         loser, winner = (one, other) if one.process.poll() is not None else (other, one)
-        loser.ends(ExitCode.REFUSED)
+        loser.wait_for_end(ExitCode.REFUSED)
         assert "of this key holds units already" in loser.err
-        winner.tell(signal.SIGUSR2)
-        winner.ends(4)
+        winner.send_signal(signal.SIGUSR2)
+        winner.wait_for_end(4)
     assert len(lab.lines()) == 1
-    lab.is_sound()
+    lab.check_invariants()
 
 
-def test_who_comes_again_with_the_key_of_a_dead_run_does_not_prolong_its_lease(lab: Lab) -> None:
+def test_who_comes_again_with_the_key_of_a_dead_run_does_not_prolong_its_lease(lab: RunLab) -> None:
     asked = ("--component", "team", "--gpu", "4", "--lease", "60", "--key", "nightly")
     with lab.run(*asked, script=SLEEP) as run:
-        start = lab.started()
-        run.tell(signal.SIGKILL)
-        run.ends(-signal.SIGKILL)
+        start = lab.wait_for_start()
+        run.send_signal(signal.SIGKILL)
+        run.wait_for_end(-signal.SIGKILL)
     until = lab.request(start.request)["lease_expires_at"]
     with lab.run(*asked, script=SLEEP) as again:
-        again.ends(ExitCode.REFUSED)
+        again.wait_for_end(ExitCode.REFUSED)
     assert lab.request(start.request)["lease_expires_at"] == until
-    lab.lapse()
+    lab.expire_leases()
     with lab.run(*asked, script=SLEEP) as late:
-        late.ends(ExitCode.ENDED)
+        late.wait_for_end(ExitCode.ENDED)
     assert "is expired" in late.err, "a key is used up with its request"
-    lab.is_sound()
+    lab.check_invariants()
 
 
 @pytest.mark.parametrize("words", [("echo", "--", "hi"), ("echo", "hi", "--"), ("--gpu", "1", "stray", "--", "true")])
-def test_a_command_stands_after_the_dashes_and_nothing_of_it_before(lab: Lab, words: tuple[str, ...]) -> None:
+def test_a_command_stands_after_the_dashes_and_nothing_of_it_before(lab: RunLab, words: tuple[str, ...]) -> None:
     with lab.run("--component", "team", *words) as run:
-        run.ends(ExitCode.USAGE)
+        run.wait_for_end(ExitCode.USAGE)
     assert "The command stands after a --, at the end" in run.err or "which command?" in run.err
 
 
-def test_dashes_in_a_command_are_its_own(lab: Lab) -> None:
+def test_dashes_in_a_command_are_its_own(lab: RunLab) -> None:
     with lab.run("--component", "team", "--gpu", "1", "--", "echo", "hi", "--") as run:
-        run.ends(0)
+        run.wait_for_end(0)
     assert run.out == "hi --\n"
 
 
-def test_nothing_of_it_stays(lab: Lab) -> None:
+def test_nothing_of_it_stays(lab: RunLab) -> None:
     with lab.run(*ALL, script=f"sleep 303 & {SLEEP}") as run:
-        lab.started()
+        lab.wait_for_start()
         below = descendants(run.pid)
         assert len(below) == 3
-        run.tell(signal.SIGTERM)
-        run.ends(143)
-        nobody_lives(below)
+        run.send_signal(signal.SIGTERM)
+        run.wait_for_end(143)
+        wait_until_dead(below)
 
 
-def test_without_a_service_it_says_so(lab: Lab) -> None:
+def test_without_a_service_it_says_so(lab: RunLab) -> None:
     with lab.run(*ALL, "--url", "http://127.0.0.1:1", script=SLEEP) as run:
-        run.ends(ExitCode.UNAVAILABLE)
+        run.wait_for_end(ExitCode.UNAVAILABLE)
     assert run.err.splitlines()[0] == "poolkeeper: no answer from http://127.0.0.1:1: Connection refused"
 
 
@@ -332,7 +332,7 @@ def test_checkpoint_outside_of_a_run(poolkeeper: Program) -> None:
     assert "one line" in poolkeeper(*lines, ends=ExitCode.USAGE, POOLKEEPER_CHECKPOINT_FILE=gone).err
 
 
-def test_checkpoint_where_there_is_no_file(lab: Lab) -> None:
+def test_checkpoint_where_there_is_no_file(lab: RunLab) -> None:
     held = lab.program("request", "submit", "--component", "team", "--resource", "gpu=1", "-o", "json").json
     known = {"POOLKEEPER_REQUEST": held["id"], "POOLKEEPER_FENCE": str(held["fence"])}
     assert lab.program("checkpoint", "done", "--reference", "step 3", **known).line == f"request {held['id']}: continue"

@@ -16,7 +16,7 @@ from app.store.connection import connect
 from app.store.embedded_redis import EmbeddedRedis, find_server
 from tests.support.backends import free_port, require, running, wait_until
 from tests.support.client_api import Api
-from tests.support.flaky_proxy import Door
+from tests.support.flaky_proxy import FlakyProxy
 from tests.support.stub_server import StubServer
 
 _numbers = itertools.count(1)
@@ -81,33 +81,33 @@ def client(api: Api, workspace: str) -> Iterator[Client]:
 
 
 @pytest.fixture
-def door(api: Api) -> Iterator[Door]:
+def proxy(api: Api) -> Iterator[FlakyProxy]:
     """A door in front of the real API."""
-    with Door(api.port) as door:
+    with FlakyProxy(api.port) as door:
         yield door
 
 
 @pytest.fixture
-def behind(door: Door, client: Client) -> Iterator[Client]:
+def proxied(proxy: FlakyProxy, client: Client) -> Iterator[Client]:
     """A client like `client` that reaches the API through the door only."""
-    with Client(door.url, workspace=client.workspace) as other:
+    with Client(proxy.url, workspace=client.workspace) as other:
         yield other
 
 
 @pytest.fixture
-def standin() -> Iterator[StubServer]:
+def stub() -> Iterator[StubServer]:
     """A server that does as it is told."""
     with StubServer() as server:
         yield server
 
 
 @pytest.fixture
-def slept() -> list[float]:
-    """The pauses a client made, in order, when `asking` made it: none of them takes any time."""
+def pauses() -> list[float]:
+    """The pauses a client made, in order, when `make_client` made it: none of them takes any time."""
     return []
 
 
 @pytest.fixture
-def asking(standin: StubServer, slept: list[float]) -> Callable[..., Client]:
+def make_client(stub: StubServer, pauses: list[float]) -> Callable[..., Client]:
     """Makes a client of the stand-in that notes its pauses instead of making them."""
-    return lambda **more: Client(standin.url, sleep=slept.append, **more)
+    return lambda **more: Client(stub.url, sleep=pauses.append, **more)

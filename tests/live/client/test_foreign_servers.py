@@ -47,22 +47,22 @@ def greets(caller: socket.socket) -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/pools"), ("POST", "/pools"), WRITING])
-def test_a_port_where_no_http_is_spoken(method: str, path: str, slept: list[float]) -> None:
+def test_a_port_where_no_http_is_spoken(method: str, path: str, pauses: list[float]) -> None:
     with stranger(greets) as (where, came):
         with pytest.raises(errors.Unavailable) as caught:
-            Client(f"http://{where}", sleep=slept.append).call(method, path)
+            Client(f"http://{where}", sleep=pauses.append).call(method, path)
         assert str(caught.value) == f"what answers at http://{where} does not speak HTTP: it said 'SSH-2.0-OpenSSH_9.2'"
-        assert (caught.value.answer_lost, caught.value.code, len(came), slept) == (False, "not_http", 1, [])
+        assert (caught.value.answer_lost, caught.value.code, len(came), pauses) == (False, "not_http", 1, [])
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/pools"), ("POST", "/pools"), WRITING])
-def test_tls_with_a_plain_port(standin: StubServer, slept: list[float], method: str, path: str) -> None:
-    url = standin.url.replace("http:", "https:")
+def test_tls_with_a_plain_port(stub: StubServer, pauses: list[float], method: str, path: str) -> None:
+    url = stub.url.replace("http:", "https:")
     with pytest.raises(errors.Unavailable) as caught:
-        Client(url, sleep=slept.append).call(method, path)
-    assert str(caught.value) == f"what answers at {url} does not speak TLS: is it {standin.url}?"
-    assert (caught.value.answer_lost, caught.value.repeated, caught.value.code, slept) == (False, False, "no_tls", [])
-    assert standin.calls == []
+        Client(url, sleep=pauses.append).call(method, path)
+    assert str(caught.value) == f"what answers at {url} does not speak TLS: is it {stub.url}?"
+    assert (caught.value.answer_lost, caught.value.repeated, caught.value.code, pauses) == (False, False, "no_tls", [])
+    assert stub.calls == []
 
 
 @pytest.fixture(scope="module")
@@ -88,29 +88,29 @@ def shakes_hands(context: ssl.SSLContext) -> Callable[[socket.socket], None]:
     return meets
 
 
-def test_plain_http_with_a_port_of_tls(slept: list[float]) -> None:
+def test_plain_http_with_a_port_of_tls(pauses: list[float]) -> None:
     def alerts(caller: socket.socket) -> None:
         caller.recv(65536)
         caller.sendall(b"\x15\x03\x01\x00\x02\x02\x46")  # a fatal alert: the version of the protocol
 
     with stranger(alerts) as (where, _), pytest.raises(errors.Unavailable) as caught:
-        Client(f"http://{where}", sleep=slept.append).call("GET", "/pools")
+        Client(f"http://{where}", sleep=pauses.append).call("GET", "/pools")
     assert str(caught.value) == f"what answers at http://{where} speaks TLS: is it https://{where}?"
 
 
-def test_a_certificate_that_is_not_trusted(tls: ssl.SSLContext, slept: list[float]) -> None:
+def test_a_certificate_that_is_not_trusted(tls: ssl.SSLContext, pauses: list[float]) -> None:
     with stranger(shakes_hands(tls)) as (where, came):
         with pytest.raises(errors.Unavailable) as caught:
-            Client(f"https://{where}", sleep=slept.append).call("POST", "/pools", body={})
+            Client(f"https://{where}", sleep=pauses.append).call("POST", "/pools", body={})
         assert str(caught.value).startswith(f"the certificate of https://{where} is not trusted: self")
         assert (caught.value.answer_lost, len(came)) == (False, 1)
 
 
-def test_the_events_of_a_stranger_are_not_waited_for(slept: list[float]) -> None:
+def test_the_events_of_a_stranger_are_not_waited_for(pauses: list[float]) -> None:
     with stranger(greets) as (where, came):
         with pytest.raises(errors.Unavailable, match="does not speak HTTP"):
-            next(Client(f"http://{where}", sleep=slept.append).events())
-        assert (len(came), slept) == (1, [])
+            next(Client(f"http://{where}", sleep=pauses.append).events())
+        assert (len(came), pauses) == (1, [])
 
 
 def test_a_host_that_can_be_none() -> None:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from poolkeeper import Client
 
 from tests.support.backends import wait_until
-from tests.support.flaky_proxy import Door
+from tests.support.flaky_proxy import FlakyProxy
 
 
 def test_submit_look_heartbeat_release(client: Client) -> None:
@@ -31,13 +31,13 @@ def test_a_wait_is_answered_as_soon_as_it_is_granted(client: Client) -> None:
         assert waits.result().is_allocated
 
 
-def test_events_go_on_after_a_cut(door: Door, behind: Client) -> None:
-    events = behind.events(after="0", component="team")
-    request = behind.submit("team", gpu=2)
+def test_events_go_on_after_a_cut(proxy: FlakyProxy, proxied: Client) -> None:
+    events = proxied.events(after="0", component="team")
+    request = proxied.submit("team", gpu=2)
     seen = [next(events), next(events)]
-    door.close()
-    door.open()
-    behind.release(request.id, request.fence or 0)
+    proxy.close()
+    proxy.open()
+    proxied.release(request.id, request.fence or 0)
     seen += [next(events)]
     assert [event["event"] for event in seen] == ["submitted", "allocated", "released"]
     assert {event["request"] for event in seen} == {request.id}

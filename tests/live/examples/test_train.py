@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.backends import require, wait_until
 from tests.support.cli_program import Program
-from tests.support.cli_runs import ALL, Lab, Run
+from tests.support.cli_runs import ALL, Run, RunLab
 from tests.support.paths import ROOT
 from tests.support.poolkeeperd import up
 
@@ -21,16 +21,16 @@ LAST = r"step \d+: y = 3\.00 x \+ 2\.00"
 
 
 @pytest.fixture
-def lab(poolkeeper: Program, beneath: str, tmp_path: Path) -> Lab:
-    return Lab(poolkeeper, beneath, tmp_path).furnish()
+def lab(poolkeeper: Program, beneath: str, tmp_path: Path) -> RunLab:
+    return RunLab(poolkeeper, beneath, tmp_path).create_pool()
 
 
-def preempted_once(lab: Lab, run: Run, words: str) -> None:
+def preempted_once(lab: RunLab, run: Run, words: str) -> None:
     """Once it has written that, it has to leave; and it is let back."""
     wait_until(lambda: words in run.out, f"it says {words!r}")
-    found = lab.only()
+    found = lab.only_request()
     waiter = lab.preempt_request(found["id"], found["fence"])
-    lab.is_now(waiter, "allocated")
+    lab.wait_for_status(waiter, "allocated")
     lab.release(waiter)
 
 
@@ -47,31 +47,31 @@ def test_it_trains_without_poolkeeper(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_who_is_asked_saves_its_work_and_loses_none_of_it(lab: Lab) -> None:
+def test_who_is_asked_saves_its_work_and_loses_none_of_it(lab: RunLab) -> None:
     state = lab.folder / "train.json"
     command = ("--", *TRAIN, "--steps", "300", "--state", str(state))
     with lab.run(*ALL, "--checkpoint", "manual", *command) as run:
         preempted_once(lab, run, "step 20:")
-        run.ends(0, within_s=30)
+        run.wait_for_end(0, within_s=30)
     (saved,) = map(int, re.findall(r"^saved at step (\d+)$", run.out, re.M))
     assert f"going on from step {saved} of {state}\n" in run.out
     before, after = run.out.split("going on from")
     assert steps(after) == list(range(saved + 1, 301))
     assert steps(before)[:saved] == list(range(1, saved + 1))
-    lab.is_sound()
+    lab.check_invariants()
 
 
-def test_who_is_not_asked_loses_no_more_than_the_work_since_its_checkpoint(lab: Lab) -> None:
+def test_who_is_not_asked_loses_no_more_than_the_work_since_its_checkpoint(lab: RunLab) -> None:
     command = ("--", *TRAIN, "--steps", "300", "--save-every", "40", "--state", str(lab.folder / "train.json"))
     with lab.run(*ALL, *command) as run:
         preempted_once(lab, run, "saved at step 40\n")
-        run.ends(0, within_s=30)
+        run.wait_for_end(0, within_s=30)
     before, after = run.out.split("going on from step ")
     saved = int(after.split()[0])
     assert saved in range(40, 301, 40)
     assert 0 <= steps(before)[-1] - saved <= 40
     assert steps(after) == list(range(saved + 1, 301))
-    lab.is_sound()
+    lab.check_invariants()
 
 
 def test_the_lines_of_the_readme(tmp_path: Path) -> None:

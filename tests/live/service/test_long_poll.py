@@ -46,7 +46,7 @@ def world(client: RedisClient) -> World:
     return world
 
 
-class Counting(Requests):
+class CountingRequests(Requests):
     """Requests that count how often they are looked at, and can be away."""
 
     looks = 0
@@ -67,8 +67,8 @@ class Counting(Requests):
 
 
 @pytest.fixture
-def requests(world: World) -> Counting:
-    return Counting(world.ledger, WorkspaceRegistry(world.client))
+def requests(world: World) -> CountingRequests:
+    return CountingRequests(world.ledger, WorkspaceRegistry(world.client))
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def aside() -> Iterator[ThreadPoolExecutor]:
 
 
 @pytest.fixture
-def waiting(client: RedisClient, requests: Counting, aside: ThreadPoolExecutor) -> Iterator[LongPolls]:
+def waiting(client: RedisClient, requests: CountingRequests, aside: ThreadPoolExecutor) -> Iterator[LongPolls]:
     """Closed before its threads are waited for."""
     waiting = LongPolls(requests, ChangeNotifications(client), WaitSlots(polls=4, streams=2))
     yield waiting
@@ -97,11 +97,11 @@ class Polls:
         request: Request,
         wait_s: float = LONG_S,
         unlike: RequestState | None = None,
-        gone: Callable[[], bool] = lambda: False,
+        is_disconnected: Callable[[], bool] = lambda: False,
     ) -> Future[PollResult]:
         """A poll that has taken its seat when this returns."""
         taken = self._waiting.slots.used()["poll"]
-        poll = self._threads.submit(self._waiting.wait_for_change, "test", request.id, unlike, wait_s, gone)
+        poll = self._threads.submit(self._waiting.wait_for_change, "test", request.id, unlike, wait_s, is_disconnected)
         wait_until(lambda: self._waiting.slots.used()["poll"] > taken or poll.done(), "it waits")
         return poll
 
@@ -147,57 +147,57 @@ def test_never_more_sit_than_there_are_seats(aside: ThreadPoolExecutor) -> None:
 # ---- long polls
 
 
-def test_what_is_different_already_is_answered_at_once(world: World, waiting: LongPolls, requests: Counting) -> None:
-    held, waits = world.submit(gpu=1), world.submit(gpu=1)
-    begun = time.monotonic()
-    assert waiting.wait_for_change("test", held.id, RequestState.QUEUED, LONG_S) == PollResult(world.get(held))
+def test_what_is_different_already_is_answered_at_once(world: World, waiting: LongPolls, requests: CountingRequests) -> None:
+    allocation, waits = world.submit(gpu=1), world.submit(gpu=1)
+    started_s = time.monotonic()
+    assert waiting.wait_for_change("test", allocation.id, RequestState.QUEUED, LONG_S) == PollResult(world.get(allocation))
     assert waiting.wait_for_change("test", waits.id, None, 0) == PollResult(world.get(waits))
-    assert (time.monotonic() - begun < SOON_S, requests.looks) == (True, 2)
+    assert (time.monotonic() - started_s < SOON_S, requests.looks) == (True, 2)
     assert waiting.slots.used() == {"poll": 0, "stream": 0}
 
 
 @pytest.mark.parametrize("unlike", [None, RequestState.QUEUED])
-def test_a_change_is_told_at_once(world: World, polls: Polls, requests: Counting, unlike: RequestState | None) -> None:
-    held, waits = world.submit(gpu=1), world.submit(gpu=1)
+def test_a_change_is_told_at_once(world: World, polls: Polls, requests: CountingRequests, unlike: RequestState | None) -> None:
+    allocation, waits = world.submit(gpu=1), world.submit(gpu=1)
     poll = polls.begin(waits, unlike=unlike)
-    world.release(held)
+    world.release(allocation)
     assert poll.result(SOON_S).request.status == "allocated"
     assert requests.looks <= 4
 
 
 def test_the_change_of_another_ends_no_wait(world: World, polls: Polls) -> None:
-    held, other = world.submit(gpu=1), world.submit(gpu=1)
-    poll = polls.begin(held, unlike=RequestState.ALLOCATED)
+    allocation, other = world.submit(gpu=1), world.submit(gpu=1)
+    poll = polls.begin(allocation, unlike=RequestState.ALLOCATED)
     world.cancel(other)
     with pytest.raises(TimeoutError):
         poll.result(0.2)
-    world.release(held)
+    world.release(allocation)
     assert poll.result(SOON_S).request.status == "released"
 
 
-def test_time_is_up(world: World, waiting: LongPolls, requests: Counting) -> None:
+def test_time_is_up(world: World, waiting: LongPolls, requests: CountingRequests) -> None:
     _, waits = world.submit(gpu=1), world.submit(gpu=1)
-    begun = time.monotonic()
-    told = waiting.wait_for_change("test", waits.id, None, 0.5)
-    took_s = time.monotonic() - begun
-    assert (told, 0.5 <= took_s < SOON_S) == (PollResult(world.get(waits)), True)
+    started_s = time.monotonic()
+    result = waiting.wait_for_change("test", waits.id, None, 0.5)
+    took_s = time.monotonic() - started_s
+    assert (result, 0.5 <= took_s < SOON_S) == (PollResult(world.get(waits)), True)
     assert requests.looks == 3, "before it waits, when it listens and at the end: nobody asks Redis over and over"
     assert waiting.slots.used()["poll"] == 0
 
 
 def test_a_full_house_answers_at_once(world: World, waiting: LongPolls, polls: Polls) -> None:
-    held, waits = world.submit(gpu=1), world.submit(gpu=1)
+    allocation, waits = world.submit(gpu=1), world.submit(gpu=1)
     seated = [polls.begin(waits) for _ in range(4)]
-    begun = time.monotonic()
+    started_s = time.monotonic()
     assert waiting.wait_for_change("test", waits.id, None, LONG_S) == PollResult(world.get(waits), no_slot=True)
-    assert (time.monotonic() - begun < SOON_S, waiting.slots.refused()["poll"]) == (True, 1)
-    world.release(held)
+    assert (time.monotonic() - started_s < SOON_S, waiting.slots.refused()["poll"]) == (True, 1)
+    world.release(allocation)
     assert [poll.result(SOON_S).request.status for poll in seated] == ["allocated"] * 4
     assert waiting.slots.used()["poll"] == 0
 
 
 def test_a_client_that_has_gone_frees_its_seat_and_keeps_nothing_fresh(
-    world: World, waiting: LongPolls, polls: Polls, requests: Counting, monkeypatch: pytest.MonkeyPatch
+    world: World, waiting: LongPolls, polls: Polls, requests: CountingRequests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "DISCONNECT_CHECK_S", 0.05)
     _, waits = world.submit(gpu=1), world.submit(gpu=1, queue_ttl_s=60)
@@ -228,22 +228,22 @@ def test_who_waits_does_not_go_stale(client: RedisClient, world: World) -> None:
 def test_a_change_that_nobody_said_is_seen_later(world: World, polls: Polls, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "POLL_INTERVAL_S", 0.1)
     monkeypatch.setattr(ChangeNotifications, "_read_message", lambda *_: time.sleep(0.05))
-    held, waits = world.submit(gpu=1), world.submit(gpu=1)
+    allocation, waits = world.submit(gpu=1), world.submit(gpu=1)
     poll = polls.begin(waits)
-    world.release(held)
+    world.release(allocation)
     assert poll.result(LONG_S).request.status == "allocated"
 
 
 def test_the_end_of_the_process_ends_every_poll(world: World, waiting: LongPolls, polls: Polls) -> None:
     _, waits = world.submit(gpu=1), world.submit(gpu=1)
-    begun = [polls.begin(waits) for _ in range(3)]
+    started_s = [polls.begin(waits) for _ in range(3)]
     waiting.close()
-    assert [poll.result(SOON_S).request.status for poll in begun] == ["queued"] * 3
+    assert [poll.result(SOON_S).request.status for poll in started_s] == ["queued"] * 3
     assert waiting.wait_for_change("test", waits.id, None, LONG_S).request.status == "queued"
     assert waiting.slots.used()["poll"] == 0
 
 
-def test_what_is_wrong_with_a_poll_is_said(world: World, waiting: LongPolls, polls: Polls, requests: Counting) -> None:
+def test_what_is_wrong_with_a_poll_is_said(world: World, waiting: LongPolls, polls: Polls, requests: CountingRequests) -> None:
     _, waits = world.submit(gpu=1), world.submit(gpu=1, queue_ttl_s=1)
     with pytest.raises(NotFound):
         waiting.wait_for_change("test", "nobody", None, LONG_S)
@@ -273,11 +273,11 @@ class Stream:
 
     def has(self, events: list[Event]) -> bool:
         """Whether these have been told, and in this order."""
-        assert self.told == events[: len(self.told)]
-        return len(self.told) == len(events)
+        assert self.events == events[: len(self.events)]
+        return len(self.events) == len(events)
 
     @property
-    def told(self) -> list[Event]:
+    def events(self) -> list[Event]:
         return [event for event in self.came if event]
 
 
@@ -286,9 +286,9 @@ def test_a_stream_begins_where_it_is_told_to(world: World, waiting: LongPolls) -
     last = world.ledger.get_last_event_id("test")
     world.submit(gpu=1)
     whole = world.events()
-    for after, wanted in (("0", whole), (last, whole[2:]), (whole[0].id, whole[1:])):
+    for after, expected in (("0", whole), (last, whole[2:]), (whole[0].id, whole[1:])):
         stream = waiting.stream_events("test", after)
-        assert list(islice(stream, len(wanted) + 1)) == [None, *wanted]
+        assert list(islice(stream, len(expected) + 1)) == [None, *expected]
         stream.close()
     assert (last, world.ledger.get_last_event_id("elsewhere")) == (whole[1].id, "0-0")
     assert waiting.slots.used()["stream"] == 0
@@ -323,16 +323,16 @@ def test_nothing_is_lost_or_repeated_or_out_of_order(
 
 
 def test_a_quiet_stream_gives_signs_of_life_and_asks_seldom(
-    world: World, waiting: LongPolls, aside: ThreadPoolExecutor, requests: Counting
+    world: World, waiting: LongPolls, aside: ThreadPoolExecutor, requests: CountingRequests
 ) -> None:
     stream = Stream(waiting.stream_events("test", "0", keepalive_s=0.2), aside)
-    begun = time.monotonic()
+    started_s = time.monotonic()
     wait_until(lambda: len(stream.came) == 4, "it lives")
-    assert (stream.came, 0.5 < time.monotonic() - begun < SOON_S, requests.looks <= 5) == ([None] * 4, True, True)
+    assert (stream.came, 0.5 < time.monotonic() - started_s < SOON_S, requests.looks <= 5) == ([None] * 4, True, True)
 
 
 def test_a_stream_outlives_a_redis_that_is_away(
-    world: World, waiting: LongPolls, aside: ThreadPoolExecutor, requests: Counting
+    world: World, waiting: LongPolls, aside: ThreadPoolExecutor, requests: CountingRequests
 ) -> None:
     stream = Stream(waiting.stream_events("test", "0", keepalive_s=0.1), aside)
     wait_until(lambda: stream.came, "it has begun")
@@ -340,19 +340,19 @@ def test_a_stream_outlives_a_redis_that_is_away(
     world.submit(gpu=1)
     signs = len(stream.came)
     wait_until(lambda: len(stream.came) >= signs + 3, "it gives signs of life")
-    assert stream.told == []
+    assert stream.events == []
     requests.away = False
-    wait_until(lambda: stream.told == world.events(), "what came meanwhile is told", SOON_S)
+    wait_until(lambda: stream.events == world.events(), "what came meanwhile is told", SOON_S)
     assert not stream.end.done()
 
 
-def test_what_is_wrong_with_a_stream_is_said_in_place_of_its_begin(waiting: LongPolls, requests: Counting) -> None:
+def test_what_is_wrong_with_a_stream_is_said_in_place_of_its_begin(waiting: LongPolls, requests: CountingRequests) -> None:
     requests.away = True
     with pytest.raises(StoreUnavailable):
         next(waiting.stream_events("test", "0"))
     requests.away = False
-    for workspace, after, said in (("a b", "0", "is no name"), ("a*", "0", "is no name"), ("test", "x", "event's id")):
-        with pytest.raises(ValueError, match=said):
+    for workspace, after, message in (("a b", "0", "is no name"), ("a*", "0", "is no name"), ("test", "x", "event's id")):
+        with pytest.raises(ValueError, match=message):
             next(waiting.stream_events(workspace, after))
     assert waiting.slots.used()["stream"] == 0
 

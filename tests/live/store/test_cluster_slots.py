@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from redis.exceptions import ResponseError
 
-from app.domain.declaration import DeclaredGroup, DeclaredPolicy, DeclaredPool, export_pool
+from app.domain.declaration import GroupDeclaration, PolicyDeclaration, PoolDeclaration, export_pool
 from app.domain.declaration_diff import DeclarationStep
 from app.domain.errors import NotFound
 from app.domain.plan_steps import EvictOverLimit, OverLimitVictim
 from app.domain.request_filter import RequestFilter
 from app.domain.specs import RequestSpec, WorkspaceSettings
-from app.domain.tasks import ReplacedAllocation, TaskDispatch, TaskSpec
+from app.domain.tasks import ReplacedAllocationSpec, TaskDispatch, TaskSpec
 from app.domain.tokens import Role, Token
 from app.planner.planning_pass import plan_pool
 from app.store.connection import RedisClient
@@ -101,8 +101,8 @@ def live(world: World) -> None:
     world.ledger.delete_group(world.workspace, "p", "g")
     world.ledger.delete_pool(world.workspace, "q")
     empty = export_pool(world.get_pool())
-    groups, policies = [DeclaredGroup(name="h")], [DeclaredPolicy(component="c")]
-    full = DeclaredPool(name="p", capacity={"gpu": 2}, groups=groups, policies=policies)
+    groups, policies = [GroupDeclaration(name="h")], [PolicyDeclaration(component="c")]
+    full = PoolDeclaration(name="p", capacity={"gpu": 2}, groups=groups, policies=policies)
     for before, after in ((empty, full), (full, None), (None, full), (full, empty)):
         assert world.ledger.declare(world.workspace, [DeclarationStep(before, after)])
 
@@ -191,7 +191,7 @@ def live_with_tasks(world: World, store: TaskStore) -> None:
     request, fence = begun(sent())
     later = world.clock.now_ms() + 1000
     again = {
-        "instead_of": ReplacedAllocation(request=request, fence=fence),
+        "instead_of": ReplacedAllocationSpec(request=request, fence=fence),
         "not_before": datetime.fromtimestamp(later / 1000, UTC),
     }
     assert store.park_task(here, ask.model_copy(update=again)).status == "delayed"

@@ -72,8 +72,8 @@ class Broker:
     def start(self) -> None:
         """It is there, with what it had when it was killed, and answers."""
         options = ("--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", str(self.socket), "--dir", str(self.folder))
-        kept = ("--save", "", "--appendonly", "yes", "--appendfsync", "always", "--requirepass", self.password)
-        self.server = ChildProcess([find_server("path"), *options, *kept], self.folder / "broker.log")
+        persistence_options = ("--save", "", "--appendonly", "yes", "--appendfsync", "always", "--requirepass", self.password)
+        self.server = ChildProcess([find_server("path"), *options, *persistence_options], self.folder / "broker.log")
         wait_until(self.client.ping, "the broker answers")
 
     def kill(self) -> None:
@@ -95,9 +95,9 @@ class Broker:
         """What is in a queue, the oldest first."""
         return [json.loads(text) for text in reversed(self.client.lrange(queue, 0, -1))]
 
-    def told(self, queue: str = "celery") -> list[tuple[str, dict[str, Any]]]:
+    def list_deliveries(self, queue: str = "celery") -> list[tuple[str, dict[str, Any]]]:
         """Of each its task, and under what it was granted."""
-        return [(one["headers"]["id"], one["headers"]["poolkeeper"]) for one in self.arrived(queue)]
+        return [(message["headers"]["id"], message["headers"]["poolkeeper"]) for message in self.arrived(queue)]
 
 
 @contextmanager

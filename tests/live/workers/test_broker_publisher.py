@@ -45,7 +45,9 @@ def received(broker: Broker, queue: str = "celery") -> Any:
 
 
 def test_it_arrives_as_it_was_made(broker: Broker) -> None:
-    publisher(broker.url).publish(Message.from_dispatch(dispatch(properties={"correlation_id": "a", "reply_to": "q", "priority": 0})))
+    publisher(broker.url).publish(
+        Message.from_dispatch(dispatch(properties={"correlation_id": "a", "reply_to": "q", "priority": 0}))
+    )
     message = received(broker)
     assert (message.body, message.content_type, message.content_encoding) == (BODY, "application/json", "utf-8")
     assert message.payload == [[1], {"a": "é"}, {"callbacks": None}]
@@ -89,15 +91,15 @@ def test_a_priority_and_an_end_are_the_brokers_to_know(broker: Broker) -> None:
     properties = {"priority": 3, "expiration": 1.5, "delivery_mode": "transient"}
     publisher(broker.url).publish(Message.from_dispatch(dispatch(properties=properties)))
     (raw,) = broker.arrived("celery\x06\x163")
-    told = {name: raw["properties"][name] for name in properties}
-    assert told == {"priority": 3, "expiration": "1500", "delivery_mode": 1}
+    header = {name: raw["properties"][name] for name in properties}
+    assert header == {"priority": 3, "expiration": "1500", "delivery_mode": 1}
 
 
 def test_of_what_will_never_run_its_worker_is_told_why(broker: Broker) -> None:
     ended = TaskEnd("rejected", "no_policy", "no pool has a policy for this component")
     publisher(broker.url).publish(Message.from_dispatch(dispatch(fence=None, ended=ended)))
-    ((_, told),) = broker.told()
-    assert (told["fence"], told["ended"]) == (
+    ((_, header),) = broker.list_deliveries()
+    assert (header["fence"], header["ended"]) == (
         None,
         {"status": "rejected", "code": "no_policy", "message": "no pool has a policy for this component"},
     )
@@ -108,7 +110,7 @@ def test_a_route_of_its_own_is_made_before_anything_is_sent_on_it(broker: Broker
     queue = {"name": "long", "exchange": exchange, "routing_key": "train.#", "no_declare": None, "exclusive": False}
     more: dict[str, Any] = {"exchange": "jobs", "exchange_type": "topic", "routing_key": "train.gpu", "queues": [queue]}
     publisher(broker.url).publish(Message.from_dispatch(dispatch(**more)))
-    assert [task for task, _ in broker.told("long")] == ["a"]
+    assert [task for task, _ in broker.list_deliveries("long")] == ["a"]
 
 
 def test_queues_are_made_once_a_connection(broker: Broker) -> None:
@@ -143,7 +145,7 @@ def test_a_socket_is_a_broker_too(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "said"),
+    ("message", "error"),
     [
         ({}, "body is required"),
         (document(body="no base64!"), "body "),
@@ -153,8 +155,8 @@ def test_a_socket_is_a_broker_too(broker: Broker) -> None:
         (document(headers=[]), "headers must be an object"),
     ],
 )
-def test_what_is_no_message(message: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidMessage, match=f"^{said}"):
+def test_what_is_no_message(message: dict[str, Any], error: str) -> None:
+    with pytest.raises(InvalidMessage, match=f"^{error}"):
         Message.from_dispatch(dispatch(message=message or {"id": "a"}))
 
 
@@ -169,7 +171,7 @@ def test_it_is_sent_at_once_though_the_connection_has_died_meanwhile(broker: Bro
     broker.kill()
     broker.start()
     sends.publish(Message.from_dispatch(dispatch("c")))
-    assert [task for task, _ in broker.told()] == ["a", "b", "c"]
+    assert [task for task, _ in broker.list_deliveries()] == ["a", "b", "c"]
 
 
 def test_a_broker_that_is_away_is_said_to_be_at_once(broker: Broker) -> None:
@@ -177,13 +179,13 @@ def test_a_broker_that_is_away_is_said_to_be_at_once(broker: Broker) -> None:
     sends.publish(Message.from_dispatch(dispatch("a")))
     broker.kill()
     for _ in range(3):
-        begun = time.monotonic()
+        started_s = time.monotonic()
         with pytest.raises(BrokerUnavailable, match="Connection refused"):
             sends.publish(Message.from_dispatch(dispatch("b")))
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - started_s < 2
     broker.start()
     sends.publish(Message.from_dispatch(dispatch("b")))
-    assert [task for task, _ in broker.told()] == ["a", "b"]
+    assert [task for task, _ in broker.list_deliveries()] == ["a", "b"]
 
 
 def test_a_broker_that_says_nothing_is_given_up(broker: Broker) -> None:
@@ -194,7 +196,7 @@ def test_a_broker_that_says_nothing_is_given_up(broker: Broker) -> None:
             with pytest.raises(BrokerUnavailable, match="Timeout"):
                 sends.publish(Message.from_dispatch(dispatch("b")))
     sends.publish(Message.from_dispatch(dispatch("c")))
-    assert [task for task, _ in broker.told()][-1] == "c"
+    assert [task for task, _ in broker.list_deliveries()][-1] == "c"
 
 
 def test_a_message_half_on_its_way_when_the_broker_is_killed_is_not_sent(broker: Broker) -> None:
@@ -216,9 +218,9 @@ def test_a_message_half_on_its_way_when_the_broker_is_killed_is_not_sent(broker:
     thread.join(20)
     assert len(failed) == 1
     broker.start()
-    assert [task for task, _ in broker.told()] == ["a"]
+    assert [task for task, _ in broker.list_deliveries()] == ["a"]
     sends.publish(large)
-    assert [task for task, _ in broker.told()] == ["a", "b"]
+    assert [task for task, _ in broker.list_deliveries()] == ["a", "b"]
 
 
 def _is_writing(broker: Broker) -> bool:
@@ -234,7 +236,7 @@ def test_what_it_does_not_take_is_wrong_alone(broker: Broker) -> None:
     with pytest.raises(MessageRejected, match="WRONGTYPE"):
         sends.publish(Message.from_dispatch(dispatch("a")))
     sends.publish(Message.from_dispatch(dispatch("b", routing_key="other", queues=[])))
-    assert [task for task, _ in broker.told("other")] == ["b"]
+    assert [task for task, _ in broker.list_deliveries("other")] == ["b"]
 
 
 def test_who_is_not_let_in_shows_no_password(broker: Broker) -> None:

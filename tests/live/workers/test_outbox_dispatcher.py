@@ -28,10 +28,10 @@ GPUS = 200
 
 
 @dataclass
-class Posts:
+class OutboxInstallation:
     """A ledger, a broker that has not been started, and the workers between them."""
 
-    at: Place
+    installation: Place
     broker: Broker
     store: TaskStore
     file: Path
@@ -39,15 +39,15 @@ class Posts:
     def worker(self, url: str = "${BROKER_OF_TEAM}", **more: str) -> ChildProcess:
         """One that sends; returns when it listens."""
         self.file.write_text(f'[{W}]\nurl = "{url}"\nstart_tries = 2\n', "utf-8")
-        known = {"POOLKEEPER_BROKERS": str(self.file), "BROKER_OF_TEAM": self.broker.url, **more}
+        environ = {"POOLKEEPER_BROKERS": str(self.file), "BROKER_OF_TEAM": self.broker.url, **more}
         before = self.ears()
-        child = self.at.start("worker", **known)
+        child = self.installation.start("worker", **environ)
         wait_until(lambda: self.ears() >= before + 2, "it hears of nudges, and of what there is to send")
         return child
 
     def ears(self) -> int:
         """How many connections listen there."""
-        return sum(each["name"] == CLIENT_NAME and each["psub"] == "1" for each in self.at.client.client_list())
+        return sum(each["name"] == CLIENT_NAME and each["psub"] == "1" for each in self.installation.client.client_list())
 
     def park(self, task: str = "a", **more: Any) -> Task:
         """A task of one gpu; nothing lapses."""
@@ -55,24 +55,24 @@ class Posts:
         ask = {"task": task, "name": "proj.train", "request": request, "message": document(task), **more}
         return self.store.park_task(W, TaskSpec.model_validate(ask))
 
-    def arrive(self, *tasks: str) -> list[dict[str, Any]]:
+    def wait_for_deliveries(self, *tasks: str) -> list[dict[str, Any]]:
         """Returns when just these have arrived, in this order, with what each was told."""
-        wait_until(lambda: [task for task, _ in self.broker.told()] == list(tasks), f"{', '.join(tasks)} arrive")
-        return [told for _, told in self.broker.told()]
+        wait_until(lambda: [task for task, _ in self.broker.list_deliveries()] == list(tasks), f"{', '.join(tasks)} arrive")
+        return [deliveries for _, deliveries in self.broker.list_deliveries()]
 
-    def lapse(self, what: str, task: str = "a") -> None:
+    def expire(self, key_name: str, task: str = "a") -> None:
         """The time of a claim, or that to begin, is over."""
-        changed = self.at.client.zadd(key(what, W), {task: 1}, xx=True, ch=True)
+        changed = self.installation.client.zadd(key(key_name, W), {task: 1}, xx=True, ch=True)
         assert changed == 1
-        self.at.client.publish(key("outbox_ready", W), "")
+        self.installation.client.publish(key("outbox_ready", W), "")
 
     def counted(self, name: str) -> int:
         """What the ledger counts for the metrics."""
-        return self.at.here.requests.read_counters(W).get(name, 0)
+        return self.installation.here.requests.read_counters(W).get(name, 0)
 
 
 @pytest.fixture
-def posts(tmp_path: Path) -> Iterator[Posts]:
+def dispatching(tmp_path: Path) -> Iterator[OutboxInstallation]:
     """A ledger on a Redis of its own."""
     require("redis")
     port = free_port()
@@ -80,181 +80,183 @@ def posts(tmp_path: Path) -> Iterator[Posts]:
         url = f"redis://127.0.0.1:{port}/0"
         wait_until_ready(url)
         client = stack.enter_context(connect(url))
-        at = stack.enter_context(place(client, url, tmp_path))
-        at.here.pools.update(W, "p", PoolUpdate(capacity={"gpu": GPUS}))
-        yield Posts(at, broker, TaskStore(client), tmp_path / "brokers.toml")
+        installation = stack.enter_context(place(client, url, tmp_path))
+        installation.here.pools.update(W, "p", PoolUpdate(capacity={"gpu": GPUS}))
+        yield OutboxInstallation(installation, broker, TaskStore(client), tmp_path / "brokers.toml")
 
 
-def test_a_task_is_sent_when_it_is_granted_and_its_end_told_when_it_never_is(posts: Posts) -> None:
-    posts.broker.start()
-    posts.worker()
-    held = posts.at.submit(resources={"gpu": GPUS})
-    assert posts.park("a").status == "parked"
-    assert posts.park("b", request={"resources": {"gpu": GPUS + 1}}).status == "ended"
-    (ended,) = posts.arrive("b")
+def test_a_task_is_sent_when_it_is_granted_and_its_end_told_when_it_never_is(dispatching: OutboxInstallation) -> None:
+    dispatching.broker.start()
+    dispatching.worker()
+    allocation = dispatching.installation.submit(resources={"gpu": GPUS})
+    assert dispatching.park("a").status == "parked"
+    assert dispatching.park("b", request={"resources": {"gpu": GPUS + 1}}).status == "ended"
+    (ended,) = dispatching.wait_for_deliveries("b")
     assert (ended["fence"], ended["ended"]["status"]) == (None, "rejected")
-    posts.at.here.requests.release(W, held.id, held.fence or 0)
-    granted = posts.arrive("b", "a")[1]
-    known = posts.store.get_task(W, "a")
-    assert known.request
-    assert (granted["request"], granted["fence"]) == (known.request.id, known.request.fence)
+    dispatching.installation.here.requests.release(W, allocation.id, allocation.fence or 0)
+    granted = dispatching.wait_for_deliveries("b", "a")[1]
+    environ = dispatching.store.get_task(W, "a")
+    assert environ.request
+    assert (granted["request"], granted["fence"]) == (environ.request.id, environ.request.fence)
     assert (granted["pool"], granted["resources"], granted["tries"]) == ("p", {"gpu": 1, "step_run": 1}, 1)
-    wait_until(lambda: posts.store.get_task(W, "a").status == "sent", "it is known to be sent")
-    wait_until(lambda: posts.store.measure_outbox(W).unstarted == 2, "both are looked after")
-    posts.store.acknowledge_end(W, "b", ended["request"])
-    assert _is_over(posts, "b")
-    assert posts.store.measure_outbox(W).waiting == 0
+    wait_until(lambda: dispatching.store.get_task(W, "a").status == "sent", "it is known to be sent")
+    wait_until(lambda: dispatching.store.measure_outbox(W).unstarted == 2, "both are looked after")
+    dispatching.store.acknowledge_end(W, "b", ended["request"])
+    assert _is_over(dispatching, "b")
+    assert dispatching.store.measure_outbox(W).waiting == 0
 
 
-def _is_over(posts: Posts, task: str) -> bool:
+def _is_over(dispatching: OutboxInstallation, task: str) -> bool:
     try:
-        posts.store.get_task(W, task)
+        dispatching.store.get_task(W, task)
     except NotFound:
         return True
     return False
 
 
-def test_what_nobody_begins_is_sent_again_under_its_fence_and_then_under_another(posts: Posts) -> None:
-    posts.broker.start()
-    posts.worker()
-    posts.park()
-    posts.arrive("a")
+def test_what_nobody_begins_is_sent_again_under_its_fence_and_then_under_another(dispatching: OutboxInstallation) -> None:
+    dispatching.broker.start()
+    dispatching.worker()
+    dispatching.park()
+    dispatching.wait_for_deliveries("a")
     for count in (2, 3):
-        wait_until(lambda: posts.store.get_task(W, "a").status == "sent", "it is known to be sent")
-        posts.lapse("unstarted")
-        posts.arrive(*["a"] * count)
-    first, again, anew = posts.arrive("a", "a", "a")
+        wait_until(lambda: dispatching.store.get_task(W, "a").status == "sent", "it is known to be sent")
+        dispatching.expire("unstarted")
+        dispatching.wait_for_deliveries(*["a"] * count)
+    first, again, anew = dispatching.wait_for_deliveries("a", "a", "a")
     assert (again["fence"], again["tries"]) == (first["fence"], 2)
     assert anew["fence"] > first["fence"]
     assert (anew["request"] != first["request"], anew["tries"]) == (True, 1)
-    assert (posts.counted("redispatched"), posts.counted("not_started")) == (1, 1)
+    assert (dispatching.counted("redispatched"), dispatching.counted("not_started")) == (1, 1)
 
 
-def test_tasks_are_sent_in_the_order_they_were_granted(posts: Posts) -> None:
-    posts.broker.start()
+def test_tasks_are_sent_in_the_order_they_were_granted(dispatching: OutboxInstallation) -> None:
+    dispatching.broker.start()
     names = [f"t{99 - number}" for number in range(40)]
     for name in names:
-        posts.park(name)
-    posts.worker()
-    posts.arrive(*names)
+        dispatching.park(name)
+    dispatching.worker()
+    dispatching.wait_for_deliveries(*names)
 
 
-def test_a_broker_that_is_away_is_waited_for_and_nothing_forgotten(posts: Posts) -> None:
-    worker = posts.worker()
+def test_a_broker_that_is_away_is_waited_for_and_nothing_forgotten(dispatching: OutboxInstallation) -> None:
+    worker = dispatching.worker()
     names = [f"t{number}" for number in range(10, 70)]
     for name in names:
-        posts.park(name)
-    wait_until(lambda: posts.counted("dispatch_failures") >= 2, "it was tried more than once")
-    outbox = posts.store.measure_outbox(W)
+        dispatching.park(name)
+    wait_until(lambda: dispatching.counted("dispatch_failures") >= 2, "it was tried more than once")
+    outbox = dispatching.store.measure_outbox(W)
     assert (outbox.waiting, outbox.unstarted) == (60, 0)
     assert outbox.oldest_ms is not None
-    assert {posts.store.get_task(W, name).status for name in names} == {"granted"}
-    posts.broker.start()
-    wait_until(lambda: posts.store.measure_outbox(W).unstarted == 60, "all are known to be sent")
-    assert sorted(task for task, _ in posts.broker.told()) == names
+    assert {dispatching.store.get_task(W, name).status for name in names} == {"granted"}
+    dispatching.broker.start()
+    wait_until(lambda: dispatching.store.measure_outbox(W).unstarted == 60, "all are known to be sent")
+    assert sorted(task for task, _ in dispatching.broker.list_deliveries()) == names
 
-    posts.broker.kill()  # and once more, under a connection that is there
-    posts.broker.start()
-    posts.park("late")
-    wait_until(lambda: posts.broker.told()[-1][0] == "late", "it arrives")
-    log = posts.at.log("worker")
+    dispatching.broker.kill()  # and once more, under a connection that is there
+    dispatching.broker.start()
+    dispatching.park("late")
+    wait_until(lambda: dispatching.broker.list_deliveries()[-1][0] == "late", "it arrives")
+    log = dispatching.installation.log("worker")
     assert log.count("is away, tasks are kept") == 1
     assert log.count("takes tasks again") == 1
-    assert posts.broker.password not in log
+    assert dispatching.broker.password not in log
     assert worker.alive
 
 
-def test_a_worker_killed_with_a_message_on_its_way_is_no_loss(posts: Posts) -> None:
+def test_a_worker_killed_with_a_message_on_its_way_is_no_loss(dispatching: OutboxInstallation) -> None:
     """The broker has frozen under it; then it is killed as well, as the first worker was."""
-    posts.broker.start()
-    first = posts.worker()
-    posts.park("before")
-    posts.arrive("before")
-    with posts.broker.frozen():
-        posts.park()
-        wait_until(lambda: _claimed(posts, "a"), "it is taken to be sent")
+    dispatching.broker.start()
+    first = dispatching.worker()
+    dispatching.park("before")
+    dispatching.wait_for_deliveries("before")
+    with dispatching.broker.frozen():
+        dispatching.park()
+        wait_until(lambda: _claimed(dispatching, "a"), "it is taken to be sent")
         first.kill()
-        posts.broker.kill()
-    posts.broker.start()
-    posts.worker()
-    posts.lapse("outbox")
-    before, told = posts.arrive("before", "a")
-    assert told["fence"] == before["fence"] + 1
+        dispatching.broker.kill()
+    dispatching.broker.start()
+    dispatching.worker()
+    dispatching.expire("outbox")
+    before, deliveries = dispatching.wait_for_deliveries("before", "a")
+    assert deliveries["fence"] == before["fence"] + 1
 
 
-def test_a_worker_killed_before_it_could_say_that_it_sent_sends_it_twice_under_one_fence(posts: Posts) -> None:
-    posts.broker.start()
-    first = posts.worker()
-    posts.park("before")
-    posts.arrive("before")
-    client: Any = posts.at.client
-    with posts.broker.frozen():
-        posts.park()
-        wait_until(lambda: _claimed(posts, "a"), "it is taken to be sent")
+def test_a_worker_killed_before_it_could_say_that_it_sent_sends_it_twice_under_one_fence(
+    dispatching: OutboxInstallation,
+) -> None:
+    dispatching.broker.start()
+    first = dispatching.worker()
+    dispatching.park("before")
+    dispatching.wait_for_deliveries("before")
+    client: Any = dispatching.installation.client
+    with dispatching.broker.frozen():
+        dispatching.park()
+        wait_until(lambda: _claimed(dispatching, "a"), "it is taken to be sent")
         client.execute_command("CLIENT PAUSE", 60_000, "WRITE")
-    posts.arrive("before", "a")
+    dispatching.wait_for_deliveries("before", "a")
     first.kill()
-    wait_until(lambda: posts.ears() == 0, "nothing is left of it")
+    wait_until(lambda: dispatching.ears() == 0, "nothing is left of it")
     client.execute_command("CLIENT UNPAUSE")
-    assert posts.store.get_task(W, "a").status == "granted"
-    posts.worker()
-    posts.lapse("outbox")
-    _, once, twice = posts.arrive("before", "a", "a")
+    assert dispatching.store.get_task(W, "a").status == "granted"
+    dispatching.worker()
+    dispatching.expire("outbox")
+    _, once, twice = dispatching.wait_for_deliveries("before", "a", "a")
     assert once == twice, "so who runs it knows that it is the same"
 
 
-def _claimed(posts: Posts, task: str) -> bool:
+def _claimed(dispatching: OutboxInstallation, task: str) -> bool:
     """Whether somebody has taken it and not yet said what became of it."""
-    due_ms = posts.at.client.zscore(key("outbox", W), task)
-    seconds, micros = posts.at.client.time()
+    due_ms = dispatching.installation.client.zscore(key("outbox", W), task)
+    seconds, micros = dispatching.installation.client.time()
     return bool(due_ms and due_ms > seconds * 1000 + micros // 1000)
 
 
-def test_it_ends_with_the_worker_also_while_the_broker_says_nothing(posts: Posts) -> None:
-    posts.broker.start()
-    worker = posts.worker()
-    posts.park("a")
-    posts.arrive("a")
-    with posts.broker.frozen():
-        posts.park("b")
-        wait_until(lambda: _claimed(posts, "b"), "it is taken to be sent")
+def test_it_ends_with_the_worker_also_while_the_broker_says_nothing(dispatching: OutboxInstallation) -> None:
+    dispatching.broker.start()
+    worker = dispatching.worker()
+    dispatching.park("a")
+    dispatching.wait_for_deliveries("a")
+    with dispatching.broker.frozen():
+        dispatching.park("b")
+        wait_until(lambda: _claimed(dispatching, "b"), "it is taken to be sent")
         os.kill(worker.pid, signal.SIGTERM)
         assert worker.wait_for_end(10)
     assert worker.exit_code == 0
 
 
-def test_it_outlives_the_ledgers_redis(posts: Posts, tmp_path: Path) -> None:
-    posts.broker.start()
-    worker = posts.worker()
-    posts.park("a")
-    posts.arrive("a")
-    port = posts.at.url.rpartition(":")[2].partition("/")[0]
-    posts.at.client.shutdown(nosave=True)
-    wait_until(lambda: "Trying to re-establish" in posts.at.log("worker"), "the worker has noticed")
+def test_it_outlives_the_ledgers_redis(dispatching: OutboxInstallation, tmp_path: Path) -> None:
+    dispatching.broker.start()
+    worker = dispatching.worker()
+    dispatching.park("a")
+    dispatching.wait_for_deliveries("a")
+    port = dispatching.installation.url.rpartition(":")[2].partition("/")[0]
+    dispatching.installation.client.shutdown(nosave=True)
+    wait_until(lambda: "Trying to re-establish" in dispatching.installation.log("worker"), "the worker has noticed")
     with serve(tmp_path, "--port", port):
-        wait_until_ready(posts.at.url)
-        with place(posts.at.client, posts.at.url, tmp_path):
-            posts.park("b")
-            posts.arrive("a", "b")
+        wait_until_ready(dispatching.installation.url)
+        with place(dispatching.installation.client, dispatching.installation.url, tmp_path):
+            dispatching.park("b")
+            dispatching.wait_for_deliveries("a", "b")
         assert worker.alive
 
 
-def test_two_workers_send_each_task_once(posts: Posts) -> None:
-    posts.broker.start()
-    posts.worker()
-    posts.worker()
+def test_two_workers_send_each_task_once(dispatching: OutboxInstallation) -> None:
+    dispatching.broker.start()
+    dispatching.worker()
+    dispatching.worker()
     names = [f"t{number:03}" for number in range(150)]
     for name in names:
-        posts.park(name)
-    wait_until(lambda: len(posts.broker.told()) >= len(names), "all arrive")
-    wait_until(lambda: posts.store.measure_outbox(W).unstarted == len(names), "all are known to be sent")
-    assert sorted(task for task, _ in posts.broker.told()) == names
+        dispatching.park(name)
+    wait_until(lambda: len(dispatching.broker.list_deliveries()) >= len(names), "all arrive")
+    wait_until(lambda: dispatching.store.measure_outbox(W).unstarted == len(names), "all are known to be sent")
+    assert sorted(task for task, _ in dispatching.broker.list_deliveries()) == names
 
 
-def test_a_broker_that_cannot_be_one_is_one_line_and_the_end(posts: Posts) -> None:
-    posts.file.write_text(f'[{W}]\nurl = "${{BROKER_OF_TEAM}}"\n', "utf-8")
-    worker = posts.at.start("worker", POOLKEEPER_BROKERS=str(posts.file))
+def test_a_broker_that_cannot_be_one_is_one_line_and_the_end(dispatching: OutboxInstallation) -> None:
+    dispatching.file.write_text(f'[{W}]\nurl = "${{BROKER_OF_TEAM}}"\n', "utf-8")
+    worker = dispatching.installation.start("worker", POOLKEEPER_BROKERS=str(dispatching.file))
     assert worker.wait_for_end(20)
     assert worker.exit_code
-    said = f"poolkeeperd worker: {posts.file}: {W}: url: the variable BROKER_OF_TEAM is not set"
-    assert said in posts.at.log("worker").splitlines()
+    message = f"poolkeeperd worker: {dispatching.file}: {W}: url: the variable BROKER_OF_TEAM is not set"
+    assert message in dispatching.installation.log("worker").splitlines()

@@ -43,8 +43,8 @@ class Place:
         """A beat or a worker, that ends with the test."""
         settings = {"POOLKEEPER_REDIS_URL": self.url, "POOLKEEPER_LOG_FORMAT": "text"}
         settings |= {f"POOLKEEPER_{name}_INTERVAL_S": "0.2" for name in ("CLEANUP", "RECONCILE")}
-        known = environment(self.folder, **settings | more)
-        child = ChildProcess(commands()[name], self.folder / f"{name}.log", env=known, cwd=ROOT)
+        environ = environment(self.folder, **settings | more)
+        child = ChildProcess(commands()[name], self.folder / f"{name}.log", env=environ, cwd=ROOT)
         self.stack.callback(child.stop, 0)
         return child
 
@@ -79,7 +79,7 @@ def place(client: RedisClient, url: str, folder: Path) -> Iterator[Place]:
 
 
 @pytest.fixture
-def at(tmp_path: Path) -> Iterator[Place]:
+def installation(tmp_path: Path) -> Iterator[Place]:
     """A Redis of its own on a port."""
     require("redis")
     port = free_port()
@@ -90,55 +90,59 @@ def at(tmp_path: Path) -> Iterator[Place]:
         yield stack.enter_context(place(client, url, tmp_path))
 
 
-def test_two_beats_and_two_workers_do_what_one_would(at: Place) -> None:
-    WorkspaceRegistry(at.client).add("poisoned")
-    at.client.set(key("meta", "poisoned"), "no hash")
+def test_two_beats_and_two_workers_do_what_one_would(installation: Place) -> None:
+    WorkspaceRegistry(installation.client).add("poisoned")
+    installation.client.set(key("meta", "poisoned"), "no hash")
     for name in ("beat", "worker", "beat", "worker"):
-        at.start(name, POOLKEEPER_AUDIT_INTERVAL_S="1")
-    held = at.submit(lease_s=5)
-    at.client.zadd(key("leases", W), {held.id: 1})
-    at.becomes(held, "expired")
-    wait_until(lambda: "cleanup of workspace poisoned failed" in at.log("worker"), "the poisoned workspace has failed")
-    at.lapse()  # so it stops no other
+        installation.start(name, POOLKEEPER_AUDIT_INTERVAL_S="1")
+    allocation = installation.submit(lease_s=5)
+    installation.client.zadd(key("leases", W), {allocation.id: 1})
+    installation.becomes(allocation, "expired")
+    wait_until(
+        lambda: "cleanup of workspace poisoned failed" in installation.log("worker"), "the poisoned workspace has failed"
+    )
+    installation.lapse()  # so it stops no other
 
     # patience is given to the first who lost it
-    at.submit()
-    at.here.pools.update(W, "p", PoolUpdate(capacity={"gpu": 3}))
-    small, large = at.submit(), at.submit(resources={"gpu": 2})
+    installation.submit()
+    installation.here.pools.update(W, "p", PoolUpdate(capacity={"gpu": 3}))
+    small, large = installation.submit(), installation.submit(resources={"gpu": 2})
     assert (small.status, large.status) == ("allocated", "queued")
-    wait_until(lambda: at.client.hexists(key("pool_holds", W, "p"), large.id), "the hold is given")
+    wait_until(lambda: installation.client.hexists(key("pool_holds", W, "p"), large.id), "the hold is given")
 
     # the audit looks, says what it finds and lets it be
-    at.client.hincrby(key("pool", W, "p"), "used:gpu", 5)
-    wait_until(lambda: f"workspace {W} differs: account p pool used gpu: 7, should be 2" in at.log("worker"), "it is audited")
-    assert at.client.hget(key("pool", W, "p"), "used:gpu") == "7"
-    at.here.audit.run(W, repair=True)
+    installation.client.hincrby(key("pool", W, "p"), "used:gpu", 5)
+    wait_until(
+        lambda: f"workspace {W} differs: account p pool used gpu: 7, should be 2" in installation.log("worker"), "it is audited"
+    )
+    assert installation.client.hget(key("pool", W, "p"), "used:gpu") == "7"
+    installation.here.audit.run(W, repair=True)
 
-    events = [(event.request, event.event) for event in at.here.requests.list_events(W, count=1000)]
+    events = [(event.request, event.event) for event in installation.here.requests.list_events(W, count=1000)]
     assert sorted(set(events)) == sorted(events), "nothing happened twice"
 
 
-def test_a_worker_that_is_killed_is_missed_only_until_the_next(at: Place) -> None:
-    at.start("beat")
-    worker = at.start("worker")
-    at.lapse()
+def test_a_worker_that_is_killed_is_missed_only_until_the_next(installation: Place) -> None:
+    installation.start("beat")
+    worker = installation.start("worker")
+    installation.lapse()
     worker.kill()
-    assert at.client.set(key("job_lock", W, "cleanup"), "of the dead", px=1500)
-    at.start("worker")
-    begun = at.client.time()
-    at.lapse()
-    assert at.client.time()[0] - begun[0] >= 1, "the lease of the dead was waited for"
+    assert installation.client.set(key("job_lock", W, "cleanup"), "of the dead", px=1500)
+    installation.start("worker")
+    started = installation.client.time()
+    installation.lapse()
+    assert installation.client.time()[0] - started[0] >= 1, "the lease of the dead was waited for"
 
 
-def test_a_worker_and_beat_outlive_redis(at: Place, tmp_path: Path) -> None:
-    beat, worker = at.start("beat"), at.start("worker")
-    at.lapse()
-    port = at.url.rpartition(":")[2].partition("/")[0]
-    at.client.shutdown(nosave=True)
-    wait_until(lambda: "Trying to re-establish" in at.log("worker"), "the worker has noticed")
+def test_a_worker_and_beat_outlive_redis(installation: Place, tmp_path: Path) -> None:
+    beat, worker = installation.start("beat"), installation.start("worker")
+    installation.lapse()
+    port = installation.url.rpartition(":")[2].partition("/")[0]
+    installation.client.shutdown(nosave=True)
+    wait_until(lambda: "Trying to re-establish" in installation.log("worker"), "the worker has noticed")
     with serve(tmp_path, "--port", port):
-        wait_until_ready(at.url)
-        with place(at.client, at.url, at.folder) as again:
+        wait_until_ready(installation.url)
+        with place(installation.client, installation.url, installation.folder) as again:
             again.lapse()
         assert (beat.alive, worker.alive) == (True, True)
         for child in (beat, worker):
@@ -147,11 +151,11 @@ def test_a_worker_and_beat_outlive_redis(at: Place, tmp_path: Path) -> None:
         assert (beat.exit_code, worker.exit_code) == (0, 0)
 
 
-def test_ticks_do_not_pile_up_while_nobody_works(at: Place) -> None:
-    at.start("beat", POOLKEEPER_CLEANUP_INTERVAL_S="0.1", POOLKEEPER_AUDIT_INTERVAL_S="1")
-    wait_until(lambda: "is left out" in at.log("beat"), "beat leaves a tick out")
-    assert at.client.llen(QUEUE) == MAX_WAITING_TICKS
-    at.start("worker")
-    wait_until(lambda: at.client.llen(QUEUE) < 5, "the worker has caught up")
-    at.lapse()
-    assert {name for name in at.client.scan_iter("*") if not name.startswith(("pk:", KEY_PREFIX))} == set()
+def test_ticks_do_not_pile_up_while_nobody_works(installation: Place) -> None:
+    installation.start("beat", POOLKEEPER_CLEANUP_INTERVAL_S="0.1", POOLKEEPER_AUDIT_INTERVAL_S="1")
+    wait_until(lambda: "is left out" in installation.log("beat"), "beat leaves a tick out")
+    assert installation.client.llen(QUEUE) == MAX_WAITING_TICKS
+    installation.start("worker")
+    wait_until(lambda: installation.client.llen(QUEUE) < 5, "the worker has caught up")
+    installation.lapse()
+    assert {name for name in installation.client.scan_iter("*") if not name.startswith(("pk:", KEY_PREFIX))} == set()

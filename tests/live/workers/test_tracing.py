@@ -44,8 +44,8 @@ def test_a_request_is_a_span_with_its_scripts_below(servers: Servers, monkeypatc
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
     monkeypatch.delenv("OTEL_SERVICE_NAME", raising=False)
-    kept, client, counted = InMemorySpanExporter(), servers.client("redis"), ProcessMetrics()
-    traces = Tracing("poolkeeper-api", kept)
+    exporter, client, counted = InMemorySpanExporter(), servers.client("redis"), ProcessMetrics()
+    traces = Tracing("poolkeeper-api", exporter)
     observe(client, partial(counted.time, SCRIPT_DURATION), traces.script_span)
     app = create_app(make_services(client, Settings()), None, counted)
     traces.instrument_app(app)
@@ -54,7 +54,7 @@ def test_a_request_is_a_span_with_its_scripts_below(servers: Servers, monkeypatc
     http.get("/api/v1/pools/nowhere")
     http.get("/metrics")
     traces.flush()
-    spans = [span for span in kept.get_finished_spans() if span.resource.attributes["service.name"] == "poolkeeper-api"]
+    spans = [span for span in exporter.get_finished_spans() if span.resource.attributes["service.name"] == "poolkeeper-api"]
     made, missed = [span for span in spans if span.name.startswith(("GET", "POST"))]
     assert (made.name, missed.name) == ("POST /api/v1/pools", "GET /api/v1/pools/<pool>")
     assert made.parent is not None
@@ -87,7 +87,7 @@ class Collector:
     def __init__(self) -> None:
         self.spans: list[tuple[str, Any]] = []
         """The name of the service, and a span of it."""
-        handler = type("ItsHandler", (_Taker,), {"collector": self})
+        handler = type("ItsHandler", (_CollectorHandler,), {"collector": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
@@ -107,16 +107,18 @@ class Collector:
         return {span.name for _, span in self.spans if span.parent_span_id in parents}
 
 
-class _Taker(BaseHTTPRequestHandler):
+class _CollectorHandler(BaseHTTPRequestHandler):
     collector: Collector
 
     def do_POST(self) -> None:
         """Spans have come."""
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-        said = ExportTraceServiceRequest.FromString(self.rfile.read(int(self.headers["Content-Length"])))
-        for of in said.resource_spans:
-            (service,) = [one.value.string_value for one in of.resource.attributes if one.key == "service.name"]
+        message = ExportTraceServiceRequest.FromString(self.rfile.read(int(self.headers["Content-Length"])))
+        for of in message.resource_spans:
+            (service,) = [
+                attribute.value.string_value for attribute in of.resource.attributes if attribute.key == "service.name"
+            ]
             self.collector.spans += [(service, span) for scope in of.scope_spans for span in scope.spans]
         self.send_response(200)
         self.send_header("Content-Length", "0")
@@ -135,7 +137,7 @@ def test_a_worker_sends_its_tasks_and_their_scripts(tmp_path: Path) -> None:
         wait_until_ready(url)
         with connect(url) as client:
             WorkspaceRegistry(client).add("team")
-        known = environment(
+        environ = environment(
             tmp_path,
             POOLKEEPER_REDIS_URL=url,
             POOLKEEPER_TRACES="1",
@@ -143,7 +145,9 @@ def test_a_worker_sends_its_tasks_and_their_scripts(tmp_path: Path) -> None:
             OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
             OTEL_BSP_SCHEDULE_DELAY="100",
         )
-        started = [ChildProcess(commands()[name], tmp_path / f"{name}.log", env=known, cwd=ROOT) for name in ("worker", "beat")]
+        started = [
+            ChildProcess(commands()[name], tmp_path / f"{name}.log", env=environ, cwd=ROOT) for name in ("worker", "beat")
+        ]
         try:
             wait_until(lambda: "script clean_up" in collector.below("run/workers.tasks.cleanup"), "a clean-up is told of", 30)
         finally:
@@ -158,15 +162,21 @@ BOTH = "import workers.tasks\nfrom app.wsgi import application\napplication(); w
 
 def _loaded(program: str, **more: str) -> list[str]:
     """What makes and sends spans that a program has imported at its end. (redis-py imports some of the rest by itself.)"""
-    known: Mapping[str, str] = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_")}
+    environ: Mapping[str, str] = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_")}
     program += (
         f"\nSPANS = {SPANS!r}\nimport json, sys; print(json.dumps([name for name in sys.modules if name.startswith(SPANS)]))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], env={**known, **more}, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", program],
+        env={**environ, **more},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
-    found: list[str] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    modules: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return modules
 
 
 def test_nothing_of_it_is_imported_when_off() -> None:

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.api.app import create_app
 from app.api.metrics.process_metrics import ProcessMetrics
-from app.api.metrics.registry import SCRIPT_DURATION
+from app.api.metrics.registry import METRICS, SCRIPT_DURATION
 from app.bootstrap import make_services
 from app.settings import Settings
 from app.store.nudges import Nudges
@@ -34,6 +34,8 @@ RULES = yaml.safe_load((CONFIG / "prometheus.rules.yml").read_text("utf-8"))["gr
 PROMETHEUS_OWN = {"up": {"job", "instance"}}
 FUNCTIONS = "max sum count rate increase histogram_quantile topk vector label_values"
 WORDS = {*FUNCTIONS.split(), "by", "without", "or", "unless", "and"}
+
+TABLE_HEAD = "| `poolkeeper_…` | labels beside `workspace` | |\n"
 
 Told = dict[str, set[str]]
 """Metric → the labels of its rows."""
@@ -156,17 +158,41 @@ def test_panels_lie_beside_each_other_and_have_numbers_of_their_own() -> None:
     assert len(set(ids)) == len(ids)
 
 
-def test_the_table_in_the_readme_has_every_metric(page: str) -> None:
-    section = (ROOT / "README.md").read_text("utf-8").partition("\n## Metrics\n")[2].partition("\n## ")[0]
-    written: Told = {}
-    for names, labels in re.findall(r"^\| (`\w+`.*?) \| (.*?)\| .+ \|$", section, re.M):
+def test_a_busy_service_has_every_metric_of_the_table_and_no_other(page: str) -> None:
+    exposed = {
+        line.split(maxsplit=3)[2]: line.split(maxsplit=3)[3]
+        for line in page.splitlines()
+        if line.startswith(("# HELP", "# TYPE"))
+    }
+    kinds = {name: kind for name, kind in exposed.items() if not name.endswith("_created")}
+    helps = dict(re.findall(r"^# HELP (\w+) (.+)$", page, re.M))
+    assert kinds == {metric.full_name: metric.kind for metric in METRICS.values()}
+    assert helps.items() >= {metric.full_name: metric.help for metric in METRICS.values()}.items()
+    labels: Told = defaultdict(set)
+    for name, names in _told(page).items():
+        labels[re.sub(r"_(bucket|count|sum)$", "", name)] |= names - {"le"}
+    assert labels == {metric.full_name: set(metric.labels) for metric in METRICS.values()}
+
+
+def test_the_documented_table_is_the_table_of_metrics() -> None:
+    (text,) = (text for text in map(Path.read_text, (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))) if TABLE_HEAD in text)
+    rows = re.findall(r"^\| (`\w+`.*?) \| (.*?)\| .+ \|$", text.partition(TABLE_HEAD)[2].partition("\n\n")[0], re.M)
+    documented = {}
+    for names, labels in rows:
         words = {word.strip() for part in labels.split(";") for word in part.split(",")} - {""}
-        of = words - {"none"} if "none" in words else words | {"workspace"}
-        written |= {f"poolkeeper_{name}": of for name in re.findall(r"`(\w+)`", names)}
-    told: Told = defaultdict(set)
-    for name, labels in _told(page).items():
-        told[re.sub(r"_(bucket|count|sum)$", "", name)] |= labels - {"le"}
-    assert written == told
+        label_names = words - {"none"} if "none" in words else words | {"workspace"}
+        is_histogram = "(histogram)" in names
+        documented |= dict.fromkeys(re.findall(r"`(\w+)`", names), (label_names, is_histogram))
+    assert documented == {name: (set(metric.labels), metric.kind == "histogram") for name, metric in METRICS.items()}
+
+
+def test_every_counter_of_the_scripts_is_read_by_a_metric() -> None:
+    scripts = "\n".join(path.read_text("utf-8") for path in (ROOT / "app/store/lua").rglob("*.lua"))
+    calls = re.findall(r"counters\.add\(((?:tries > 1 and '\w+' or )?'\w+)", scripts)
+    counters = {name for call in calls for name in re.findall(r"'(\w+)", call)}
+    assert len(counters) == 16
+    source = (ROOT / "app/api/metrics/registry.py").read_text("utf-8")
+    assert {name for name in counters if not re.search(rf"\"{name}[\"|]", source)} == set()
 
 
 # ---- what Prometheus's own tool says, where it is installed

@@ -9,10 +9,10 @@ from celery import Celery
 from kombu.utils.uuid import uuid
 from poolkeeper.celery import TaskNotGranted
 
-from tests.support.stub_server import StandIn, refuses, says, says_text
-from tests.unit.celery.test_task import GONE, SENT, app, gives, heard, next_is, run, said, stands, task
+from tests.support.stub_server import StubServer, refuse, reply, reply_text
+from tests.unit.celery.test_task import GONE, SENT, app, gives, next_is, run, said, stands, stub, task
 
-__all__ = ["app", "heard"]
+__all__ = ["app", "stub"]
 
 REJECTED = {"status": "rejected", "code": "exceeds_capacity", "message": "too much"}
 CANCELLED = {"status": "cancelled", "code": None, "message": "its request was cancelled"}
@@ -26,36 +26,36 @@ def errors(app: Celery, monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 def test_that_it_will_never_run_is_told_and_then_acknowledged_once(
-    app: Celery, heard: StandIn, monkeypatch: pytest.MonkeyPatch
+    app: Celery, stub: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work, one, called = task(app, gives), uuid(), errors(app, monkeypatch)
     ends = {"poolkeeper": SENT | {"ended": REJECTED}, "errbacks": [work.si(1)]}
-    next_is(heard, stands("ended"), says_text(204, b""), GONE, GONE)
+    next_is(stub, stands("ended"), reply_text(204, b""), GONE, GONE)
     assert run(work, one, **ends).info.state == "FAILURE"
     assert run(work, one, **ends).info.state == "IGNORED"
-    assert (called, said(heard)) == ([one], [one, "heard"] * 2)
-    assert [call.body for call in heard.heard if call.body] == [{"request": "r-1"}] * 2
+    assert (called, said(stub)) == ([one], [one, "heard"] * 2)
+    assert [call.body for call in stub.calls if call.body] == [{"request": "r-1"}] * 2
     with pytest.raises(TaskNotGranted, match="too much"):
         work.AsyncResult(one).get(timeout=20)
 
 
 def test_where_no_result_is_kept_who_is_the_first_to_hear_it_tells_it(
-    app: Celery, heard: StandIn, monkeypatch: pytest.MonkeyPatch
+    app: Celery, stub: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work, one, called = task(app, gives, ignore_result=True), uuid(), errors(app, monkeypatch)
     ends = {"poolkeeper": SENT | {"ended": REJECTED}, "errbacks": [work.si(1)]}
     again = {**ends, "poolkeeper": ends["poolkeeper"] | {"tries": 2}}  # type: ignore[operator]
-    next_is(heard, stands("ended"), says_text(204, b""), GONE, GONE)
+    next_is(stub, stands("ended"), reply_text(204, b""), GONE, GONE)
     assert run(work, one, **ends).info.state == "FAILURE"
     assert run(work, one, **again).info.state == "IGNORED"
-    assert (called, said(heard)) == ([one], [one, "heard"] * 2)
+    assert (called, said(stub)) == ([one], [one, "heard"] * 2)
 
 
 def test_the_first_word_counts_also_if_nobody_keeps_the_task_any_more(
-    app: Celery, heard: StandIn, monkeypatch: pytest.MonkeyPatch
+    app: Celery, stub: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work, one, called = task(app, gives, ignore_result=True), uuid(), errors(app, monkeypatch)
-    next_is(heard, GONE, GONE)
+    next_is(stub, GONE, GONE)
     assert run(work, one, poolkeeper=SENT | {"ended": REJECTED}, errbacks=[work.si(1)]).info.state == "FAILURE"
     assert called == [one]
 
@@ -64,24 +64,24 @@ def test_the_first_word_counts_also_if_nobody_keeps_the_task_any_more(
     "known", [{"status": "parked"}, {"status": "ended", "request": {"id": "r-2", "status": "queued"}}], ids=["alive", "another"]
 )
 def test_a_last_word_that_comes_late_is_not_said_of_another_task_of_that_name(
-    app: Celery, heard: StandIn, known: dict[str, Any]
+    app: Celery, stub: StubServer, known: dict[str, Any]
 ) -> None:
     work, one = task(app, gives), uuid()
-    next_is(heard, says({"task": one, **known}))
+    next_is(stub, reply({"task": one, **known}))
     assert run(work, one, poolkeeper=SENT | {"ended": REJECTED}).info.state == "IGNORED"
-    assert (said(heard), work.AsyncResult(one).state) == ([one], "PENDING")
+    assert (said(stub), work.AsyncResult(one).state) == ([one], "PENDING")
 
 
 def test_what_is_revoked_is_acknowledged_and_nobody_minds_if_it_cannot_be(
-    app: Celery, heard: StandIn, monkeypatch: pytest.MonkeyPatch
+    app: Celery, stub: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("poolkeeper.celery.task.ACKNOWLEDGE_FOR_S", 0.0)
     work, one = task(app, gives), uuid()
     work.backend.mark_as_revoked(one, "revoked")  # by who has cancelled it
-    next_is(heard, stands("ended"), refuses(503, "unavailable"), stands("ended"))
+    next_is(stub, stands("ended"), refuse(503, "unavailable"), stands("ended"))
     assert run(work, one, poolkeeper=SENT | {"ended": CANCELLED}).info.state == "IGNORED"
     assert run(work, one, poolkeeper=SENT | {"ended": CANCELLED, "tries": 2}).info.state == "IGNORED"
-    assert (work.AsyncResult(one).state, said(heard)) == ("REVOKED", [one, "heard"] * 2)
+    assert (work.AsyncResult(one).state, said(stub)) == ("REVOKED", [one, "heard"] * 2)
 
 
 @pytest.mark.parametrize(
@@ -95,14 +95,14 @@ def test_what_is_revoked_is_acknowledged_and_nobody_minds_if_it_cannot_be(
     ids=["begun", "rejected", "revoked", "where parts are only counted"],
 )
 def test_what_has_a_result_is_counted_in_its_chord_once_more(
-    app: Celery, heard: StandIn, monkeypatch: pytest.MonkeyPatch, incr: bool, sent: dict[str, Any], ends: list[str]
+    app: Celery, stub: StubServer, monkeypatch: pytest.MonkeyPatch, incr: bool, sent: dict[str, Any], ends: list[str]
 ) -> None:
     work, one = task(app, gives), "one"
     work.backend.store_result(one, 41, "SUCCESS")
     counted: list[object] = []
     monkeypatch.setitem(vars(app.backend), "implements_incr", incr)
     if sent is not SENT:
-        next_is(heard, stands("ended"))
+        next_is(stub, stands("ended"))
     monkeypatch.setitem(
         vars(app.backend),
         "on_chord_part_return",
@@ -110,4 +110,4 @@ def test_what_has_a_result_is_counted_in_its_chord_once_more(
     )
     assert run(work, one, chord=work.si(1), group="g", poolkeeper=sent).info.state == "IGNORED"
     assert counted == ([] if incr else [(one, "SUCCESS", 41)])
-    assert said(heard) == ends
+    assert said(stub) == ends

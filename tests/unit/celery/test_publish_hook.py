@@ -24,31 +24,31 @@ from poolkeeper.errors import AccessDenied, Conflict, PoolkeeperError
 
 from tests.support import no_broker
 from tests.support.memory_network import MemoryNetwork
-from tests.support.stub_server import Act, StandIn, cuts, refuses, says
+from tests.support.stub_server import Action, StubServer, cut, refuse, reply
 
-PARKS = says({"task": "t-1", "status": "parked", "id": "r-1"}, 201)
+PARKS = reply({"task": "t-1", "status": "parked", "id": "r-1"}, 201)
 NOBODY = no_broker.URL
 
 
 @pytest.fixture
-def heard(network: MemoryNetwork) -> Iterator[StandIn]:
+def stub(network: MemoryNetwork) -> Iterator[StubServer]:
     """Who hears what is parked."""
-    with StandIn(network=network) as server:
+    with StubServer(network=network) as server:
         server.script(*[PARKS] * 20)
         yield server
 
 
-def next_is(heard: StandIn, *acts: Act) -> None:
+def next_is(stub: StubServer, *acts: Action) -> None:
     """What it does with the next calls."""
-    heard.acts.extendleft(reversed(acts))
+    stub.actions.extendleft(reversed(acts))
 
 
 @pytest.fixture
-def app(heard: StandIn) -> Iterator[Celery]:
+def app(stub: StubServer) -> Iterator[Celery]:
     """An app whose broker does not exist."""
     made = Celery("shop", broker=NOBODY, backend="cache+memory://", set_as_current=False)
     made.conf.update(
-        poolkeeper={"url": heard.url},
+        poolkeeper={"url": stub.url},
         accept_content=["json", "pickle", "yaml"],
         task_publish_retry=False,
         broker_transport_options={"max_retries": 1, "interval_start": 0, "interval_step": 0},
@@ -92,10 +92,10 @@ def body(said: dict[str, Any]) -> Any:
     return loads(data, message["content_type"], message["content_encoding"], accept=[message["content_type"]])
 
 
-def test_a_call_parks_the_task_under_its_id_and_publishes_nothing(heard: StandIn, train: Any) -> None:
+def test_a_call_parks_the_task_under_its_id_and_publishes_nothing(stub: StubServer, train: Any) -> None:
     result = train.delay(7)
     assert result.state == PARKED
-    (call,) = heard.heard
+    (call,) = stub.calls
     assert (call.method, call.path) == ("POST", "/api/v1/tasks")
     assert call.headers["idempotency-key"]
     assert call.body["task"] == call.body["message"]["id"] == result.id
@@ -112,17 +112,17 @@ def test_a_call_parks_the_task_under_its_id_and_publishes_nothing(heard: StandIn
 @pytest.mark.parametrize("serializer", ["json", "yaml", "pickle"])
 @pytest.mark.parametrize("compression", [None, "gzip", "bzip2"])
 def test_serializer_and_compression_are_the_callers(
-    heard: StandIn, train: Any, serializer: str, compression: str | None
+    stub: StubServer, train: Any, serializer: str, compression: str | None
 ) -> None:
     train.apply_async((5,), serializer=serializer, compression=compression)
-    assert list(body(heard.heard[0].body)[0]) == [5]
+    assert list(body(stub.calls[0].body)[0]) == [5]
 
 
-def test_a_call_may_ask_for_something_else(heard: StandIn, train: Any) -> None:
+def test_a_call_may_ask_for_something_else(stub: StubServer, train: Any) -> None:
     train.apply_async(
         (1,), resources={"gpu": 2}, lease_s=0, labels={"run": "7"}, preemption_retries=9, redeliveries=0, preemptible=False
     )
-    said = heard.heard[0].body
+    said = stub.calls[0].body
     assert said["request"] == {
         "component": "team",
         "resources": {"gpu": 2},
@@ -136,9 +136,9 @@ def test_a_call_may_ask_for_something_else(heard: StandIn, train: Any) -> None:
     assert not {"resources", "lease_s", "labels"} & said["message"]["properties"].keys()
 
 
-def test_times_are_the_services_business_and_the_end_is_told_to_both(heard: StandIn, train: Any) -> None:
+def test_times_are_the_services_business_and_the_end_is_told_to_both(stub: StubServer, train: Any) -> None:
     train.apply_async((1,), countdown=60, expires=100)
-    said = heard.heard[0].body
+    said = stub.calls[0].body
     due = datetime.fromisoformat(said["not_before"])
     assert timedelta(seconds=55) < due - datetime.now(UTC) < timedelta(seconds=61)
     assert 38 <= said["request"]["queue_ttl_s"] <= 41
@@ -147,37 +147,37 @@ def test_times_are_the_services_business_and_the_end_is_told_to_both(heard: Stan
     assert "expiration" not in said["message"]["properties"]
 
 
-def test_a_time_without_a_zone_is_in_the_apps_own(heard: StandIn, app: Celery, train: Any) -> None:
+def test_a_time_without_a_zone_is_in_the_apps_own(stub: StubServer, app: Celery, train: Any) -> None:
     app.conf.update(timezone="Asia/Tokyo")
     train.apply_async((1,), eta=datetime(2030, 1, 1, 9, 0))  # noqa: DTZ001 - that is the point
     worker_reads = datetime(2030, 1, 1, 9, 0, tzinfo=UTC)  # Celery takes it for UTC, whatever the zone
-    assert datetime.fromisoformat(heard.heard[0].body["not_before"]) == worker_reads
+    assert datetime.fromisoformat(stub.calls[0].body["not_before"]) == worker_reads
 
 
-def test_routes_queues_and_priorities_are_celerys(heard: StandIn, app: Celery, train: Any) -> None:
+def test_routes_queues_and_priorities_are_celerys(stub: StubServer, app: Celery, train: Any) -> None:
     app.conf.task_routes = {"shop.train": {"queue": "metrics", "routing_key": "metrics.gpu"}}
     train.apply_async((1,), priority=4)
-    message = heard.heard[0].body["message"]
+    message = stub.calls[0].body["message"]
     assert (message["exchange"], message["exchange_type"], message["routing_key"]) == ("metrics", "topic", "metrics.gpu")
     assert message["properties"]["priority"] == 4
     (queue,) = message["queues"]
     assert (queue["name"], queue["routing_key"], queue["exchange"]["type"]) == ("metrics", "metrics.#", "topic")
     assert queue["max_priority"] == 9
     train.apply_async((1,), queue="elsewhere")
-    assert heard.heard[1].body["message"]["routing_key"] == "elsewhere"
+    assert stub.calls[1].body["message"]["routing_key"] == "elsewhere"
 
 
-def test_what_rabbitmq_would_delay_is_published_without_delay_when_its_time_has_come(heard: StandIn, train: Any) -> None:
+def test_what_rabbitmq_would_delay_is_published_without_delay_when_its_time_has_come(stub: StubServer, train: Any) -> None:
     delayed = Exchange("celery_delayed_27", type="topic")
     train.apply_async((1,), countdown=60, exchange=delayed, routing_key=".".join("0" * 22 + "111100") + ".metrics.gpu")
-    message = heard.heard[0].body["message"]
+    message = stub.calls[0].body["message"]
     assert (message["exchange"], message["exchange_type"]) == ("celery_delayed_27", "topic")
     assert message["routing_key"] == ".".join("0" * 28) + ".metrics.gpu"
 
 
-def names(heard: StandIn) -> list[str]:
+def names(stub: StubServer) -> list[str]:
     """Whose parking was heard."""
-    return [call.body["message"]["headers"]["task"] for call in heard.heard]
+    return [call.body["message"]["headers"]["task"] for call in stub.calls]
 
 
 @pytest.mark.parametrize(
@@ -191,13 +191,13 @@ def names(heard: StandIn) -> list[str]:
     ],
     ids=["by name", "signature", "signature by name", "chain", "group"],
 )
-def test_every_way_to_call_it_is_caught(heard: StandIn, app: Celery, train: Any, call: Callable[[Celery, Any], Any]) -> None:
+def test_every_way_to_call_it_is_caught(stub: StubServer, app: Celery, train: Any, call: Callable[[Celery, Any], Any]) -> None:
     install(app)
     call(app, train)
-    assert names(heard) == ["shop.train"]
+    assert names(stub) == ["shop.train"]
 
 
-def test_an_entry_of_beat_is_caught_and_may_say_what_it_asks_for(heard: StandIn, app: Celery, train: Any) -> None:
+def test_an_entry_of_beat_is_caught_and_may_say_what_it_asks_for(stub: StubServer, app: Celery, train: Any) -> None:
     app.conf.beat_schedule = {
         "nightly": {"task": "shop.train", "schedule": 1, "args": (1,), "options": {"resources": {"gpu": 4}}}
     }
@@ -205,7 +205,7 @@ def test_an_entry_of_beat_is_caught_and_may_say_what_it_asks_for(heard: StandIn,
     beat = Scheduler(app, schedule={}, lazy=True)
     beat.merge_inplace(app.conf.beat_schedule)
     beat.apply_async(beat.schedule["nightly"], advance=False)
-    assert [call.body["request"]["resources"] for call in heard.heard] == [{"gpu": 4}]
+    assert [call.body["request"]["resources"] for call in stub.calls] == [{"gpu": 4}]
 
 
 def run(task: Any, task_id: str, **headers: Any) -> Any:
@@ -229,39 +229,39 @@ def test_what_a_worker_cannot_park_goes_back_into_its_queue(
 
 
 @pytest.mark.parametrize("code", ["stale_fence", "already_started"])
-def test_who_is_not_to_run_a_message_drops_it_and_writes_nothing(heard: StandIn, train: Any, one: str, code: str) -> None:
-    next_is(heard, refuses(409, code))
+def test_who_is_not_to_run_a_message_drops_it_and_writes_nothing(stub: StubServer, train: Any, one: str, code: str) -> None:
+    next_is(stub, refuse(409, code))
     sent = {"request": "r-1", "fence": 3, "lease_s": 60, "resources": {"gpu": 1}, "tries": 1, "ended": None}
     assert run(train, one, poolkeeper=sent).state == "IGNORED"
-    (asked,) = heard.heard
+    (asked,) = stub.calls
     assert (asked.path, asked.body["fence"]) == ("/api/v1/requests/r-1/start", 3)
     assert train.AsyncResult(one).state == "PENDING"
 
 
-def test_each_of_a_group_may_ask_for_its_own(heard: StandIn, train: Any) -> None:
+def test_each_of_a_group_may_ask_for_its_own(stub: StubServer, train: Any) -> None:
     group(train.s(n).set(resources={"gpu": n}) for n in (1, 2, 3)).delay()
-    assert [call.body["request"]["resources"]["gpu"] for call in heard.heard] == [1, 2, 3]
+    assert [call.body["request"]["resources"]["gpu"] for call in stub.calls] == [1, 2, 3]
 
 
-def test_a_chord_and_a_chain_go_with_the_message(heard: StandIn, train: Any) -> None:
+def test_a_chord_and_a_chain_go_with_the_message(stub: StubServer, train: Any) -> None:
     chord([train.s(1), train.s(2)], train.si(9)).delay()
-    assert [body(call.body)[2]["chord"]["task"] for call in heard.heard] == ["shop.train"] * 2
-    heard.heard.clear()
+    assert [body(call.body)[2]["chord"]["task"] for call in stub.calls] == ["shop.train"] * 2
+    stub.calls.clear()
     chain(train.s(1), train.si(2), train.si(3)).delay()
-    assert len(body(heard.heard[0].body)[2]["chain"]) == 2
+    assert len(body(stub.calls[0].body)[2]["chain"]) == 2
 
 
-def test_other_tasks_go_to_the_broker_as_ever(heard: StandIn, app: Celery, train: Any) -> None:
+def test_other_tasks_go_to_the_broker_as_ever(stub: StubServer, app: Celery, train: Any) -> None:
     plain = app.task(name="shop.plain", shared=False)(nothing)
     with pytest.raises(plain.OperationalError):
         plain.delay()
     with pytest.raises(plain.OperationalError):
         app.send_task("somebody.elses")
-    assert heard.heard == []
+    assert stub.calls == []
 
 
 def test_what_a_call_asks_goes_with_a_message_of_a_task_that_is_not_known_here(
-    heard: StandIn, app: Celery, monkeypatch: pytest.MonkeyPatch
+    stub: StubServer, app: Celery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(app)
     sent: list[dict[str, Any]] = []
@@ -272,22 +272,22 @@ def test_what_a_call_asks_goes_with_a_message_of_a_task_that_is_not_known_here(
     assert first["headers"] | {"x": 1, "poolkeeper_ask": {"resources": {"gpu": 2}, "component": "other"}} == first["headers"]
     assert "poolkeeper_ask" not in second["headers"]
     assert not {"resources", "component"} & first.keys()
-    assert heard.heard == []
+    assert stub.calls == []
 
 
-def test_a_task_sent_by_name_is_caught_before_anything_looked_at_the_app(heard: StandIn) -> None:
+def test_a_task_sent_by_name_is_caught_before_anything_looked_at_the_app(stub: StubServer) -> None:
     app = Celery("late", broker=NOBODY, set_as_current=False)
 
     @app.task(base=PoolTask, name="late.train", component="team", resources={}, shared=False)
     def train() -> None: ...
 
-    app.conf.poolkeeper = {"url": heard.url}
+    app.conf.poolkeeper = {"url": stub.url}
     assert install(app) is install(app)
     app.send_task("late.train")
-    assert names(heard) == ["late.train"]
+    assert names(stub) == ["late.train"]
 
 
-def test_the_signals_of_sending_are_given_and_a_receiver_may_add_a_header(heard: StandIn, train: Any) -> None:
+def test_the_signals_of_sending_are_given_and_a_receiver_may_add_a_header(stub: StubServer, train: Any) -> None:
     given: list[str] = []
 
     def before(headers: dict[str, Any], **_: object) -> None:
@@ -301,40 +301,40 @@ def test_the_signals_of_sending_are_given_and_a_receiver_may_add_a_header(heard:
     signals.after_task_publish.connect(after)
     train.delay(1)
     assert given == ["before", "after"]
-    assert heard.heard[0].body["message"]["headers"]["trace"] == "t-1"
+    assert stub.calls[0].body["message"]["headers"]["trace"] == "t-1"
 
 
-def test_a_refusal_is_raised_to_the_caller_and_leaves_no_state(heard: StandIn, train: Any, one: str) -> None:
-    next_is(heard, refuses(403, "forbidden"))
+def test_a_refusal_is_raised_to_the_caller_and_leaves_no_state(stub: StubServer, train: Any, one: str) -> None:
+    next_is(stub, refuse(403, "forbidden"))
     with pytest.raises(AccessDenied):
         train.apply_async((1,), task_id=one)
     assert train.AsyncResult(one).state == "PENDING"
 
 
-def test_a_task_of_that_id_keeps_its_state(heard: StandIn, train: Any, one: str) -> None:
+def test_a_task_of_that_id_keeps_its_state(stub: StubServer, train: Any, one: str) -> None:
     train.apply_async((1,), task_id=one)
-    next_is(heard, refuses(409, "task_exists"))
+    next_is(stub, refuse(409, "task_exists"))
     with pytest.raises(Conflict):
         train.apply_async((1,), task_id=one)
     assert train.AsyncResult(one).state == PARKED
 
 
-def test_a_new_life_under_an_old_id_begins_without_the_old_result(heard: StandIn, train: Any, one: str) -> None:
+def test_a_new_life_under_an_old_id_begins_without_the_old_result(stub: StubServer, train: Any, one: str) -> None:
     train.backend.store_result(one, 5, "SUCCESS")
     assert train.apply_async((1,), task_id=one).state == PARKED
 
 
-def test_a_lost_answer_is_asked_for_again_under_the_same_key(heard: StandIn, train: Any) -> None:
-    next_is(heard, cuts)
+def test_a_lost_answer_is_asked_for_again_under_the_same_key(stub: StubServer, train: Any) -> None:
+    next_is(stub, cut)
     train.delay(1)
-    first, second = heard.heard
+    first, second = stub.calls
     assert first.headers["idempotency-key"] == second.headers["idempotency-key"]
     assert first.body == second.body
 
 
-def test_what_may_be_parked_keeps_its_state(heard: StandIn, app: Celery, train: Any, one: str) -> None:
-    app.conf.poolkeeper = {"url": heard.url, "tries": 1}
-    next_is(heard, cuts)
+def test_what_may_be_parked_keeps_its_state(stub: StubServer, app: Celery, train: Any, one: str) -> None:
+    app.conf.poolkeeper = {"url": stub.url, "tries": 1}
+    next_is(stub, cut)
     with pytest.raises(NotParked) as lost:
         train.apply_async((1,), task_id=one)
     assert lost.value.answer_lost
@@ -351,14 +351,14 @@ def test_a_service_that_is_away_is_as_a_broker_that_is_away(app: Celery, train: 
     assert train.AsyncResult(one).state == "PENDING"
 
 
-def test_a_header_that_is_no_json_is_an_error_of_encoding(heard: StandIn, train: Any, one: str) -> None:
+def test_a_header_that_is_no_json_is_an_error_of_encoding(stub: StubServer, train: Any, one: str) -> None:
     with pytest.raises(EncodeError, match="JSON"):
         train.apply_async((1,), headers={"what": object()}, task_id=one)
-    assert heard.heard == []
+    assert stub.calls == []
     assert train.AsyncResult(one).state == "PENDING"
 
 
-def test_results_that_nobody_wants_get_no_state(heard: StandIn, train: Any) -> None:
+def test_results_that_nobody_wants_get_no_state(stub: StubServer, train: Any) -> None:
     result = train.apply_async((1,), ignore_result=True)
     assert train.backend.get_state(result.id) == "PENDING"
 
@@ -379,13 +379,13 @@ def test_where_the_service_is_has_to_be_said_rightly(app: Celery, train: Any) ->
         train.delay(1)
 
 
-def test_a_base_of_ones_own_may_say_it(heard: StandIn, app: Celery) -> None:
+def test_a_base_of_ones_own_may_say_it(stub: StubServer, app: Celery) -> None:
     class Team(PoolTask[Any, Any]):
         component = "team"
         resources = {"gpu": 4}  # noqa: RUF012 - as it is written
 
     app.task(base=Team, name="shop.big", shared=False)(nothing).delay()
-    assert heard.heard[0].body["request"]["resources"] == {"gpu": 4}
+    assert stub.calls[0].body["request"]["resources"] == {"gpu": 4}
 
 
 def test_protocol_1_has_no_room_for_what_is_needed(app: Celery, train: Any) -> None:
@@ -394,7 +394,7 @@ def test_protocol_1_has_no_room_for_what_is_needed(app: Celery, train: Any) -> N
         train.delay(1)
 
 
-def test_called_directly_or_eagerly_it_holds_nothing_and_is_never_asked_to_leave(heard: StandIn, app: Celery) -> None:
+def test_called_directly_or_eagerly_it_holds_nothing_and_is_never_asked_to_leave(stub: StubServer, app: Celery) -> None:
     @app.task(base=PoolTask, name="shop.looks", component="team", resources={}, bind=True, shared=False)
     def looks(self: PoolTask[Any, Any]) -> tuple[Any, ...]:
         held = self.allocation
@@ -410,32 +410,32 @@ def test_called_directly_or_eagerly_it_holds_nothing_and_is_never_asked_to_leave
     app.conf.task_always_eager = True
     assert tuple(looks.delay().get()) == holds
     assert tuple(looks.apply_async(resources={"gpu": 2}).get()) == holds
-    assert heard.heard == []
+    assert stub.calls == []
 
 
-def test_a_revoke_of_what_is_parked_is_a_cancel_and_no_worker_hears_of_it(heard: StandIn, app: Celery, train: Any) -> None:
+def test_a_revoke_of_what_is_parked_is_a_cancel_and_no_worker_hears_of_it(stub: StubServer, app: Celery, train: Any) -> None:
     several: Any = group(train.s(1), train.s(2)).delay()
     first, second = several
-    heard.heard.clear()
+    stub.calls.clear()
     first.revoke()
     app.control.revoke([second.id], reply=True)
-    assert [call.path for call in heard.heard] == [f"/api/v1/tasks/{each.id}/cancel" for each in (first, second)]
+    assert [call.path for call in stub.calls] == [f"/api/v1/tasks/{each.id}/cancel" for each in (first, second)]
     assert (first.state, second.state) == ("REVOKED", "REVOKED")
 
 
-def test_a_revoke_of_what_is_not_parked_is_broadcast(heard: StandIn, app: Celery, train: Any, one: str) -> None:
-    next_is(heard, refuses(409, "not_queued"), refuses(404, "not_found"), refuses(503, "unavailable", retry_after="0"))
-    app.conf.poolkeeper = {"url": heard.url, "tries": 1}
+def test_a_revoke_of_what_is_not_parked_is_broadcast(stub: StubServer, app: Celery, train: Any, one: str) -> None:
+    next_is(stub, refuse(409, "not_queued"), refuse(404, "not_found"), refuse(503, "unavailable", retry_after="0"))
+    app.conf.poolkeeper = {"url": stub.url, "tries": 1}
     for _ in range(3):
         with pytest.raises(OperationalError, match="refused"):
             app.control.revoke(one)
     assert train.AsyncResult(one).state == "PENDING"
 
 
-def test_an_id_that_is_no_name_has_one(heard: StandIn, train: Any) -> None:
+def test_an_id_that_is_no_name_has_one(stub: StubServer, train: Any) -> None:
     assert task_key("a-1.b_c") == "a-1.b_c"
     train.apply_async((1,), task_id="reports/2026 Q1")
-    said = heard.heard[0].body
+    said = stub.calls[0].body
     assert said["message"]["id"] == "reports/2026 Q1"
     assert said["task"] == task_key("reports/2026 Q1") != task_key("reports/2026 Q2")
 

@@ -15,34 +15,34 @@ from poolkeeper.celery import PARKED, PoolTask, TaskNotGranted, fork_safety, pub
 from poolkeeper.heartbeats import HeartbeatThread
 
 from tests.support.memory_network import MemoryNetwork
-from tests.support.stub_server import Act, Handler, StandIn, cuts, refuses, says
+from tests.support.stub_server import Action, StubHandler, StubServer, cut, refuse, reply
 
 SENT = {"request": "r-1", "fence": 3, "lease_s": 60, "resources": {"gpu": 1}, "tries": 1, "ended": None}
 
 
-def beat(status: str = "allocated", directive: str = "continue") -> Act:
+def beat(status: str = "allocated", directive: str = "continue") -> Action:
     """An answer to whatever is said of the request."""
-    return says({"id": "r-1", "status": status, "directive": directive})
+    return reply({"id": "r-1", "status": status, "directive": directive})
 
 
 @pytest.fixture
-def heard(network: MemoryNetwork) -> Iterator[StandIn]:
+def stub(network: MemoryNetwork) -> Iterator[StubServer]:
     """The service."""
-    with StandIn(network=network) as server:
+    with StubServer(network=network) as server:
         server.script(*[beat()] * 50)
         yield server
 
 
-def next_is(heard: StandIn, *acts: Act) -> None:
+def next_is(stub: StubServer, *acts: Action) -> None:
     """What it does with the next calls."""
-    heard.acts.extendleft(reversed(acts))
+    stub.actions.extendleft(reversed(acts))
 
 
 @pytest.fixture
-def app(heard: StandIn) -> Iterator[Celery]:
+def app(stub: StubServer) -> Iterator[Celery]:
     """An app with nobody else in it."""
     made: Celery = Celery("shop", broker="memory://", backend="cache+memory://", set_as_current=False)
-    made.conf.poolkeeper = {"url": heard.url, "tries": 1}
+    made.conf.poolkeeper = {"url": stub.url, "tries": 1}
     yield made
     made.close()
 
@@ -68,9 +68,9 @@ def run(task: Any, task_id: str = "", **headers: Any) -> Any:
     return build_tracer(task.name, task, app=task.app)(named, [1], {}, request | headers)
 
 
-def said(heard: StandIn) -> list[str]:
+def said(stub: StubServer) -> list[str]:
     """What was said to the service, and how."""
-    return [" ".join([call.path.rpartition("/")[2], (call.body or {}).get("outcome", "")]).strip() for call in heard.heard]
+    return [" ".join([call.path.rpartition("/")[2], (call.body or {}).get("outcome", "")]).strip() for call in stub.calls]
 
 
 @pytest.fixture
@@ -110,18 +110,18 @@ def saves(self: Ours, n: int) -> int:
 
 @pytest.mark.parametrize(("body", "state", "outcome"), [(gives, "SUCCESS", "succeeded"), (fails, "FAILURE", "failed")])
 def test_a_store_that_is_away_is_waited_for(
-    app: Celery, heard: StandIn, store: Any, body: Any, state: str, outcome: str
+    app: Celery, stub: StubServer, store: Any, body: Any, state: str, outcome: str
 ) -> None:
     work, one = task(app, body), uuid()
     store(3, ConnectionError("away"))
     run(work, one)
     assert work.AsyncResult(one).state == state
-    assert said(heard) == ["start", f"release {outcome}"]
+    assert said(stub) == ["start", f"release {outcome}"]
 
 
 @pytest.mark.parametrize("body", [gives, fails])
 def test_what_cannot_be_stored_comes_again(
-    app: Celery, heard: StandIn, store: Any, body: Any, monkeypatch: pytest.MonkeyPatch
+    app: Celery, stub: StubServer, store: Any, body: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publish_hook, "RETRY_FOR_S", -1.0)
     monkeypatch.setattr(result_backend, "in_pool_child", lambda: True)
@@ -130,70 +130,72 @@ def test_what_cannot_be_stored_comes_again(
     with pytest.raises(Reject):
         run(work, one)
     assert work.AsyncResult(one).state == PARKED
-    assert said(heard) == ["start", "release lost"]
+    assert said(stub) == ["start", "release lost"]
 
 
-def test_in_a_thread_nothing_of_that_escapes(app: Celery, heard: StandIn, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_thread_nothing_of_that_escapes(
+    app: Celery, stub: StubServer, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(publish_hook, "RETRY_FOR_S", -1.0)
     work, one = task(app, gives), uuid()
     store(2, ConnectionError("away"))
     run(work, one)
-    assert said(heard) == ["start", "release lost"]
+    assert said(stub) == ["start", "release lost"]
 
 
-def test_what_the_store_does_not_want_is_a_failure(app: Celery, heard: StandIn, store: Any) -> None:
+def test_what_the_store_does_not_want_is_a_failure(app: Celery, stub: StubServer, store: Any) -> None:
     work, one = task(app, gives), uuid()
     store(1, ValueError("too large"))
     assert run(work, one).info.state == "FAILURE"
-    assert said(heard)[1:] != ["release lost"]
+    assert said(stub)[1:] != ["release lost"]
 
 
-def test_what_is_too_large_for_the_store_is_not_tried_for_ever(app: Celery, heard: StandIn, store: Any) -> None:
+def test_what_is_too_large_for_the_store_is_not_tried_for_ever(app: Celery, stub: StubServer, store: Any) -> None:
     work, one = task(app, gives), uuid()
     store(1, BackendStoreError("value too large"))
     run(work, one)
-    assert said(heard)[1:] != ["release lost"]
+    assert said(stub)[1:] != ["release lost"]
 
 
-def gone(handler: Handler) -> None:
+def gone(handler: StubHandler) -> None:
     """Once more, too: a connection that was in use before is replaced at once."""
-    handler.standin.acts.appendleft(cuts)
+    handler.stub.actions.appendleft(cut)
     handler.cut()
 
 
 @pytest.mark.parametrize(
     "act",
-    [gone, refuses(401, "unauthorized"), refuses(429, "too_many", retry_after="1")],
+    [gone, refuse(401, "unauthorized"), refuse(429, "too_many", retry_after="1")],
     ids=["away", "not let in", "too many"],
 )
-def test_a_routine_save_that_cannot_be_told_ends_nothing(app: Celery, heard: StandIn, act: Act) -> None:
-    next_is(heard, beat(), act)
+def test_a_routine_save_that_cannot_be_told_ends_nothing(app: Celery, stub: StubServer, act: Action) -> None:
+    next_is(stub, beat(), act)
     assert run(task(app, saves)).info is None
-    assert list(dict.fromkeys(said(heard))) == ["start", "checkpoint", "release succeeded"]
+    assert list(dict.fromkeys(said(stub))) == ["start", "checkpoint", "release succeeded"]
 
 
 def test_who_has_to_leave_and_cannot_say_what_it_saved_leaves(
-    app: Celery, heard: StandIn, monkeypatch: pytest.MonkeyPatch
+    app: Celery, stub: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("poolkeeper.celery.allocation.RETRY_FOR_S", 0.2)
-    next_is(heard, beat("preempting", "checkpoint"), *[cuts] * 40)
+    next_is(stub, beat("preempting", "checkpoint"), *[cut] * 40)
     work, one = task(app, saves), uuid()
     assert run(work, one).info.state == "IGNORED"
     assert work.AsyncResult(one).state == PARKED
-    assert {"checkpoint", "release vacated"} < set(said(heard))
+    assert {"checkpoint", "release vacated"} < set(said(stub))
 
 
-def test_a_refusal_of_what_was_asked_for_is_raised(app: Celery, heard: StandIn) -> None:
-    next_is(heard, beat("preempting", "checkpoint"), refuses(422, "invalid"))
+def test_a_refusal_of_what_was_asked_for_is_raised(app: Celery, stub: StubServer) -> None:
+    next_is(stub, beat("preempting", "checkpoint"), refuse(422, "invalid"))
     assert run(task(app, saves)).info.state == "FAILURE"
 
 
 def test_who_is_interrupted_when_it_begins_gives_its_units_back(
-    app: Celery, heard: StandIn, monkeypatch: pytest.MonkeyPatch
+    app: Celery, stub: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(HeartbeatThread, "start", _too_late)
     assert run(task(app, gives)).info.state == "FAILURE"
-    assert said(heard) == ["start", "release failed"]
+    assert said(stub) == ["start", "release failed"]
 
 
 def _too_late(_: HeartbeatThread) -> None:
@@ -233,24 +235,24 @@ def notes(self: Around, n: int) -> None:
     self.done.append("body")
 
 
-def test_a_base_that_calls_the_function_itself_runs_under_the_allocation(app: Celery, heard: StandIn) -> None:
+def test_a_base_that_calls_the_function_itself_runs_under_the_allocation(app: Celery, stub: StubServer) -> None:
     work = task(app, notes, Around, done=[])
     run(work)
     assert work.done == [("before", 3), ("around", 3), "body"]
-    assert said(heard) == ["start", "release succeeded"]
+    assert said(stub) == ["start", "release succeeded"]
 
 
-def test_a_base_may_go_on_to_ours_and_a_task_call_itself(app: Celery, heard: StandIn) -> None:
+def test_a_base_may_go_on_to_ours_and_a_task_call_itself(app: Celery, stub: StubServer) -> None:
     work = task(app, body, Further, done=[])
     run(work)
     assert work.done == [("before", 3), "further", ("body", 3), "further", ("body", 3)]
-    assert said(heard) == ["start", "release succeeded"]
+    assert said(stub) == ["start", "release succeeded"]
 
 
 @pytest.mark.parametrize("base", [Around, Further])
-def test_what_is_not_run_has_no_before_and_no_around(app: Celery, heard: StandIn, base: type[Around]) -> None:
+def test_what_is_not_run_has_no_before_and_no_around(app: Celery, stub: StubServer, base: type[Around]) -> None:
     work = task(app, body, base, done=[])
-    next_is(heard, refuses(409, "already_started"))
+    next_is(stub, refuse(409, "already_started"))
     assert run(work).info.state == "IGNORED"
     ended = {"status": "rejected", "code": "exceeds_capacity", "message": "no"}
     assert run(work, poolkeeper=SENT | {"ended": ended}).info.state == "FAILURE"
@@ -258,11 +260,11 @@ def test_what_is_not_run_has_no_before_and_no_around(app: Celery, heard: StandIn
 
 
 @pytest.mark.parametrize("base", [Around, Further])
-def test_eagerly_and_directly_they_are_as_ever(app: Celery, heard: StandIn, base: type[Around]) -> None:
+def test_eagerly_and_directly_they_are_as_ever(app: Celery, stub: StubServer, base: type[Around]) -> None:
     work = task(app, body, base, done=[])
     assert (work.apply((0,)).get(), work(0)) == (0, 0)
     assert ("body", None) in work.done
-    assert heard.heard == []
+    assert stub.calls == []
 
 
 # ---- sending itself again, and others in its place
@@ -273,82 +275,82 @@ def sends_other(self: Ours, n: int) -> None:
     self.app.send_task("shop.work", (n,), task_id="other")
 
 
-GONE = refuses(404, "no_such_task")
+GONE = refuse(404, "no_such_task")
 
 
-def stands(status: str) -> Act:
+def stands(status: str) -> Action:
     """How a task does."""
-    return says({"task": "other", "status": status})
+    return reply({"task": "other", "status": status})
 
 
 def test_what_has_the_name_of_one_that_is_about_to_end_is_parked_when_it_has(
-    app: Celery, heard: StandIn, monkeypatch: pytest.MonkeyPatch
+    app: Celery, stub: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publish_hook, "RECHECK_S", 0.0)
-    taken = refuses(409, "task_exists")
+    taken = refuse(409, "task_exists")
     next_is(
-        heard,
+        stub,
         beat(),
         taken,
         stands("started"),
         taken,
         GONE,
-        says({"task": "other", "status": "parked"}, 201),
+        reply({"task": "other", "status": "parked"}, 201),
     )
     assert run(task(app, sends_other)).info is None
-    assert said(heard) == ["start", "tasks", "other", "tasks", "other", "tasks", "release succeeded"]
-    assert len({call.headers["idempotency-key"] for call in heard.heard if call.path.endswith("/tasks")}) == 1
+    assert said(stub) == ["start", "tasks", "other", "tasks", "other", "tasks", "release succeeded"]
+    assert len({call.headers["idempotency-key"] for call in stub.calls if call.path.endswith("/tasks")}) == 1
 
 
-def test_what_ends_meanwhile_with_a_result_was_sent_before(app: Celery, heard: StandIn) -> None:
-    def ends(handler: Handler) -> None:
+def test_what_ends_meanwhile_with_a_result_was_sent_before(app: Celery, stub: StubServer) -> None:
+    def ends(handler: StubHandler) -> None:
         app.backend.store_result("other", 41, "SUCCESS")
         GONE(handler)
 
-    next_is(heard, beat(), refuses(409, "task_exists"), ends)
+    next_is(stub, beat(), refuse(409, "task_exists"), ends)
     assert run(task(app, sends_other)).info is None
-    assert said(heard) == ["start", "tasks", "other", "release succeeded"]
+    assert said(stub) == ["start", "tasks", "other", "release succeeded"]
 
 
 @pytest.mark.parametrize("status", ["parked", "granted", "sent", "delayed"])
-def test_what_was_sent_before_is_not_sent_again(app: Celery, heard: StandIn, status: str) -> None:
-    next_is(heard, beat(), refuses(409, "task_exists"), stands(status))
+def test_what_was_sent_before_is_not_sent_again(app: Celery, stub: StubServer, status: str) -> None:
+    next_is(stub, beat(), refuse(409, "task_exists"), stands(status))
     assert run(task(app, sends_other)).info is None
-    assert said(heard) == ["start", "tasks", "other", "release succeeded"]
+    assert said(stub) == ["start", "tasks", "other", "release succeeded"]
 
 
 def test_what_runs_on_for_longer_than_anybody_waits_was_sent_before(
-    app: Celery, heard: StandIn, monkeypatch: pytest.MonkeyPatch
+    app: Celery, stub: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publish_hook, "RETRY_FOR_S", 0.0)
-    next_is(heard, beat(), refuses(409, "task_exists"), stands("started"))
+    next_is(stub, beat(), refuse(409, "task_exists"), stands("started"))
     assert run(task(app, sends_other)).info is None
-    assert said(heard) == ["start", "tasks", "other", "release succeeded"]
+    assert said(stub) == ["start", "tasks", "other", "release succeeded"]
 
 
-def test_who_has_lost_its_units_and_tries_again_leaves_its_successors_result_alone(app: Celery, heard: StandIn) -> None:
+def test_who_has_lost_its_units_and_tries_again_leaves_its_successors_result_alone(app: Celery, stub: StubServer) -> None:
     def tries_again(self: Ours, n: int) -> None:
         self.backend.store_result(str(self.request.id), 41, "SUCCESS")  # as somebody who has its units by now
         raise self.retry(countdown=0)
 
-    next_is(heard, beat(), refuses(409, "stale_fence"), *[refuses(409, "stale_fence")] * 3)
+    next_is(stub, beat(), refuse(409, "stale_fence"), *[refuse(409, "stale_fence")] * 3)
     work, one = task(app, tries_again), uuid()
     assert run(work, one, poolkeeper=SENT | {"lease_s": 0}).info.state == "IGNORED"
     assert (work.AsyncResult(one).state, work.AsyncResult(one).result) == ("SUCCESS", 41)
-    assert "tasks" not in said(heard)
+    assert "tasks" not in said(stub)
 
 
 @pytest.mark.parametrize(("status", "code"), [(413, "body_too_large"), (400, "invalid_request"), (422, "no_broker")])
 def test_a_try_that_cannot_be_parked_has_failed_and_is_not_begun_for_ever(
-    app: Celery, heard: StandIn, status: int, code: str
+    app: Celery, stub: StubServer, status: int, code: str
 ) -> None:
     def tries_again(self: Ours, n: int) -> None:
         raise self.retry(countdown=0)
 
-    next_is(heard, beat(), refuses(status, code, "too large"))
+    next_is(stub, beat(), refuse(status, code, "too large"))
     work, one = task(app, tries_again), uuid()
     run(work, one)
-    assert said(heard) == ["start", "tasks", "release failed"]
+    assert said(stub) == ["start", "tasks", "release failed"]
     with pytest.raises(TaskNotGranted, match=r"cannot be parked again: .*too large") as why:
         work.AsyncResult(one).get(timeout=20)
     assert why.value.code == code

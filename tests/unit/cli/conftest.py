@@ -13,7 +13,7 @@ from tests.support.cli_program import Program
 from tests.support.client_api import Api
 from tests.support.memory_api import serving
 from tests.support.memory_network import MemoryNetwork
-from tests.support.stub_server import StandIn
+from tests.support.stub_server import StubServer
 
 
 @pytest.fixture(autouse=True)
@@ -45,13 +45,13 @@ def poolkeeper(api: Api, tmp_path: Path) -> Program:
 
 
 @pytest.fixture
-def standin(network: MemoryNetwork) -> Iterator[StandIn]:
+def stub(network: MemoryNetwork) -> Iterator[StubServer]:
     """A server that does as it is told."""
-    with StandIn(network=network) as server:
+    with StubServer(network=network) as server:
         yield server
 
 
 @pytest.fixture
-def told(standin: StandIn, tmp_path: Path) -> Program:
+def stubbed(stub: StubServer, tmp_path: Path) -> Program:
     """The program before that server."""
-    return Program(standin.url, tmp_path, "default")
+    return Program(stub.url, tmp_path, "default")

@@ -13,7 +13,7 @@ from poolkeeper.cli.exit_codes import ExitCode
 
 from app.domain.reasons import ReasonCode
 from tests.support.cli_program import Program
-from tests.support.stub_server import StandIn, refuses, says, streams
+from tests.support.stub_server import StubServer, refuse, reply, stream
 
 WHO = {
     "name": "ana",
@@ -30,54 +30,54 @@ def kept(program: Program) -> Path:
 
 
 @pytest.fixture
-def fresh(told: Program) -> Program:
+def fresh(stubbed: Program) -> Program:
     """The program with nothing set but what it keeps."""
-    return Program("", told.folder, "")
+    return Program("", stubbed.folder, "")
 
 
-def test_login_keeps_what_was_checked(fresh: Program, standin: StandIn) -> None:
-    standin.script(says(WHO), says(WHO))
-    ran = fresh("login", "--url", f"{standin.url}/", "--token", "secret-1", "--workspace", "lab")
-    assert ran.line == f"ana at {standin.url}, workspace lab; kept in {kept(fresh)}"
-    assert json.loads(kept(fresh).read_text()) == {"url": standin.url, "token": "secret-1", "workspace": "lab"}
+def test_login_keeps_what_was_checked(fresh: Program, stub: StubServer) -> None:
+    stub.script(reply(WHO), reply(WHO))
+    ran = fresh("login", "--url", f"{stub.url}/", "--token", "secret-1", "--workspace", "lab")
+    assert ran.line == f"ana at {stub.url}, workspace lab; kept in {kept(fresh)}"
+    assert json.loads(kept(fresh).read_text()) == {"url": stub.url, "token": "secret-1", "workspace": "lab"}
     assert stat.S_IMODE(kept(fresh).stat().st_mode) == 0o600
     assert stat.S_IMODE(kept(fresh).parent.stat().st_mode) == 0o700
     assert [path.name for path in kept(fresh).parent.iterdir()] == ["config.json"]
     assert "Permissions: read" in fresh("whoami").out
-    assert [heard.headers["authorization"] for heard in standin.heard] == ["Bearer secret-1"] * 2
-    assert [heard.headers["poolkeeper-workspace"] for heard in standin.heard] == ["lab"] * 2
+    assert [call.headers["authorization"] for call in stub.calls] == ["Bearer secret-1"] * 2
+    assert [heard.headers["poolkeeper-workspace"] for heard in stub.calls] == ["lab"] * 2
 
 
-def test_a_token_comes_from_stdin_too(fresh: Program, standin: StandIn) -> None:
-    standin.script(says(WHO))
-    fresh("login", "--url", standin.url, feed="secret-2\n")
+def test_a_token_comes_from_stdin_too(fresh: Program, stub: StubServer) -> None:
+    stub.script(reply(WHO))
+    fresh("login", "--url", stub.url, feed="secret-2\n")
     assert json.loads(kept(fresh).read_text())["token"] == "secret-2"
 
 
-def test_no_token_is_none_even_if_one_was_kept(fresh: Program, standin: StandIn) -> None:
-    standin.script(says(WHO), says(WHO))
-    fresh("login", "--url", standin.url, "--token", "old")
-    fresh("login", "--url", standin.url, feed="")
+def test_no_token_is_none_even_if_one_was_kept(fresh: Program, stub: StubServer) -> None:
+    stub.script(reply(WHO), reply(WHO))
+    fresh("login", "--url", stub.url, "--token", "old")
+    fresh("login", "--url", stub.url, feed="")
     assert "token" not in json.loads(kept(fresh).read_text())
-    assert "authorization" not in standin.heard[1].headers
+    assert "authorization" not in stub.calls[1].headers
 
 
-def test_a_login_that_is_refused_keeps_nothing(fresh: Program, standin: StandIn) -> None:
-    standin.script(says(WHO), refuses(401, "unknown_token", "this token is unknown, expired or revoked"))
-    fresh("login", "--url", standin.url, "--token", "good")
+def test_a_login_that_is_refused_keeps_nothing(fresh: Program, stub: StubServer) -> None:
+    stub.script(reply(WHO), refuse(401, "unknown_token", "this token is unknown, expired or revoked"))
+    fresh("login", "--url", stub.url, "--token", "good")
     before = kept(fresh).read_text()
-    ran = fresh("login", "--url", standin.url, "--token", "bad", ends=ExitCode.DENIED)
+    ran = fresh("login", "--url", stub.url, "--token", "bad", ends=ExitCode.DENIED)
     assert ran.err.splitlines()[0] == "poolkeeper: this token is unknown, expired or revoked"
     assert kept(fresh).read_text() == before
     assert "bad" not in ran.out + ran.err
 
 
-def test_a_file_that_others_could_read_is_replaced_by_one_they_cannot(fresh: Program, standin: StandIn) -> None:
+def test_a_file_that_others_could_read_is_replaced_by_one_they_cannot(fresh: Program, stub: StubServer) -> None:
     kept(fresh).parent.mkdir(parents=True)
     kept(fresh).write_text("{}")
     kept(fresh).chmod(0o644)
-    standin.script(says(WHO))
-    fresh("login", "--url", standin.url, "--token", "t")
+    stub.script(reply(WHO))
+    fresh("login", "--url", stub.url, "--token", "t")
     assert stat.S_IMODE(kept(fresh).stat().st_mode) == 0o600
 
 
@@ -87,9 +87,9 @@ def test_a_token_in_the_clear_is_warned_of(fresh: Program) -> None:
     assert not kept(fresh).exists()
 
 
-def test_logout_forgets(fresh: Program, standin: StandIn) -> None:
-    standin.script(says(WHO))
-    fresh("login", "--url", standin.url, "--token", "t")
+def test_logout_forgets(fresh: Program, stub: StubServer) -> None:
+    stub.script(reply(WHO))
+    fresh("login", "--url", stub.url, "--token", "t")
     assert fresh("logout").line == f"removed {kept(fresh)}"
     assert not kept(fresh).exists()
     assert fresh("logout").line == "there was nothing to forget"
@@ -158,12 +158,12 @@ SAID = (
         ("yaml", "---\nid: 5-0\n"),
     ],
 )
-def test_a_line_of_what_happens(told: Program, standin: StandIn, form: str, line: str) -> None:
-    standin.script(
-        streams(f"id: 5-0\nevent: preempted\ndata: {json.dumps(EVENT)}\n\n"),
-        refuses(403, "not_permitted", "no more"),
+def test_a_line_of_what_happens(stubbed: Program, stub: StubServer, form: str, line: str) -> None:
+    stub.script(
+        stream(f"id: 5-0\nevent: preempted\ndata: {json.dumps(EVENT)}\n\n"),
+        refuse(403, "not_permitted", "no more"),
     )
-    ran = told("events", "--follow", "-o", form, ends=ExitCode.DENIED)
+    ran = stubbed("events", "--follow", "-o", form, ends=ExitCode.DENIED)
     assert ran.out.startswith(line)
     assert form == "yaml" or ran.out == line
-    assert standin.heard[0].headers["accept"] == "text/event-stream"
+    assert stub.calls[0].headers["accept"] == "text/event-stream"

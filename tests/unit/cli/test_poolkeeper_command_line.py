@@ -15,7 +15,7 @@ from poolkeeper.cli.main import COMMANDS, main
 from poolkeeper.cli.pool_settings import ACCOUNT_SETTINGS
 
 from tests.support.cli_program import PROGRAM, Program
-from tests.support.stub_server import Act, StandIn, cuts, refuses, says
+from tests.support.stub_server import Action, StubServer, cut, refuse, reply
 
 
 def verbs() -> Iterator[tuple[str, VerbCommand]]:
@@ -173,9 +173,9 @@ def test_a_wrong_address_is_one_line(nowhere: Program, url: str, lacks: str) -> 
         assert lacks in ran.err
 
 
-def test_an_address_with_the_path_of_every_call_is_an_address(told: Program, standin: StandIn) -> None:
-    standin.script(says(WHO))
-    assert f"Service:     {standin.url}\n" in told("whoami", "--url", f"{standin.url}/api/v1/").out
+def test_an_address_with_the_path_of_every_call_is_an_address(stubbed: Program, stub: StubServer) -> None:
+    stub.script(reply(WHO))
+    assert f"Service:     {stub.url}\n" in stubbed("whoami", "--url", f"{stub.url}/api/v1/").out
 
 
 def test_an_address_with_another_path_is_doubted_when_nothing_is_there(poolkeeper: Program) -> None:
@@ -196,17 +196,19 @@ def test_an_address_with_another_path_is_doubted_when_nothing_is_there(poolkeepe
         (500, "internal_error", ExitCode.REFUSED),
     ],
 )
-def test_refusals_have_their_exit_codes(told: Program, standin: StandIn, status: int, code: str, exit_code: ExitCode) -> None:
-    standin.script(refuses(status, code, "it\ncannot \x1b[31mbe"))
-    ran = told("whoami", ends=exit_code)
+def test_refusals_have_their_exit_codes(
+    stubbed: Program, stub: StubServer, status: int, code: str, exit_code: ExitCode
+) -> None:
+    stub.script(refuse(status, code, "it\ncannot \x1b[31mbe"))
+    ran = stubbed("whoami", ends=exit_code)
     assert ran.err.splitlines()[0] == "poolkeeper: it cannot ?[31mbe"
     assert ran.out == ""
 
 
-def test_fields_that_are_wrong_are_listed(told: Program, standin: StandIn) -> None:
+def test_fields_that_are_wrong_are_listed(stubbed: Program, stub: StubServer) -> None:
     faults = [{"field": "capacity.gpu", "reason": "must be at least 1"}, {"field": "", "reason": "must be an object"}]
-    standin.script(refuses(400, "malformed", "the body is malformed: capacity.gpu must be at least 1", errors=faults))
-    ran = told("whoami", ends=ExitCode.USAGE)
+    stub.script(refuse(400, "malformed", "the body is malformed: capacity.gpu must be at least 1", errors=faults))
+    ran = stubbed("whoami", ends=ExitCode.USAGE)
     assert ran.err.splitlines() == [
         "poolkeeper: the body is malformed",
         "  capacity.gpu: must be at least 1",
@@ -225,19 +227,19 @@ WHO = {"name": "ana", "roles": ["admin"], "workspaces": ["*"], "components": [],
         "--token t0 --workspace w0 -o yaml whoami --token t1 --workspace w1 -o json",
     ],
 )
-def test_global_options_stand_before_or_after_the_verb(told: Program, standin: StandIn, words: str) -> None:
-    standin.script(says(WHO))
-    assert told(*words.split()).json == WHO
-    heard = standin.heard[0].headers
-    assert (heard["authorization"], heard["poolkeeper-workspace"]) == ("Bearer t1", "w1")
+def test_global_options_stand_before_or_after_the_verb(stubbed: Program, stub: StubServer, words: str) -> None:
+    stub.script(reply(WHO))
+    assert stubbed(*words.split()).json == WHO
+    call = stub.calls[0].headers
+    assert (call["authorization"], call["poolkeeper-workspace"]) == ("Bearer t1", "w1")
 
 
-def test_variables_are_heard_and_options_go_before_them(told: Program, standin: StandIn) -> None:
-    standin.script(says(WHO), says(WHO))
-    told("whoami", "--workspace", "w1", "-o", "name")
-    told("whoami", "-o", "name", POOLKEEPER_TOKEN="t2")
-    assert [heard.headers["poolkeeper-workspace"] for heard in standin.heard] == ["w1", "default"]
-    assert standin.heard[1].headers["authorization"] == "Bearer t2"
+def test_variables_are_heard_and_options_go_before_them(stubbed: Program, stub: StubServer) -> None:
+    stub.script(reply(WHO), reply(WHO))
+    stubbed("whoami", "--workspace", "w1", "-o", "name")
+    stubbed("whoami", "-o", "name", POOLKEEPER_TOKEN="t2")
+    assert [call.headers["poolkeeper-workspace"] for call in stub.calls] == ["w1", "default"]
+    assert stub.calls[1].headers["authorization"] == "Bearer t2"
 
 
 def completed(program: Program, line: str) -> list[str]:
@@ -306,37 +308,37 @@ def test_the_program_is_installed() -> None:
     assert PROGRAM.exists()
 
 
-def test_what_is_no_poolkeeper_is_told_without_a_traceback(told: Program, standin: StandIn) -> None:
-    standin.script(says({"items": [{}], "next_cursor": None}))
-    ran = told("pool", "list", ends=ExitCode.REFUSED, POOLKEEPER_TRACEBACK="")
+def test_what_is_no_poolkeeper_is_told_without_a_traceback(stubbed: Program, stub: StubServer) -> None:
+    stub.script(reply({"items": [{}], "next_cursor": None}))
+    ran = stubbed("pool", "list", ends=ExitCode.REFUSED, POOLKEEPER_TRACEBACK="")
     assert ran.err.splitlines()[0] == "poolkeeper: this should not have happened: KeyError: 'name'"
     assert ran.err.count("\n") == 2
 
 
-def test_an_answer_that_was_lost_is_spoken_of(told: Program, standin: StandIn) -> None:
-    standin.script(cuts, refuses(409, "pool_exists", "there is a pool gpus already"))
-    ran = told("pool", "create", "gpus", "--capacity", "gpu=1", ends=ExitCode.REFUSED)
+def test_an_answer_that_was_lost_is_spoken_of(stubbed: Program, stub: StubServer) -> None:
+    stub.script(cut, refuse(409, "pool_exists", "there is a pool gpus already"))
+    ran = stubbed("pool", "create", "gpus", "--capacity", "gpu=1", ends=ExitCode.REFUSED)
     assert "an earlier try may have done it" in ran.err.splitlines()[1]
 
 
 @pytest.mark.parametrize(
     ("acts", "words", "ends"),
     [
-        ([cuts, refuses(404, "no_such_request")], "request describe r1", ExitCode.NOT_FOUND),
-        ([refuses(503, "redis_unreachable", retry_after="0")] * 5, "pool create gpus --capacity gpu=1", ExitCode.UNAVAILABLE),
+        ([cut, refuse(404, "no_such_request")], "request describe r1", ExitCode.NOT_FOUND),
+        ([refuse(503, "redis_unreachable", retry_after="0")] * 5, "pool create gpus --capacity gpu=1", ExitCode.UNAVAILABLE),
     ],
     ids=["a read", "answers that did arrive"],
 )
 def test_nothing_is_said_to_be_lost_that_was_not(
-    told: Program, standin: StandIn, acts: list[Act], words: str, ends: ExitCode
+    stubbed: Program, stub: StubServer, acts: list[Action], words: str, ends: ExitCode
 ) -> None:
-    standin.script(*acts)
-    assert "an earlier try" not in told(*words.split(), ends=ends).err
+    stub.script(*acts)
+    assert "an earlier try" not in stubbed(*words.split(), ends=ends).err
 
 
-def test_tls_with_a_plain_port_is_told_in_plain_words(told: Program, standin: StandIn) -> None:
-    url = standin.url.replace("http:", "https:")
-    ran = told("pool", "create", "gpus", "--capacity", "gpu=1", "--url", url, ends=ExitCode.UNAVAILABLE)
+def test_tls_with_a_plain_port_is_told_in_plain_words(stubbed: Program, stub: StubServer) -> None:
+    url = stub.url.replace("http:", "https:")
+    ran = stubbed("pool", "create", "gpus", "--capacity", "gpu=1", "--url", url, ends=ExitCode.UNAVAILABLE)
     first, second = ran.err.splitlines()
-    assert first == f"poolkeeper: what answers at {url} does not speak TLS: is it {standin.url}?"
+    assert first == f"poolkeeper: what answers at {url} does not speak TLS: is it {stub.url}?"
     assert "--url" in second

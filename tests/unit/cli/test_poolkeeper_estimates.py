@@ -8,7 +8,7 @@ import pytest
 from poolkeeper.cli.exit_codes import ExitCode
 
 from tests.support.cli_program import Program
-from tests.support.stub_server import StandIn, refuses, says
+from tests.support.stub_server import StubServer, refuse, reply
 
 
 @pytest.fixture
@@ -137,10 +137,10 @@ UNKNOWN = "what it would mean to those who wait and hold units is not known"
     ],
 )
 def test_where_nothing_can_be_tried_out_a_plan_is_a_plan(
-    told: Program, standin: StandIn, status: int, code: str, detail: str, said: str
+    stubbed: Program, stub: StubServer, status: int, code: str, detail: str, said: str
 ) -> None:
     change = {"action": "create", "kind": "pool", "pool": "gpus", "name": "gpus", "lines": ["capacity: 4 gpu"]}
-    standin.script(says({"changes": [change], "sentence": "1 to create"}), refuses(status, code, detail, retry_after="300"))
-    ran = told("plan", "-f", "-", "--exit-code", feed="pools: [{name: gpus, capacity: {gpu: 4}}]", ends=ExitCode.CHANGES)
+    stub.script(reply({"changes": [change], "sentence": "1 to create"}), refuse(status, code, detail, retry_after="300"))
+    ran = stubbed("plan", "-f", "-", "--exit-code", feed="pools: [{name: gpus, capacity: {gpu: 4}}]", ends=ExitCode.CHANGES)
     assert ran.out.splitlines() == ["+ pool gpus", "    capacity: 4 gpu", f"{said}: {detail}", "1 to create"]
-    assert [one.path.partition("?")[0] for one in standin.heard] == ["/api/v1/declaration/plan", "/api/v1/dry-run"]
+    assert [one.path.partition("?")[0] for one in stub.calls] == ["/api/v1/declaration/plan", "/api/v1/dry-run"]

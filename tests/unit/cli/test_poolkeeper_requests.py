@@ -12,7 +12,7 @@ from poolkeeper.cli import wait_progress
 from poolkeeper.cli.exit_codes import ExitCode
 
 from tests.support.cli_program import Program
-from tests.support.stub_server import Act, StandIn, cuts, refuses, says, says_text
+from tests.support.stub_server import Action, StubServer, cut, refuse, reply, reply_text
 
 
 @pytest.fixture
@@ -104,20 +104,20 @@ def test_keys_that_are_near_are_suggested(gpus: Program) -> None:
 @pytest.mark.parametrize(
     "trouble",
     [
-        refuses(403, "not_permitted"),
-        refuses(503, "away"),
-        says({"pools": [{"policies": [{}]}]}),
-        says_text(200, b"<html>"),
-        cuts,
+        refuse(403, "not_permitted"),
+        refuse(503, "away"),
+        reply({"pools": [{"policies": [{}]}]}),
+        reply_text(200, b"<html>"),
+        cut,
     ],
     ids=["not allowed", "away", "not what is expected", "no JSON", "cut"],
 )
-def test_a_rejection_stays_one_when_nothing_can_be_suggested(told: Program, standin: StandIn, trouble: Act) -> None:
+def test_a_rejection_stays_one_when_nothing_can_be_suggested(stubbed: Program, stub: StubServer, trouble: Action) -> None:
     reason = {"code": "no_policy", "message": "no pool has a policy for this component", "pools": []}
-    standin.script(says({**REQUEST, "status": "rejected", "reason": reason}), trouble)
-    ran = told("request", "submit", "--component", "team", "--resource", "gpu=1", ends=ExitCode.REJECTED)
+    stub.script(reply({**REQUEST, "status": "rejected", "reason": reason}), trouble)
+    ran = stubbed("request", "submit", "--component", "team", "--resource", "gpu=1", ends=ExitCode.REJECTED)
     assert (ran.line, ran.err) == ("request r1: rejected: no pool has a policy for team", "")
-    assert [heard.path for heard in standin.heard] == ["/api/v1/requests", "/api/v1/declaration"]
+    assert [call.path for call in stub.calls] == ["/api/v1/requests", "/api/v1/declaration"]
 
 
 def test_malformed_asks_are_told_field_by_field(gpus: Program) -> None:
@@ -276,55 +276,55 @@ REQUEST = {
         ("preempted", ExitCode.ENDED), ("expired", ExitCode.ENDED), ("cancelled", ExitCode.ENDED),
     ],
 )  # fmt: skip
-def test_how_a_wait_ends(told: Program, standin: StandIn, status: str, code: ExitCode) -> None:
-    standin.script(says(REQUEST), says({**REQUEST, "position": {"gpus": 1}}), says({**REQUEST, "status": status, "fence": 3}))
-    ran = told("request", "wait", "r1", ends=code)
+def test_how_a_wait_ends(stubbed: Program, stub: StubServer, status: str, code: ExitCode) -> None:
+    stub.script(reply(REQUEST), reply({**REQUEST, "position": {"gpus": 1}}), reply({**REQUEST, "status": status, "fence": 3}))
+    ran = stubbed("request", "wait", "r1", ends=code)
     assert ran.out.startswith(f"request r1: {status}")
     assert ran.err.splitlines() == ["r1 queued, position 2 in gpus", "r1 queued, position 1 in gpus"]
-    assert [heard.path.split("?")[0] for heard in standin.heard] == ["/api/v1/requests/r1"] * 3
-    assert all("status=queued" in heard.path and "wait_s=" in heard.path for heard in standin.heard[1:])
+    assert [call.path.split("?")[0] for call in stub.calls] == ["/api/v1/requests/r1"] * 3
+    assert all("status=queued" in heard.path and "wait_s=" in heard.path for heard in stub.calls[1:])
 
 
 @pytest.fixture
-def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses between polls; none of them takes any time."""
     pauses: list[float] = []
     monkeypatch.setattr(wait_progress, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pauses.append))
     return pauses
 
 
-def test_a_full_house_is_asked_again_when_it_says(told: Program, standin: StandIn, slept: list[float]) -> None:
-    standin.script(says(REQUEST), says(REQUEST, retry_after="1"), says({**REQUEST, "status": "allocated", "fence": 1}))
-    told("request", "wait", "r1")
-    assert len(standin.heard) == 3
-    assert slept == [1]
+def test_a_full_house_is_asked_again_when_it_says(stubbed: Program, stub: StubServer, pauses: list[float]) -> None:
+    stub.script(reply(REQUEST), reply(REQUEST, retry_after="1"), reply({**REQUEST, "status": "allocated", "fence": 1}))
+    stubbed("request", "wait", "r1")
+    assert len(stub.calls) == 3
+    assert pauses == [1]
 
 
-def test_a_wait_outlives_a_service_that_is_away_for_a_moment(told: Program, standin: StandIn, slept: list[float]) -> None:
-    away = refuses(503, "redis_unreachable", "Redis is away", retry_after="1")
-    standin.script(says(REQUEST), away, says({**REQUEST, "status": "allocated", "fence": 1}))
-    ran = told("request", "wait", "r1")
+def test_a_wait_outlives_a_service_that_is_away_for_a_moment(stubbed: Program, stub: StubServer, pauses: list[float]) -> None:
+    away = refuse(503, "redis_unreachable", "Redis is away", retry_after="1")
+    stub.script(reply(REQUEST), away, reply({**REQUEST, "status": "allocated", "fence": 1}))
+    ran = stubbed("request", "wait", "r1")
     assert "Redis is away; trying again" in ran.err
-    assert slept == [1]
+    assert pauses == [1]
 
 
-def test_submit_sends_a_key_even_if_none_is_given(told: Program, standin: StandIn) -> None:
-    standin.script(says(REQUEST), says(REQUEST))
+def test_submit_sends_a_key_even_if_none_is_given(stubbed: Program, stub: StubServer) -> None:
+    stub.script(reply(REQUEST), reply(REQUEST))
     for _ in range(2):
-        told("request", "submit", "--component", "team", "--resource", "gpu=1")
-    keys = [heard.headers["idempotency-key"] for heard in standin.heard]
+        stubbed("request", "submit", "--component", "team", "--resource", "gpu=1")
+    keys = [call.headers["idempotency-key"] for call in stub.calls]
     assert len(set(keys)) == 2
     assert all(len(key) == 32 for key in keys)
 
 
-def test_what_was_not_said_is_left_to_the_service(told: Program, standin: StandIn) -> None:
-    standin.script(says(REQUEST))
-    told("request", "submit", "--component", "team", "--resource", "gpu=1")
-    assert standin.heard[0].body == {"component": "team", "component_type": "orchestrator", "resources": {"gpu": 1}}
+def test_what_was_not_said_is_left_to_the_service(stubbed: Program, stub: StubServer) -> None:
+    stub.script(reply(REQUEST))
+    stubbed("request", "submit", "--component", "team", "--resource", "gpu=1")
+    assert stub.calls[0].body == {"component": "team", "component_type": "orchestrator", "resources": {"gpu": 1}}
 
 
-def test_a_preempting_request_is_still_held(told: Program, standin: StandIn) -> None:
+def test_a_preempting_request_is_still_held(stubbed: Program, stub: StubServer) -> None:
     leaving = {**REQUEST, "status": "preempting", "pool": "gpus", "fence": 7}
-    standin.script(says(leaving), says({**leaving, "status": "released"}))
-    told("request", "release", "r1")
-    assert standin.heard[1].body == {"fence": 7, "outcome": "succeeded"}
+    stub.script(reply(leaving), reply({**leaving, "status": "released"}))
+    stubbed("request", "release", "r1")
+    assert stub.calls[1].body == {"fence": 7, "outcome": "succeeded"}

@@ -13,7 +13,7 @@ from poolkeeper.cli import output, shares
 from poolkeeper.cli.exit_codes import ExitCode
 
 from tests.support.cli_program import Program
-from tests.support.stub_server import StandIn, refuses, says
+from tests.support.stub_server import StubServer, refuse, reply
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 NOBODY: dict[str, list[str]] = {"non_preemptible": [], "aggressively_preemptible": [], "preemptible": []}
@@ -63,14 +63,14 @@ def a_tree(keys: Sequence[str] = ("gpu",)) -> list[dict[str, Any]]:
     ]
 
 
-def drawn(program: Program, standin: StandIn, nodes: Sequence[Mapping[str, Any]], *words: str) -> list[str]:
+def drawn(program: Program, stub: StubServer, nodes: Sequence[Mapping[str, Any]], *words: str) -> list[str]:
     """The lines in a pipe."""
-    standin.script(says({"accounts": nodes}))
+    stub.script(reply({"accounts": nodes}))
     return program("pool", "shares", "gpus", *words).out.splitlines()
 
 
-def test_a_pool_of_one_key(told: Program, standin: StandIn) -> None:
-    assert drawn(told, standin, a_tree()) == [
+def test_a_pool_of_one_key(stubbed: Program, stub: StubServer) -> None:
+    assert drawn(stubbed, stub, a_tree()) == [
         "NODE                  USED  DEMAND  FAIR  GUARANTEE  LIMIT  RATIO  SPLIT  STATUS",
         "gpus                  50%   150%    100%  100%       100%   0.67   -      non-starving",
         "  research            50%   150%    75%   25%        100%   0.67   -      non-starving",
@@ -78,13 +78,13 @@ def test_a_pool_of_one_key(told: Program, standin: StandIn) -> None:
         "    vision            50%   150%    75%   0%         50%    0.67   2/1/3  below for 12s",
         "  step_operator/team  0%    150%    0%    0%         100%   inf    -      non-starving",
     ]
-    assert [heard.path for heard in standin.heard] == ["/api/v1/pools/gpus/shares"]
+    assert [call.path for call in stub.calls] == ["/api/v1/pools/gpus/shares"]
 
 
-def test_a_pool_of_several_keys_has_a_line_for_each(told: Program, standin: StandIn) -> None:
+def test_a_pool_of_several_keys_has_a_line_for_each(stubbed: Program, stub: StubServer) -> None:
     nodes = a_tree(["gpu", "mcpu"])[:3]
     nodes[2]["usage_share"] = {"gpu": 0.5, "mcpu": 0.03}
-    assert drawn(told, standin, nodes) == [
+    assert drawn(stubbed, stub, nodes) == [
         "NODE        USED  DEMAND  FAIR  GUARANTEE  LIMIT  RATIO  SPLIT  STATUS",
         "gpus        -     -       -     -          -      0.67   -      non-starving",
         ":gpu        50%   150%    100%  100%       100%   -      -      -",
@@ -98,19 +98,19 @@ def test_a_pool_of_several_keys_has_a_line_for_each(told: Program, standin: Stan
     ]
 
 
-def test_wide_tells_units_weight_and_mode(told: Program, standin: StandIn) -> None:
-    lines = drawn(told, standin, a_tree()[:3], "-o", "wide")
+def test_wide_tells_units_weight_and_mode(stubbed: Program, stub: StubServer) -> None:
+    lines = drawn(stubbed, stub, a_tree()[:3], "-o", "wide")
     assert [line[64:] for line in lines] == [
         "UNITS    WEIGHT  MODE        STATUS",
         "4 of 12  1       fair_share  non-starving",
         "4 of 12  2       fifo        non-starving",
         "4 of 12  1       -           starving for 3m",
     ]
-    many = drawn(told, standin, a_tree(["gpu", "mcpu"])[:1], "-o", "wide", "--no-headers")
+    many = drawn(stubbed, stub, a_tree(["gpu", "mcpu"])[:1], "-o", "wide", "--no-headers")
     assert [line.split()[8:11] for line in many] == [["-", "1", "fair_share"], *[["4", "of", "12"]] * 2]
 
 
-def test_the_depth_is_that_of_the_parents(told: Program, standin: StandIn) -> None:
+def test_the_depth_is_that_of_the_parents(stubbed: Program, stub: StubServer) -> None:
     nodes = [
         a_node("gpus", None, "pool"),
         a_node("a", None, "group"),
@@ -122,21 +122,21 @@ def test_the_depth_is_that_of_the_parents(told: Program, standin: StandIn) -> No
         a_node("z", "c"),
         a_node("w"),
     ]
-    names = [line.partition("50%")[0].rstrip() for line in drawn(told, standin, nodes, "--no-headers")]
+    names = [line.partition("50%")[0].rstrip() for line in drawn(stubbed, stub, nodes, "--no-headers")]
     assert names == ["gpus", "  a", "    b", "      x", "    y", "  c", "    a", "    z", "  w"]
 
 
 @pytest.mark.parametrize("keys", [["gpu"], ["gpu", "memory_mb"]])
 @pytest.mark.parametrize("width", [80, 100])
 def test_it_fits_a_terminal(
-    told: Program, standin: StandIn, monkeypatch: pytest.MonkeyPatch, width: int, keys: list[str]
+    stubbed: Program, stub: StubServer, monkeypatch: pytest.MonkeyPatch, width: int, keys: list[str]
 ) -> None:
     nodes = a_tree(keys)[:4]
     nodes[3] |= {"status": "aggressively_starving", "below_since": ago(minutes=3)}
-    whole = [word for line in drawn(told, standin, nodes) for word in line.split()]
+    whole = [word for line in drawn(stubbed, stub, nodes) for word in line.split()]
     monkeypatch.setattr(output, "is_terminal", lambda _: True)
-    standin.script(says({"accounts": nodes}))
-    lines = COLOUR.sub("", told("pool", "shares", "gpus", COLUMNS=str(width)).out).splitlines()
+    stub.script(reply({"accounts": nodes}))
+    lines = COLOUR.sub("", stubbed("pool", "shares", "gpus", COLUMNS=str(width)).out).splitlines()
     assert max(len(line.rstrip()) for line in lines) <= width
     assert sorted(word for line in lines for word in line.split()) == sorted(whole), "words may take another line"
     assert [line for line in lines if line.startswith("    vision  ")]
@@ -160,17 +160,17 @@ def test_on_the_real_service(poolkeeper: Program) -> None:
     assert [node["parent"] for node in found] == [None, None, "lab", None]
 
 
-def test_for_programs(told: Program, standin: StandIn) -> None:
+def test_for_programs(stubbed: Program, stub: StubServer) -> None:
     nodes = a_tree(["gpu", "mcpu"])
-    assert drawn(told, standin, nodes, "-o", "name") == ["gpus", "research", "audio", "vision", "step_operator/team"]
-    assert yaml.safe_load("\n".join(drawn(told, standin, nodes, "-o", "json"))) == nodes
-    assert yaml.safe_load("\n".join(drawn(told, standin, nodes, "-o", "yaml"))) == nodes
+    assert drawn(stubbed, stub, nodes, "-o", "name") == ["gpus", "research", "audio", "vision", "step_operator/team"]
+    assert yaml.safe_load("\n".join(drawn(stubbed, stub, nodes, "-o", "json"))) == nodes
+    assert yaml.safe_load("\n".join(drawn(stubbed, stub, nodes, "-o", "yaml"))) == nodes
 
 
-def test_a_pool_that_is_not_there(told: Program, standin: StandIn) -> None:
-    pools = says({"items": [{"name": "gpus"}], "next_cursor": None})
-    standin.script(refuses(404, "no_such_pool", "there is no pool gpu"), pools)
-    missing = told("pool", "shares", "gpu", ends=ExitCode.NOT_FOUND)
+def test_a_pool_that_is_not_there(stubbed: Program, stub: StubServer) -> None:
+    pools = reply({"items": [{"name": "gpus"}], "next_cursor": None})
+    stub.script(refuse(404, "no_such_pool", "there is no pool gpu"), pools)
+    missing = stubbed("pool", "shares", "gpu", ends=ExitCode.NOT_FOUND)
     assert missing.err == "poolkeeper: there is no pool gpu\n  did you mean gpus?\n"
 
 

@@ -15,7 +15,7 @@ from poolkeeper.cli.top_data import PoolDetail, TopData
 from poolkeeper.cli.top_render import TopView, divide_cells
 
 from tests.support.cli_program import Program
-from tests.support.stub_server import Act, Handler, StandIn, refuses, says
+from tests.support.stub_server import Action, StubHandler, StubServer, refuse, reply
 
 STEERING = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -169,12 +169,12 @@ def test_where_there_is_no_pool(poolkeeper: Program) -> None:
 # ---- when it is not as it should be
 
 
-def answers(to: Mapping[str, Any]) -> list[Act]:
+def answers(to: Mapping[str, Any]) -> list[Action]:
     """Answers by what is asked, as often as one likes."""
 
-    def act(handler: Handler) -> None:
+    def act(handler: StubHandler) -> None:
         found = next((body for part, body in to.items() if part in handler.path), None)
-        (says(found) if found is not None else refuses(404, "no_such_route"))(handler)
+        (reply(found) if found is not None else refuse(404, "no_such_route"))(handler)
 
     return [act] * 1000
 
@@ -184,12 +184,12 @@ def test_once_it_says_that_nobody_answers(tmp_path: Path) -> None:
     assert "Connection refused" in nobody("top", ends=ExitCode.UNAVAILABLE).err
 
 
-def test_who_may_not_hear_why_sees_the_rest(told: Program, standin: StandIn) -> None:
-    def act(handler: Handler) -> None:
+def test_who_may_not_hear_why_sees_the_rest(stubbed: Program, stub: StubServer) -> None:
+    def act(handler: StubHandler) -> None:
         if "/explain" in handler.path:
-            return refuses(403, "not_permitted")(handler)
+            return refuse(403, "not_permitted")(handler)
         rows = [a_waiter(1, None)] if "/requests" in handler.path else [] if "/policies" in handler.path else [a_pool()]
-        return says({"items": rows, "next_cursor": None})(handler)
+        return reply({"items": rows, "next_cursor": None})(handler)
 
-    standin.script(*[act] * 20)
-    assert re.search(r"^  1\.  r1  team  gpu=6  \d+\w$", told("top").out, re.M)
+    stub.script(*[act] * 20)
+    assert re.search(r"^  1\.  r1  team  gpu=6  \d+\w$", stubbed("top").out, re.M)

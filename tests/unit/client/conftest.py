@@ -12,10 +12,10 @@ import pytest
 from poolkeeper import Client, allocation, heartbeats
 
 from tests.support.client_api import Api
-from tests.support.flaky_proxy import Door
+from tests.support.flaky_proxy import FlakyProxy
 from tests.support.memory_api import serving
 from tests.support.memory_network import MemoryNetwork
-from tests.support.stub_server import StandIn
+from tests.support.stub_server import StubServer
 
 
 @pytest.fixture(autouse=True)
@@ -80,33 +80,33 @@ def client(api: Api, workspace: str) -> Iterator[Client]:
 
 
 @pytest.fixture
-def door(api: Api, network: MemoryNetwork) -> Iterator[Door]:
+def proxy(api: Api, network: MemoryNetwork) -> Iterator[FlakyProxy]:
     """A proxy in front of the API."""
-    with Door(api.port, network) as door:
+    with FlakyProxy(api.port, network) as door:
         yield door
 
 
 @pytest.fixture
-def behind(door: Door, client: Client) -> Iterator[Client]:
+def proxied(proxy: FlakyProxy, client: Client) -> Iterator[Client]:
     """A client like `client` that reaches the API only through the proxy."""
-    with Client(door.url, workspace=client.workspace, sleep=lambda _: time.sleep(0.01)) as other:
+    with Client(proxy.url, workspace=client.workspace, sleep=lambda _: time.sleep(0.01)) as other:
         yield other
 
 
 @pytest.fixture
-def standin(network: MemoryNetwork) -> Iterator[StandIn]:
+def stub(network: MemoryNetwork) -> Iterator[StubServer]:
     """A server that does as it is told."""
-    with StandIn(network=network) as server:
+    with StubServer(network=network) as server:
         yield server
 
 
 @pytest.fixture
-def slept() -> list[float]:
-    """The pauses of clients that `asking` made; none of them takes any time."""
+def pauses() -> list[float]:
+    """The pauses of clients that `make_client` made; none of them takes any time."""
     return []
 
 
 @pytest.fixture
-def asking(standin: StandIn, slept: list[float]) -> Callable[..., Client]:
+def make_client(stub: StubServer, pauses: list[float]) -> Callable[..., Client]:
     """Makes a client of the stub server that notes its pauses instead of making them."""
-    return lambda **more: Client(standin.url, sleep=slept.append, **more)
+    return lambda **more: Client(stub.url, sleep=pauses.append, **more)

@@ -15,8 +15,8 @@ from poolkeeper.models import Request
 
 from tests.support.backends import wait_until
 from tests.support.client_api import Api
-from tests.support.flaky_proxy import Door
-from tests.support.stub_server import Handler, StandIn, refuses, says
+from tests.support.flaky_proxy import FlakyProxy
+from tests.support.stub_server import StubHandler, StubServer, refuse, reply
 from tests.unit.client.conftest import LeaseClock
 
 LEASE_S = 1
@@ -119,11 +119,13 @@ class TestGoingIn:
             pytest.fail("it was entered")
         assert list(client.requests()) == []
 
-    def test_a_lost_answer_to_the_submit_makes_no_second_request(self, door: Door, behind: Client, client: Client) -> None:
-        door.loses_answer_to("POST /api/v1/requests ")
-        with behind.allocation("team", gpu=2) as held:
+    def test_a_lost_answer_to_the_submit_makes_no_second_request(
+        self, proxy: FlakyProxy, proxied: Client, client: Client
+    ) -> None:
+        proxy.lose_answer_to("POST /api/v1/requests ")
+        with proxied.allocation("team", gpu=2) as held:
             assert only(client).id == held.request.id
-        assert (door.lost, only(client).outcome) == (1, "succeeded")
+        assert (proxy.lost_answers, only(client).outcome) == (1, "succeeded")
 
     def test_one_is_for_one_use(self, client: Client) -> None:
         allocation = client.allocation("team", gpu=1)
@@ -151,20 +153,20 @@ class TestInterrupted:
         assert [request.status for request in client.requests()] == ["cancelled", "allocated"]
 
     @pytest.mark.parametrize("taken", [0, 8])
-    def test_while_the_answer_to_the_submit_is_lost(self, door: Door, client: Client, taken: int) -> None:
+    def test_while_the_answer_to_the_submit_is_lost(self, proxy: FlakyProxy, client: Client, taken: int) -> None:
         if taken:
             client.submit("team", component_type="orchestrator", gpu=taken)
 
         def interrupted(_: float) -> None:
             raise KeyboardInterrupt
 
-        door.loses_answer_to("POST /api/v1/requests ")
-        ours = Client(door.url, workspace=client.workspace, sleep=interrupted)
+        proxy.lose_answer_to("POST /api/v1/requests ")
+        ours = Client(proxy.url, workspace=client.workspace, sleep=interrupted)
         with pytest.raises(KeyboardInterrupt), ours.allocation("team", gpu=1):
             pytest.fail("it was entered")
         newest = next(client.requests())
         assert (newest.status, newest.outcome) == (("cancelled", None) if taken else ("released", "failed"))
-        assert door.lost == 1
+        assert proxy.lost_answers == 1
 
     def test_while_the_block_runs(self, client: Client) -> None:
         interrupt = meanwhile(lambda: interrupt_when(lambda: client.pool("gpus").active_count == 1))
@@ -172,19 +174,19 @@ class TestInterrupted:
             wait_until(lambda: False, "the interrupt comes")
         assert only(client).outcome == "failed"
 
-    def test_while_it_is_being_released(self, door: Door, client: Client) -> None:
+    def test_while_it_is_being_released(self, proxy: FlakyProxy, client: Client) -> None:
         def interrupted(_: float) -> None:
-            door.open()
+            proxy.open()
             raise KeyboardInterrupt
 
-        ours = Client(door.url, workspace=client.workspace, sleep=interrupted)
+        ours = Client(proxy.url, workspace=client.workspace, sleep=interrupted)
         with pytest.raises(KeyboardInterrupt), ours.allocation("team", gpu=1):
-            door.close()
+            proxy.close()
         assert only(client).outcome == "succeeded"
 
-    def test_without_an_answer_nothing_is_left_behind(self, door: Door, client: Client) -> None:
-        door.loses_answer_to("POST /api/v1/requests ")
-        ours = Client(door.url, workspace=client.workspace, tries=1)
+    def test_without_an_answer_nothing_is_left_behind(self, proxy: FlakyProxy, client: Client) -> None:
+        proxy.lose_answer_to("POST /api/v1/requests ")
+        ours = Client(proxy.url, workspace=client.workspace, tries=1)
         with pytest.raises(errors.Unavailable), ours.allocation("team", gpu=1):
             pytest.fail("it was entered")
         assert (only(client).status, only(client).outcome) == ("released", "failed")
@@ -205,14 +207,14 @@ class TestKept:
         assert api.lapse(client.workspace) == 1
         assert client.request(request.id).status == "expired"
 
-    def test_through_an_outage_shorter_than_the_lease(self, door: Door, behind: Client) -> None:
-        with behind.allocation("team", gpu=1, lease_s=3) as held:
-            first = behind.request(held.request.id).lease_expires_at
-            door.close()
+    def test_through_an_outage_shorter_than_the_lease(self, proxy: FlakyProxy, proxied: Client) -> None:
+        with proxied.allocation("team", gpu=1, lease_s=3) as held:
+            first = proxied.request(held.request.id).lease_expires_at
+            proxy.close()
             with pytest.raises(errors.Unavailable):
-                behind.clone(tries=1).whoami()
-            door.open()
-            wait_until(lambda: behind.request(held.request.id).lease_expires_at != first, "a heartbeat gets through")
+                proxied.clone(tries=1).whoami()
+            proxy.open()
+            wait_until(lambda: proxied.request(held.request.id).lease_expires_at != first, "a heartbeat gets through")
             assert (held.lost, held.suspected) == (False, False)
 
     def test_in_several_threads_at_once(self, client: Client) -> None:
@@ -262,10 +264,10 @@ class TestLost:
         assert "AllocationLost" in caught.value.__notes__[0]
 
     def test_an_outage_as_long_as_the_lease_is_a_suspicion(
-        self, lease_clock: LeaseClock, door: Door, behind: Client, client: Client
+        self, lease_clock: LeaseClock, proxy: FlakyProxy, proxied: Client, client: Client
     ) -> None:
-        with behind.allocation("team", gpu=1) as held:
-            door.close()
+        with proxied.allocation("team", gpu=1) as held:
+            proxy.close()
             lease_clock.ahead_s += 59
             early = held.suspected
             lease_clock.ahead_s += 1
@@ -274,19 +276,21 @@ class TestLost:
             with pytest.raises(errors.AllocationLost, match="may have lapsed") as caught:
                 held.ensure()
             assert caught.value.suspected is True
-            door.open()
+            proxy.open()
             wait_until(lambda: not held.suspected, "the lease was kept after all")
             held.ensure()
         assert only(client).outcome == "succeeded"
 
-    def test_and_a_loss_when_the_server_says_so(self, api: Api, lease_clock: LeaseClock, door: Door, behind: Client) -> None:
+    def test_and_a_loss_when_the_server_says_so(
+        self, api: Api, lease_clock: LeaseClock, proxy: FlakyProxy, proxied: Client
+    ) -> None:
         def work() -> None:
-            with behind.allocation("team", gpu=1) as held:
-                door.close()
-                api.lapse(behind.workspace)
+            with proxied.allocation("team", gpu=1) as held:
+                proxy.close()
+                api.lapse(proxied.workspace)
                 lease_clock.ahead_s += 60
                 assert held.suspected is True
-                door.open()
+                proxy.open()
                 wait_until(lambda: held.lost, "a heartbeat is refused")
 
         with pytest.raises(errors.AllocationLost):
@@ -313,38 +317,38 @@ class TestGoingOut:
             raise WorkError
         assert (only(client).status, only(client).outcome) == ("released", "failed")
 
-    def test_a_lost_answer_to_the_release_is_no_matter(self, door: Door, behind: Client, client: Client) -> None:
-        with behind.allocation("team", gpu=1) as held:
-            door.loses_answer_to(f"POST /api/v1/requests/{held.request.id}/release ")
-        assert (door.lost, only(client).outcome) == (1, "succeeded")
+    def test_a_lost_answer_to_the_release_is_no_matter(self, proxy: FlakyProxy, proxied: Client, client: Client) -> None:
+        with proxied.allocation("team", gpu=1) as held:
+            proxy.lose_answer_to(f"POST /api/v1/requests/{held.request.id}/release ")
+        assert (proxy.lost_answers, only(client).outcome) == (1, "succeeded")
 
-    def test_a_release_that_comes_late_is_no_loss(self, api: Api, door: Door, client: Client) -> None:
+    def test_a_release_that_comes_late_is_no_loss(self, api: Api, proxy: FlakyProxy, client: Client) -> None:
         def away_for_an_hour(_: float) -> None:
             assert api.lapse(client.workspace) == 1
-            door.open()
+            proxy.open()
 
-        ours = Client(door.url, workspace=client.workspace, sleep=away_for_an_hour)
+        ours = Client(proxy.url, workspace=client.workspace, sleep=away_for_an_hour)
         with ours.allocation("team", gpu=1):
-            door.close()
+            proxy.close()
         assert only(client).status == "expired"
 
-    def test_without_a_server_there_is_a_warning(self, door: Door, client: Client) -> None:
-        ours = Client(door.url, workspace=client.workspace, tries=1)
+    def test_without_a_server_there_is_a_warning(self, proxy: FlakyProxy, client: Client) -> None:
+        ours = Client(proxy.url, workspace=client.workspace, tries=1)
         text = "its units come back when its lease lapses: no answer from"
         with pytest.warns(RuntimeWarning, match=text), ours.allocation("team", gpu=1):
-            door.close()
+            proxy.close()
 
-    def test_and_an_error_if_nothing_else_gives_the_units_back(self, door: Door, client: Client) -> None:
-        ours = Client(door.url, workspace=client.workspace, tries=1)
+    def test_and_an_error_if_nothing_else_gives_the_units_back(self, proxy: FlakyProxy, client: Client) -> None:
+        ours = Client(proxy.url, workspace=client.workspace, tries=1)
         with pytest.raises(errors.Unavailable), ours.allocation("team", gpu=1, lease_s=None):
-            door.close()
+            proxy.close()
 
-    def test_and_a_note_if_the_block_raised(self, door: Door, client: Client) -> None:
-        ours = Client(door.url, workspace=client.workspace, tries=1)
+    def test_and_a_note_if_the_block_raised(self, proxy: FlakyProxy, client: Client) -> None:
+        ours = Client(proxy.url, workspace=client.workspace, tries=1)
 
         def work() -> None:
             with ours.allocation("team", gpu=1, lease_s=None) as held:
-                door.close()
+                proxy.close()
                 assert held.suspected is False
                 raise WorkError
 
@@ -363,51 +367,49 @@ class TestGoingOut:
 class TestDirectives:
     """Each at once and in any order, as only a stand-in says them."""
 
-    GRANTED = staticmethod(says({"id": "r", "status": "allocated", "fence": 3, "lease_s": 1, "pool": "p"}, 201))
+    GRANTED = staticmethod(reply({"id": "r", "status": "allocated", "fence": 3, "lease_s": 1, "pool": "p"}, 201))
 
     @staticmethod
     def beat(directive: str) -> Callable[..., None]:
-        return says({"id": "r", "status": "preempting", "directive": directive, "deadline": "2026-01-31T12:00:00.000Z"})
+        return reply({"id": "r", "status": "preempting", "directive": directive, "deadline": "2026-01-31T12:00:00.000Z"})
 
-    def test_each_is_told_once_in_a_thread_that_delays_nothing(self, standin: StandIn) -> None:
+    def test_each_is_told_once_in_a_thread_that_delays_nothing(self, stub: StubServer) -> None:
         told, done = [], Event()
 
         def slow(held: Allocation, directive: str) -> None:
             told.append(directive)
             assert done.wait(20)
 
-        standin.script(
-            self.GRANTED, *[self.beat("checkpoint")] * 2, *[self.beat("terminate")] * 2, *[self.beat("continue")] * 9
-        )
-        with Client(standin.url, tries=1).allocation("team", on_directive=slow) as held:
+        stub.script(self.GRANTED, *[self.beat("checkpoint")] * 2, *[self.beat("terminate")] * 2, *[self.beat("continue")] * 9)
+        with Client(stub.url, tries=1).allocation("team", on_directive=slow) as held:
             wait_until(lambda: len(told) == 3, "three directives came")
             assert told == ["checkpoint", "terminate", "continue"]
             assert (held.directive, held.deadline and held.deadline.year) == ("continue", 2026)
             done.set()
-            standin.acts.clear()
-            standin.acts.extend([says({"id": "r", "status": "released", "outcome": "succeeded"})] * 9)
+            stub.actions.clear()
+            stub.actions.extend([reply({"id": "r", "status": "released", "outcome": "succeeded"})] * 9)
 
-    def test_a_refusal_of_a_heartbeat_that_the_release_overtook_is_no_loss(self, standin: StandIn) -> None:
-        def refuses_late(handler: Handler) -> None:
-            wait_until(lambda: standin.heard[-1].path.endswith("/release"), "the release is here")
-            refuses(409, "stale_fence")(handler)
+    def test_a_refusal_of_a_heartbeat_that_the_release_overtook_is_no_loss(self, stub: StubServer) -> None:
+        def refuses_late(handler: StubHandler) -> None:
+            wait_until(lambda: stub.calls[-1].path.endswith("/release"), "the release is here")
+            refuse(409, "stale_fence")(handler)
 
-        standin.script(self.GRANTED, refuses_late, says({"id": "r", "status": "released", "outcome": "succeeded"}))
-        with Client(standin.url, tries=1).allocation("team") as held:
+        stub.script(self.GRANTED, refuses_late, reply({"id": "r", "status": "released", "outcome": "succeeded"}))
+        with Client(stub.url, tries=1).allocation("team") as held:
             keeper = held._heartbeats
-            wait_until(lambda: len(standin.heard) == 2, "a heartbeat is under way")
+            wait_until(lambda: len(stub.calls) == 2, "a heartbeat is under way")
         assert keeper is not None
         wait_until(lambda: not keeper._thread.is_alive(), "the heartbeat is answered")
         assert (held.lost, held.directive) == (False, "continue")
 
-    def test_heartbeats_go_on_whatever_they_are_answered(self, standin: StandIn) -> None:
-        odd = [refuses(401, "no_token"), refuses(500, "bug"), says([]), says({"deadline": "soon", "id": "r", "status": "x"})]
-        standin.script(self.GRANTED, *odd, *[self.beat("checkpoint")] * 99)
-        with Client(standin.url, tries=1).allocation("team") as held:
+    def test_heartbeats_go_on_whatever_they_are_answered(self, stub: StubServer) -> None:
+        odd = [refuse(401, "no_token"), refuse(500, "bug"), reply([]), reply({"deadline": "soon", "id": "r", "status": "x"})]
+        stub.script(self.GRANTED, *odd, *[self.beat("checkpoint")] * 99)
+        with Client(stub.url, tries=1).allocation("team") as held:
             wait_until(lambda: held.directive == "checkpoint", "a heartbeat is understood")
             assert held.lost is False
-            standin.acts.clear()
-            standin.acts.extend([says({"id": "r", "status": "released", "outcome": "succeeded"})] * 9)
+            stub.actions.clear()
+            stub.actions.extend([reply({"id": "r", "status": "released", "outcome": "succeeded"})] * 9)
 
 
 def test_a_client_of_a_thread_shares_nothing(client: Client) -> None:

@@ -10,7 +10,7 @@ from poolkeeper import Client, errors, request_spec
 from poolkeeper.models import Change, Request
 
 from tests.support.client_api import Api
-from tests.support.flaky_proxy import Door
+from tests.support.flaky_proxy import FlakyProxy
 
 
 class TestRequests:
@@ -55,13 +55,13 @@ class TestRequests:
         with pytest.raises(errors.Conflict):
             client.submit("team", gpu=2, idempotency_key="job-7")
 
-    def test_a_lost_answer_makes_no_second_request(self, door: Door, behind: Client) -> None:
-        door.loses_answer_to("POST /api/v1/requests ")
-        door.loses_answer_to("POST /api/v1/requests/batch ")
-        behind.submit("team", gpu=1)
-        behind.submit_many([request_spec("team", gpu=1), request_spec("team", gpu=2)])
-        assert door.lost == 2
-        assert len(list(behind.requests())) == 3
+    def test_a_lost_answer_makes_no_second_request(self, proxy: FlakyProxy, proxied: Client) -> None:
+        proxy.lose_answer_to("POST /api/v1/requests ")
+        proxy.lose_answer_to("POST /api/v1/requests/batch ")
+        proxied.submit("team", gpu=1)
+        proxied.submit_many([request_spec("team", gpu=1), request_spec("team", gpu=2)])
+        assert proxy.lost_answers == 2
+        assert len(list(proxied.requests())) == 3
 
     def test_many_at_once_each_for_itself(self, client: Client) -> None:
         first, wrong, second = client.submit_many(
@@ -101,12 +101,12 @@ class TestRequests:
         dropped = client.drop(held.id)
         assert (dropped.status, dropped.reason and dropped.reason.code) == ("released", "dropped")
 
-    def test_a_lost_answer_to_a_cancel_is_no_matter(self, door: Door, behind: Client) -> None:
-        behind.submit("team", gpu=8)
-        waits = behind.submit("team", gpu=8)
-        door.loses_answer_to(f"POST /api/v1/requests/{waits.id}/cancel ")
-        assert behind.cancel(waits.id).status == "cancelled"
-        assert door.lost == 1
+    def test_a_lost_answer_to_a_cancel_is_no_matter(self, proxy: FlakyProxy, proxied: Client) -> None:
+        proxied.submit("team", gpu=8)
+        waits = proxied.submit("team", gpu=8)
+        proxy.lose_answer_to(f"POST /api/v1/requests/{waits.id}/cancel ")
+        assert proxied.cancel(waits.id).status == "cancelled"
+        assert proxy.lost_answers == 1
 
     @pytest.mark.parametrize("name", ["", "..", "a/b", "a b", "ü?x=1", "%2e"])
     def test_what_can_be_no_id_is_not_there(self, client: Client, name: str) -> None:
@@ -131,12 +131,12 @@ class TestPools:
         with pytest.raises(errors.NotFound):
             client.delete_pool("cpus")
 
-    def test_lost_answers_are_no_matter(self, door: Door, behind: Client) -> None:
-        door.loses_answer_to("POST /api/v1/pools ")
-        door.loses_answer_to("DELETE /api/v1/pools/cpus ", times=2)
-        assert behind.create_pool("cpus", {"mcpu": 8000}).name == "cpus"
-        behind.delete_pool("cpus")
-        assert (door.lost, [pool.name for pool in behind.pools()]) == (3, ["gpus"])
+    def test_lost_answers_are_no_matter(self, proxy: FlakyProxy, proxied: Client) -> None:
+        proxy.lose_answer_to("POST /api/v1/pools ")
+        proxy.lose_answer_to("DELETE /api/v1/pools/cpus ", times=2)
+        assert proxied.create_pool("cpus", {"mcpu": 8000}).name == "cpus"
+        proxied.delete_pool("cpus")
+        assert (proxy.lost_answers, [pool.name for pool in proxied.pools()]) == (3, ["gpus"])
 
     def test_policies_and_groups(self, client: Client) -> None:
         group = client.set_group("gpus", "lab", reserved={"gpu": 2}, weight=3)

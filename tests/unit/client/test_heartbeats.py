@@ -9,9 +9,9 @@ from poolkeeper import Client, heartbeats
 from poolkeeper.heartbeats import HeartbeatThread
 
 from tests.support.backends import wait_until
-from tests.support.stub_server import Handler, StandIn, says
+from tests.support.stub_server import StubHandler, StubServer, reply
 
-ALLOCATED = says({"id": "r", "status": "allocated", "directive": "continue"})
+ALLOCATED = reply({"id": "r", "status": "allocated", "directive": "continue"})
 
 
 class ShortPauses(Event):
@@ -28,28 +28,28 @@ class ShortPauses(Event):
         return self.is_set()
 
 
-def test_three_heartbeats_are_sent_in_the_time_of_a_lease(standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_three_heartbeats_are_sent_in_the_time_of_a_lease(stub: StubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     stop = ShortPauses()
     monkeypatch.setattr(heartbeats, "LONGEST_INTERVAL_S", 60)
     monkeypatch.setattr(heartbeats, "Event", lambda: stop)
-    standin.script(*[ALLOCATED] * 9)
-    with Client(standin.url, tries=1) as client:
+    stub.script(*[ALLOCATED] * 9)
+    with Client(stub.url, tries=1) as client:
         HeartbeatThread(client, "r", 3, 6.0, heartbeats.now_s(), lambda _: None).start()
         wait_until(stop.is_set, "three heartbeats are sent")
     assert [round(pause) for pause in stop.pauses] == [2, 2, 2, 2]
 
 
-def test_a_lease_counts_from_when_its_heartbeat_was_sent(standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_counts_from_when_its_heartbeat_was_sent(stub: StubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(heartbeats, "now_s", lambda: clock[0])
 
-    def answer_late(handler: Handler) -> None:
+    def answer_late(handler: StubHandler) -> None:
         clock[0] = 10.0
         ALLOCATED(handler)
 
     monkeypatch.setattr(heartbeats, "LONGEST_INTERVAL_S", 60)
-    standin.script(answer_late)
-    with Client(standin.url, tries=1) as client:
+    stub.script(answer_late)
+    with Client(stub.url, tries=1) as client:
         thread = HeartbeatThread(client, "r", 3, 12.0, -100.0, lambda _: None)
         suspected = [thread.suspected]
         thread.start()

@@ -8,50 +8,50 @@ import pytest
 from poolkeeper import Client, errors
 
 from tests.support.memory_network import MemoryNetwork
-from tests.support.stub_server import StandIn, cuts, cuts_midway, hangs, refuses, says, says_text
+from tests.support.stub_server import StubServer, cut, cut_midway, hang, refuse, reply, reply_text
 
 Asking = Callable[..., Client]
 
 TROUBLE = {
-    "503": refuses(503, "away"),
-    "429": refuses(429, "slower"),
-    "502": says_text(502, b"bad"),
-    "cut": cuts,
-    "cut midway": cuts_midway,
+    "503": refuse(503, "away"),
+    "429": refuse(429, "slower"),
+    "502": reply_text(502, b"bad"),
+    "cut": cut,
+    "cut midway": cut_midway,
 }
 
 
 class TestWhatIsSent:
-    def test_a_call_says_who_asks_where(self, asking: Asking, standin: StandIn) -> None:
-        asking(token="secret", workspace="blue").call("GET", "/pools")
-        [heard] = standin.heard
-        assert (heard.method, heard.path, heard.body) == ("GET", "/api/v1/pools", None)
-        assert heard.headers["authorization"] == "Bearer secret"
-        assert heard.headers["poolkeeper-workspace"] == "blue"
+    def test_a_call_says_who_asks_where(self, make_client: Asking, stub: StubServer) -> None:
+        make_client(token="secret", workspace="blue").call("GET", "/pools")
+        [call] = stub.calls
+        assert (call.method, call.path, call.body) == ("GET", "/api/v1/pools", None)
+        assert call.headers["authorization"] == "Bearer secret"
+        assert call.headers["poolkeeper-workspace"] == "blue"
 
-    def test_without_a_token_none_is_sent(self, asking: Asking, standin: StandIn) -> None:
-        asking().call("GET", "/pools")
-        assert "authorization" not in standin.heard[0].headers
-        assert standin.heard[0].headers["poolkeeper-workspace"] == "default"
+    def test_without_a_token_none_is_sent(self, make_client: Asking, stub: StubServer) -> None:
+        make_client().call("GET", "/pools")
+        assert "authorization" not in stub.calls[0].headers
+        assert stub.calls[0].headers["poolkeeper-workspace"] == "default"
 
-    def test_a_body_is_json(self, asking: Asking, standin: StandIn) -> None:
-        asking().call("PUT", "/x", body={"größe": [1, None, True]})
-        assert standin.heard[0].body == {"größe": [1, None, True]}
-        assert standin.heard[0].headers["content-type"] == "application/json"
+    def test_a_body_is_json(self, make_client: Asking, stub: StubServer) -> None:
+        make_client().call("PUT", "/x", body={"größe": [1, None, True]})
+        assert stub.calls[0].body == {"größe": [1, None, True]}
+        assert stub.calls[0].headers["content-type"] == "application/json"
 
-    def test_of_a_query_none_is_left_out_and_lists_repeat(self, asking: Asking, standin: StandIn) -> None:
-        asking().call("GET", "/x", query={"a": None, "b": True, "c": ["x:1", "y&z"], "d": 0, "e": []})
-        assert standin.heard[0].path == "/api/v1/x?b=true&c=x%3A1&c=y%26z&d=0"
+    def test_of_a_query_none_is_left_out_and_lists_repeat(self, make_client: Asking, stub: StubServer) -> None:
+        make_client().call("GET", "/x", query={"a": None, "b": True, "c": ["x:1", "y&z"], "d": 0, "e": []})
+        assert stub.calls[0].path == "/api/v1/x?b=true&c=x%3A1&c=y%26z&d=0"
 
-    def test_a_url_may_have_a_path(self, standin: StandIn) -> None:
-        Client(standin.url + "/behind/proxy/").call("GET", "/pools")
-        assert standin.heard[0].path == "/behind/proxy/api/v1/pools"
+    def test_a_url_may_have_a_path(self, stub: StubServer) -> None:
+        Client(stub.url + "/behind/proxy/").call("GET", "/pools")
+        assert stub.calls[0].path == "/behind/proxy/api/v1/pools"
 
     @pytest.mark.parametrize("end", ["/", "/api/v1", "/api/v1/"])
-    def test_what_every_call_begins_with_is_no_part_of_it(self, standin: StandIn, end: str) -> None:
-        client = Client(standin.url + end)
+    def test_what_every_call_begins_with_is_no_part_of_it(self, stub: StubServer, end: str) -> None:
+        client = Client(stub.url + end)
         client.call("GET", "/pools")
-        assert (standin.heard[0].path, client.url) == ("/api/v1/pools", standin.url)
+        assert (stub.calls[0].path, client.url) == ("/api/v1/pools", stub.url)
 
     @pytest.mark.parametrize(
         ("url", "why"),
@@ -74,20 +74,20 @@ class TestWhatIsSent:
             Client(url)
         assert why in str(caught.value)
 
-    def test_what_makes_something_gets_a_key(self, asking: Asking, standin: StandIn) -> None:
-        client = asking()
+    def test_what_makes_something_gets_a_key(self, make_client: Asking, stub: StubServer) -> None:
+        client = make_client()
         for path in ("/pools", "/requests", "/requests/batch"):
             client.call("POST", path, body={})
         client.call("POST", "/requests", body={}, headers={"idempotency-key": "mine"})
-        keys = [heard.headers["idempotency-key"] for heard in standin.heard]
+        keys = [call.headers["idempotency-key"] for call in stub.calls]
         assert len(set(keys)) == 4
         assert keys[3] == "mine"
 
 
 class TestAnswers:
-    def test_nothing_is_none(self, asking: Asking, standin: StandIn) -> None:
-        standin.script(says(None, 204))
-        assert asking().call("DELETE", "/x") is None
+    def test_nothing_is_none(self, make_client: Asking, stub: StubServer) -> None:
+        stub.script(reply(None, 204))
+        assert make_client().call("DELETE", "/x") is None
 
     @pytest.mark.parametrize(
         ("status", "kind"),
@@ -103,38 +103,38 @@ class TestAnswers:
         ],
     )
     def test_a_refusal_says_all_the_server_said(
-        self, asking: Asking, standin: StandIn, status: int, kind: type[errors.ApiError]
+        self, make_client: Asking, stub: StubServer, status: int, kind: type[errors.ApiError]
     ) -> None:
         wrong = [{"field": "capacity", "reason": "is empty"}]
-        standin.script(refuses(status, "a_code", "it cannot\nbe so", errors=wrong))
+        stub.script(refuse(status, "a_code", "it cannot\nbe so", errors=wrong))
         with pytest.raises(errors.ApiError) as caught:
-            asking().call("GET", "/x")
+            make_client().call("GET", "/x")
         error = caught.value
         assert type(error) is kind
         assert (error.status, error.code, error.detail, error.errors) == (status, "a_code", "it cannot be so", wrong)
         assert str(error) == "it cannot be so"
         assert error.problem["title"] == "No"
-        assert len(standin.heard) == 1
+        assert len(stub.calls) == 1
 
-    def test_a_stale_fence_carries_its_directive(self, asking: Asking, standin: StandIn) -> None:
-        standin.script(refuses(409, "stale_fence", directive="kill", request_status="expired"))
+    def test_a_stale_fence_carries_its_directive(self, make_client: Asking, stub: StubServer) -> None:
+        stub.script(refuse(409, "stale_fence", directive="kill", request_status="expired"))
         with pytest.raises(errors.StaleFence) as caught:
-            asking().call("POST", "/requests/r/heartbeat", body={"fence": 1})
+            make_client().call("POST", "/requests/r/heartbeat", body={"fence": 1})
         assert (caught.value.directive, caught.value.request_status) == ("kill", "expired")
 
-    def test_who_is_not_poolkeeper_is_found_out(self, asking: Asking, standin: StandIn) -> None:
-        standin.script(says_text(200, b"<html>hello"), says_text(404, b"<html>no"))
+    def test_who_is_not_poolkeeper_is_found_out(self, make_client: Asking, stub: StubServer) -> None:
+        stub.script(reply_text(200, b"<html>hello"), reply_text(404, b"<html>no"))
         with pytest.raises(errors.PoolkeeperError, match="is no Poolkeeper: b'<html>hello'"):
-            asking().call("GET", "/x")
+            make_client().call("GET", "/x")
         with pytest.raises(errors.NotFound, match="404 Not Found"):
-            asking().call("GET", "/x")
+            make_client().call("GET", "/x")
 
-    def test_items_go_through_all_pages(self, asking: Asking, standin: StandIn) -> None:
+    def test_items_go_through_all_pages(self, make_client: Asking, stub: StubServer) -> None:
         pages = [([1, 2], "c/1"), ([], "c2"), ([3], None)]
-        standin.script(*(says({"items": [{"n": n} for n in rows], "next_cursor": cursor}) for rows, cursor in pages))
-        rows = list(asking().items("/requests", query={"component": "a"}, page=2))
+        stub.script(*(reply({"items": [{"n": n} for n in rows], "next_cursor": cursor}) for rows, cursor in pages))
+        rows = list(make_client().items("/requests", query={"component": "a"}, page=2))
         assert rows == [{"n": 1}, {"n": 2}, {"n": 3}]
-        assert [heard.path.partition("?")[2] for heard in standin.heard] == [
+        assert [call.path.partition("?")[2] for call in stub.calls] == [
             "component=a&limit=2",
             "component=a&limit=2&cursor=c%2F1",
             "component=a&limit=2&cursor=c2",
@@ -147,109 +147,111 @@ class TestAgain:
         ("method", "path"), [("GET", "/x"), ("PUT", "/x"), ("POST", "/requests"), ("POST", "/requests/r/release")]
     )
     def test_what_is_safe_twice_is_tried_again(
-        self, asking: Asking, standin: StandIn, slept: list[float], trouble: Callable[..., None], method: str, path: str
+        self, make_client: Asking, stub: StubServer, pauses: list[float], trouble: Callable[..., None], method: str, path: str
     ) -> None:
-        standin.script(trouble, trouble)
-        assert asking().call(method, path, body={"a": 1}) == {"path": f"/api/v1{path}"}
-        assert [heard.body for heard in standin.heard] == [{"a": 1}] * 3
-        assert len({heard.headers.get("idempotency-key") for heard in standin.heard}) == 1
-        assert 0.05 <= slept[0] <= 0.1 <= slept[1] <= 0.2
+        stub.script(trouble, trouble)
+        assert make_client().call(method, path, body={"a": 1}) == {"path": f"/api/v1{path}"}
+        assert [call.body for call in stub.calls] == [{"a": 1}] * 3
+        assert len({heard.headers.get("idempotency-key") for heard in stub.calls}) == 1
+        assert 0.05 <= pauses[0] <= 0.1 <= pauses[1] <= 0.2
 
     @pytest.mark.parametrize("name", ["503", "cut", "cut midway"])
-    def test_what_may_have_been_done_and_is_not_safe_twice_is_not(self, asking: Asking, standin: StandIn, name: str) -> None:
-        standin.script(TROUBLE[name])
+    def test_what_may_have_been_done_and_is_not_safe_twice_is_not(
+        self, make_client: Asking, stub: StubServer, name: str
+    ) -> None:
+        stub.script(TROUBLE[name])
         with pytest.raises(errors.Unavailable):
-            asking().call("POST", "/something/else", body={})
-        assert len(standin.heard) == 1
+            make_client().call("POST", "/something/else", body={})
+        assert len(stub.calls) == 1
 
-    def test_what_was_surely_not_done_is(self, asking: Asking, standin: StandIn) -> None:
-        standin.script(refuses(429, "slower"))
-        assert asking().call("POST", "/something/else", body={}) == {"path": "/api/v1/something/else"}
+    def test_what_was_surely_not_done_is(self, make_client: Asking, stub: StubServer) -> None:
+        stub.script(refuse(429, "slower"))
+        assert make_client().call("POST", "/something/else", body={}) == {"path": "/api/v1/something/else"}
 
-    def test_the_pause_that_is_asked_for_is_kept(self, asking: Asking, standin: StandIn, slept: list[float]) -> None:
-        standin.script(refuses(503, "away", retry_after="7"), refuses(429, "slower", retry_after="2"))
-        asking().call("GET", "/x")
-        assert 7 <= slept[0] <= 7.1
-        assert 2 <= slept[1] <= 2.2
+    def test_the_pause_that_is_asked_for_is_kept(self, make_client: Asking, stub: StubServer, pauses: list[float]) -> None:
+        stub.script(refuse(503, "away", retry_after="7"), refuse(429, "slower", retry_after="2"))
+        make_client().call("GET", "/x")
+        assert 7 <= pauses[0] <= 7.1
+        assert 2 <= pauses[1] <= 2.2
 
     def test_a_pause_that_is_too_long_is_the_callers_business(
-        self, asking: Asking, standin: StandIn, slept: list[float]
+        self, make_client: Asking, stub: StubServer, pauses: list[float]
     ) -> None:
-        standin.script(refuses(429, "slower", retry_after="3600"))
+        stub.script(refuse(429, "slower", retry_after="3600"))
         with pytest.raises(errors.TooManyRequests) as caught:
-            asking().call("GET", "/x")
+            make_client().call("GET", "/x")
         assert caught.value.retry_after_s == 3600
-        assert slept == []
+        assert pauses == []
 
-    def test_after_all_tries_it_is_raised(self, asking: Asking, standin: StandIn, slept: list[float]) -> None:
-        standin.script(*[refuses(503, "away", "Redis is away")] * 9)
+    def test_after_all_tries_it_is_raised(self, make_client: Asking, stub: StubServer, pauses: list[float]) -> None:
+        stub.script(*[refuse(503, "away", "Redis is away")] * 9)
         with pytest.raises(errors.Unavailable, match="Redis is away") as caught:
-            asking(tries=3).call("GET", "/x")
-        assert (len(standin.heard), len(slept), caught.value.status) == (3, 2, 503)
+            make_client(tries=3).call("GET", "/x")
+        assert (len(stub.calls), len(pauses), caught.value.status) == (3, 2, 503)
 
-    def test_pauses_do_not_grow_for_ever(self, asking: Asking, standin: StandIn, slept: list[float]) -> None:
-        standin.script(*[refuses(503, "away")] * 30)
-        asking(tries=40).call("GET", "/x")
-        assert max(slept) <= 5
+    def test_pauses_do_not_grow_for_ever(self, make_client: Asking, stub: StubServer, pauses: list[float]) -> None:
+        stub.script(*[refuse(503, "away")] * 30)
+        make_client(tries=40).call("GET", "/x")
+        assert max(pauses) <= 5
 
-    def test_a_server_that_does_not_answer_in_time(self, asking: Asking, standin: StandIn) -> None:
-        standin.script(hangs)
-        assert asking().call("GET", "/x", timeout_s=0.2) == {"path": "/api/v1/x"}
-        standin.script(hangs)
-        with pytest.raises(errors.Unavailable, match=f"no answer from {standin.url}: timed out") as caught:
-            asking(tries=1, timeout_s=0.2).call("GET", "/x")
+    def test_a_server_that_does_not_answer_in_time(self, make_client: Asking, stub: StubServer) -> None:
+        stub.script(hang)
+        assert make_client().call("GET", "/x", timeout_s=0.2) == {"path": "/api/v1/x"}
+        stub.script(hang)
+        with pytest.raises(errors.Unavailable, match=f"no answer from {stub.url}: timed out") as caught:
+            make_client(tries=1, timeout_s=0.2).call("GET", "/x")
         assert caught.value.status == 0
 
-    def test_no_server(self, network: MemoryNetwork, slept: list[float]) -> None:
+    def test_no_server(self, network: MemoryNetwork, pauses: list[float]) -> None:
         url = "http://127.0.0.1:9"  # where nothing listens
-        client = Client(url, tries=3, sleep=slept.append)
+        client = Client(url, tries=3, sleep=pauses.append)
         with pytest.raises(errors.Unavailable, match=f"^no answer from {url}: Connection refused$") as caught:
             client.call("POST", "/something/else", body={})
-        assert (len(slept), caught.value.repeated, caught.value.code) == (2, False, "unreachable")
+        assert (len(pauses), caught.value.repeated, caught.value.code) == (2, False, "unreachable")
 
-    def test_a_deletion_that_had_been_done_is_done(self, asking: Asking, standin: StandIn) -> None:
-        standin.script(cuts, refuses(404, "no_such_pool"))
-        assert asking().call("DELETE", "/pools/p") is None
+    def test_a_deletion_that_had_been_done_is_done(self, make_client: Asking, stub: StubServer) -> None:
+        stub.script(cut, refuse(404, "no_such_pool"))
+        assert make_client().call("DELETE", "/pools/p") is None
 
-    @pytest.mark.parametrize("before", [[], [refuses(429, "slower")]], ids=["at once", "after a pause"])
+    @pytest.mark.parametrize("before", [[], [refuse(429, "slower")]], ids=["at once", "after a pause"])
     def test_a_deletion_that_finds_nothing_is_refused(
-        self, asking: Asking, standin: StandIn, before: list[Callable[..., None]]
+        self, make_client: Asking, stub: StubServer, before: list[Callable[..., None]]
     ) -> None:
-        standin.script(*before, refuses(404, "no_such_pool"))
+        stub.script(*before, refuse(404, "no_such_pool"))
         with pytest.raises(errors.NotFound):
-            asking().call("DELETE", "/pools/p")
+            make_client().call("DELETE", "/pools/p")
 
-    def test_a_refusal_after_a_lost_answer_says_so(self, asking: Asking, standin: StandIn) -> None:
-        standin.script(cuts, refuses(409, "pool_exists"), refuses(429, "slower"), refuses(409, "pool_exists"))
+    def test_a_refusal_after_a_lost_answer_says_so(self, make_client: Asking, stub: StubServer) -> None:
+        stub.script(cut, refuse(409, "pool_exists"), refuse(429, "slower"), refuse(409, "pool_exists"))
         for repeated in (True, False):
             with pytest.raises(errors.Conflict) as caught:
-                asking().call("POST", "/pools", body={})
+                make_client().call("POST", "/pools", body={})
             assert caught.value.repeated is repeated
 
     @pytest.mark.parametrize(
         ("trouble", "lost"),
         [
-            (cuts, True), (cuts_midway, True), (says_text(502, b"bad"), True), (says_text(503, b"<html>nobody"), True),
-            (refuses(503, "redis_unreachable"), False), (refuses(429, "slower"), False),
+            (cut, True), (cut_midway, True), (reply_text(502, b"bad"), True), (reply_text(503, b"<html>nobody"), True),
+            (refuse(503, "redis_unreachable"), False), (refuse(429, "slower"), False),
         ],
         ids=["cut", "cut midway", "502", "503 of a gateway", "503 of the server", "429"],
     )  # fmt: skip
-    @pytest.mark.parametrize("last", [refuses(409, "pool_exists"), None], ids=["then refused", "to the end"])
+    @pytest.mark.parametrize("last", [refuse(409, "pool_exists"), None], ids=["then refused", "to the end"])
     def test_only_an_answer_that_went_astray_is_lost(
-        self, asking: Asking, standin: StandIn, trouble: Callable[..., None], lost: bool, last: Callable[..., None] | None
+        self, make_client: Asking, stub: StubServer, trouble: Callable[..., None], lost: bool, last: Callable[..., None] | None
     ) -> None:
         for method, path in (("POST", "/pools"), ("GET", "/pools"), ("POST", "/declaration/plan")):
-            standin.script(trouble, last or trouble)
+            stub.script(trouble, last or trouble)
             with pytest.raises(errors.ApiError) as caught:
-                asking(tries=2).call(method, path)
+                make_client(tries=2).call(method, path)
             assert caught.value.answer_lost is (lost and path == "/pools" and method == "POST")
 
     def test_what_the_server_may_have_done_as_it_lost_its_redis_is_not_said_to_be_lost_and_yet_remembered(
-        self, asking: Asking, standin: StandIn
+        self, make_client: Asking, stub: StubServer
     ) -> None:
-        standin.script(refuses(503, "redis_unreachable"), refuses(409, "pool_exists"))
+        stub.script(refuse(503, "redis_unreachable"), refuse(409, "pool_exists"))
         with pytest.raises(errors.Conflict) as caught:
-            asking().call("POST", "/pools", body={})
+            make_client().call("POST", "/pools", body={})
         assert (caught.value.repeated, caught.value.answer_lost) == (True, False)
-        standin.script(refuses(503, "redis_unreachable"), refuses(404, "no_such_pool"))
-        assert asking().call("DELETE", "/pools/p") is None
+        stub.script(refuse(503, "redis_unreachable"), refuse(404, "no_such_pool"))
+        assert make_client().call("DELETE", "/pools/p") is None
