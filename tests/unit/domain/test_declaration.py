@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from app.domain.declaration import Declaration, DeclaredPolicy, DeclaredPool, export_pool
+from app.domain.declaration import Declaration, PolicyDeclaration, PoolDeclaration, export_pool
 from app.domain.models import Group, Policy, Pool, Setting
 from app.domain.pool_settings import PoolSettings
 from app.domain.validation_errors import field_errors
@@ -53,14 +53,14 @@ def test_a_pool_is_listed_once() -> None:
 
 def test_one_name_under_two_types_is_two_policies() -> None:
     policies = [{"component": "c"}, {"component": "c", "component_type": "step_operator"}]
-    names = [policy.name for policy in DeclaredPool.model_validate(POOL | {"policies": policies}).policies]
+    names = [policy.name for policy in PoolDeclaration.model_validate(POOL | {"policies": policies}).policies]
     assert names == ["orchestrator/c", "step_operator/c"]
 
 
 def test_what_is_not_said_is_a_default() -> None:
-    pool = DeclaredPool.model_validate(POOL | {"policies": [{"component": "c"}]})
+    pool = PoolDeclaration.model_validate(POOL | {"policies": [{"component": "c"}]})
     assert (pool.description, pool.settings, pool.groups) == ("", PoolSettings(), [])
-    assert pool.policies == [DeclaredPolicy(component="c", component_type="orchestrator", priority=0, weight=1, group=None)]
+    assert pool.policies == [PolicyDeclaration(component="c", component_type="orchestrator", priority=0, weight=1, group=None)]
     assert Declaration.model_validate({}).pools == []
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.declaration import Declaration, DeclaredPool
+from app.domain.declaration import Declaration, PoolDeclaration
 from app.domain.declaration_diff import DeclarationChange, DeclarationPlan, plan_declaration
 
 Said = dict[str, Any]
@@ -18,7 +18,7 @@ def a_pool(**said: Any) -> Said:
 
 
 def plan(present: list[Said], wanted: list[Said], *, prune: bool = False) -> DeclarationPlan:
-    known = [DeclaredPool.model_validate(pool) for pool in present]
+    known = [PoolDeclaration.model_validate(pool) for pool in present]
     return plan_declaration({pool.name: pool for pool in known}, Declaration.model_validate({"pools": wanted}), prune=prune)
 
 

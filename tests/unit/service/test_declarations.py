@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.declaration import Declaration, DeclaredPool
+from app.domain.declaration import Declaration, PoolDeclaration
 from app.domain.errors import Conflict, RuleViolation
 from app.service.declarations import ATTEMPTS, MAX_CHANGES, Declarations, InvalidDeclaration, read, write
 from app.store.workspaces import WorkspaceRegistry
@@ -22,7 +22,7 @@ def declaring(world: World) -> Declarations:
     return Declarations(world.ledger, WorkspaceRegistry(world.client))
 
 
-def wanted(*pools: dict[str, Any]) -> Declaration:
+def declaration(*pools: dict[str, Any]) -> Declaration:
     """A declaration of these pools."""
     return Declaration.model_validate({"pools": list(pools)})
 
@@ -36,10 +36,10 @@ def test_the_sample_can_be_played_with_at_once(world: World, declaring: Declarat
     assert declaring.plan("test", sample).summary == "15 to create, 0 to change, 0 to delete"
     assert world.state() == {}, "a plan changes nothing"
     declaring.apply("test", sample)
-    held = world.submit("research", gpu=6)
+    allocation = world.submit("research", gpu=6)
     waits = world.submit("vision", gpu=4)
-    assert world.status(held, waits) == ["allocated", "queued"]
-    world.release(held)
+    assert world.status(allocation, waits) == ["allocated", "queued"]
+    world.release(allocation)
     seats = [world.submit("classroom", matlab=1) for _ in range(2)]
     assert world.status(waits, *seats) == ["allocated", "allocated", "queued"]
     assert declaring.apply("test", sample).summary == "nothing to change"
@@ -61,22 +61,22 @@ def test_what_is_exported_and_applied_changes_nothing(world: World, declaring: D
 
 
 def test_the_plan_that_was_carried_out_is_answered_and_twice_is_once(world: World, declaring: Declarations) -> None:
-    plan = declaring.plan("test", wanted(P, Q))
-    assert declaring.apply("test", wanted(P, Q)) == plan
+    plan = declaring.plan("test", declaration(P, Q))
+    assert declaring.apply("test", declaration(P, Q)) == plan
     before = world.state()
-    assert declaring.apply("test", wanted(P, Q)).summary == "nothing to change"
+    assert declaring.apply("test", declaration(P, Q)).summary == "nothing to change"
     assert world.state() == before
 
 
 def test_pools_not_listed_are_left_alone_unless_pruned(world: World, declaring: Declarations) -> None:
-    declaring.apply("test", wanted(P, Q))
-    assert declaring.apply("test", wanted(P)).changes == ()
-    assert declaring.apply("test", wanted(P), prune=True).summary == "0 to create, 0 to change, 1 to delete"
+    declaring.apply("test", declaration(P, Q))
+    assert declaring.apply("test", declaration(P)).changes == ()
+    assert declaring.apply("test", declaration(P), prune=True).summary == "0 to create, 0 to change, 1 to delete"
     assert world.pools() == ["p"]
 
 
 def test_what_is_against_the_rules_is_neither_planned_nor_done(world: World, declaring: Declarations) -> None:
-    wrong = wanted(Q, P | {"capacity": {"gpu": 3}})
+    wrong = declaration(Q, P | {"capacity": {"gpu": 3}})
     for call in (declaring.plan, declaring.apply):
         with pytest.raises(RuleViolation, match="pool p: policy orchestrator/t reserves 4 of gpu, more than its limit of 3"):
             call("test", wrong)
@@ -86,7 +86,7 @@ def test_what_is_against_the_rules_is_neither_planned_nor_done(world: World, dec
 def test_a_change_of_somebody_else_meanwhile_is_planned_for(
     world: World, declaring: Declarations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    declaring.apply("test", wanted(P))
+    declaring.apply("test", declaration(P))
     declare = world.ledger.declare
     meddled: list[bool] = []
 
@@ -97,13 +97,13 @@ def test_a_change_of_somebody_else_meanwhile_is_planned_for(
         return declare(*args)
 
     monkeypatch.setattr(world.ledger, "declare", meddle)
-    plan = declaring.apply("test", wanted(P | {"capacity": {"gpu": 9}}))
+    plan = declaring.apply("test", declaration(P | {"capacity": {"gpu": 9}}))
     assert [(change.action, change.name) for change in plan.changes] == [("update", "p"), ("delete", "orchestrator/stranger")]
     assert list(world.get_pool().policies) == ["orchestrator/t"]
 
 
 def test_who_never_gets_a_word_in_is_told_so(world: World, declaring: Declarations, monkeypatch: pytest.MonkeyPatch) -> None:
-    declaring.apply("test", wanted(P))
+    declaring.apply("test", declaration(P))
     declare, tried = world.ledger.declare, []
 
     def meddle(*args: Any) -> bool:
@@ -113,7 +113,7 @@ def test_who_never_gets_a_word_in_is_told_so(world: World, declaring: Declaratio
 
     monkeypatch.setattr(world.ledger, "declare", meddle)
     with pytest.raises(Conflict) as refused:
-        declaring.apply("test", wanted(P | {"capacity": {"gpu": 9}}))
+        declaring.apply("test", declaration(P | {"capacity": {"gpu": 9}}))
     assert (refused.value.code, len(tried), world.get_pool().capacity) == (
         "changed_meanwhile",
         ATTEMPTS,
@@ -126,15 +126,15 @@ def test_a_pool_that_goes_while_it_is_looked_at_is_not_there(
 ) -> None:
     world.pool("q", gpu=2)
     monkeypatch.setattr(world.ledger, "list_pools", lambda _: ["gone", "q"])
-    assert declaring.export("test") == wanted(Q)
+    assert declaring.export("test") == declaration(Q)
 
 
 def test_too_much_at_once_is_refused(world: World, declaring: Declarations) -> None:
-    crowd = P | {"policies": [{"component": f"c{at}"} for at in range(MAX_CHANGES)]}
+    crowd = P | {"policies": [{"component": f"c{number}"} for number in range(MAX_CHANGES)]}
     with pytest.raises(RuleViolation) as refused:
-        declaring.apply("test", wanted(crowd))
+        declaring.apply("test", declaration(crowd))
     assert (refused.value.code, world.state()) == ("too_many_changes", {})
-    just = wanted(crowd | {"policies": crowd["policies"][1:]})
+    just = declaration(crowd | {"policies": crowd["policies"][1:]})
     declaring.apply("test", just)
     assert declaring.export("test").pools[0].policies[0].component == "c1"
     declaring.apply("test", Declaration(), prune=True)
@@ -143,22 +143,26 @@ def test_too_much_at_once_is_refused(world: World, declaring: Declarations) -> N
 
 def test_a_workspace_that_is_applied_to_is_known(world: World, declaring: Declarations) -> None:
     registry = WorkspaceRegistry(world.client)
-    declaring.plan("test", wanted(P))
+    declaring.plan("test", declaration(P))
     assert registry.list_names() == []
-    declaring.apply("test", wanted(P))
+    declaring.apply("test", declaration(P))
     assert registry.list_names() == ["test"]
 
 
 @pytest.mark.parametrize("bad", ["", "a b", "a:b", "a{b}"])
 def test_no_bad_name_reaches_the_store(declaring: Declarations, bad: str) -> None:
-    for call in (lambda: declaring.export(bad), lambda: declaring.plan(bad, wanted(P)), lambda: declaring.apply(bad, wanted())):
+    for call in (
+        lambda: declaring.export(bad),
+        lambda: declaring.plan(bad, declaration(P)),
+        lambda: declaring.apply(bad, declaration()),
+    ):
         with pytest.raises(ValueError, match="is no name"):
             call()
 
 
 def test_a_text_is_read_as_it_was_meant() -> None:
     text = "pools:\n  - {name: p, capacity: {gpu: 8}, description: 'für alle 𝄞'}\n"
-    assert read(text).pools == [DeclaredPool(name="p", capacity={"gpu": 8}, description="für alle 𝄞")]
+    assert read(text).pools == [PoolDeclaration(name="p", capacity={"gpu": 8}, description="für alle 𝄞")]
     assert read(write(read(text))) == read(text)
     assert read('{"pools": []}') == read("pools: []") == read("{}") == Declaration()
 
@@ -191,7 +195,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(
-    "text", BAD, ids=[f"{at}-{text[:12].encode('unicode_escape').decode()}" for at, text in enumerate(BAD)]
+    "text", BAD, ids=[f"{number}-{text[:12].encode('unicode_escape').decode()}" for number, text in enumerate(BAD)]
 )
 def test_what_is_wrong_with_a_file_is_one_line(text: str) -> None:
     with pytest.raises(InvalidDeclaration) as refused:

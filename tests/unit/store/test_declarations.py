@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.declaration import Declaration, DeclaredPool, export_pool
+from app.domain.declaration import Declaration, PoolDeclaration, export_pool
 from app.domain.declaration_diff import DeclarationPlan, DeclarationStep, plan_declaration
 from app.domain.errors import Conflict
 from app.domain.specs import PoolUpdate
@@ -18,7 +18,7 @@ from tests.support.audit_findings import findings
 from tests.support.world import World
 
 
-def export_pools(world: World) -> dict[str, DeclaredPool]:
+def export_pools(world: World) -> dict[str, PoolDeclaration]:
     """The pools as they are."""
     return {name: export_pool(world.get_pool(name)) for name in world.pools()}
 

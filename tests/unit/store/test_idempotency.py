@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.declaration import DeclaredPolicy, DeclaredPool
+from app.domain.declaration import PolicyDeclaration, PoolDeclaration
 from app.domain.declaration_diff import DeclarationStep
 from app.domain.errors import Conflict, NotFound
 from app.domain.models import Request
@@ -230,7 +230,7 @@ def _submit_with_positions(_: dict[str, Request]) -> dict[str, Any]:
 
 
 def _declare(_: dict[str, Request]) -> dict[str, Any]:
-    new = DeclaredPool(name="q", capacity={"gpu": 2}, policies=[DeclaredPolicy(component="u", reserved={"gpu": 2})])
+    new = PoolDeclaration(name="q", capacity={"gpu": 2}, policies=[PolicyDeclaration(component="u", reserved={"gpu": 2})])
     return {"op": "o", "changes": declaration_codec.encode_steps([DeclarationStep(None, new)])}
 
 

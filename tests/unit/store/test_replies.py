@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.declaration import DeclaredPool, export_pool
+from app.domain.declaration import PoolDeclaration, export_pool
 from app.domain.declaration_diff import DeclarationStep
 from app.domain.models import Request
 from app.domain.specs import RequestSpec
@@ -200,7 +200,7 @@ ACTS["evict_over_limit", "stale"] = lambda world: evict(world, over=False)
 def declare(world: World, **wanted: Any) -> ScriptReply:
     """Has the pool be as it is but for what is wanted; with nothing wanted it goes."""
     before = export_pool(world.get_pool())
-    after = DeclaredPool.model_validate(before.model_dump() | wanted) if wanted else None
+    after = PoolDeclaration.model_validate(before.model_dump() | wanted) if wanted else None
     return world.call("declare", op="o", changes=declaration_codec.encode_steps([DeclarationStep(before, after)]))
 
 
@@ -211,7 +211,7 @@ def _(world: World) -> ScriptReply:
 
 @replies("declare", "changed")
 def _(world: World) -> ScriptReply:
-    new = DeclaredPool(name="p", capacity={"gpu": 1})
+    new = PoolDeclaration(name="p", capacity={"gpu": 1})
     return world.call("declare", op="o", changes=declaration_codec.encode_steps([DeclarationStep(None, new)]))
 
 

@@ -10,7 +10,7 @@ import pytest
 from app.domain.errors import Conflict, NotFound, StaleFence
 from app.domain.reasons import ReasonCode
 from app.domain.specs import RequestSpec
-from app.domain.tasks import OutboxStatus, ReplacedAllocation, Task, TaskDispatch, TaskSpec
+from app.domain.tasks import OutboxStatus, ReplacedAllocationSpec, Task, TaskDispatch, TaskSpec
 from app.store.keys import key
 from app.store.task_outbox import TaskStore
 from tests.support.world import World
@@ -237,12 +237,12 @@ def test_who_comes_after_a_lost_one_goes_on_from_its_checkpoint(tasks: Tasks) ->
     (again,) = tasks.send()
     assert (again.resume, again.reference) == (True, "s3://a b/9")
     tasks.start(again)
-    instead = ReplacedAllocation(request=str(again.request), fence=again.fence or 0)
+    instead = ReplacedAllocationSpec(request=str(again.request), fence=again.fence or 0)
     tasks.park(instead_of=instead)
     (third,) = tasks.send()
     assert (third.resume, third.reference, third.fence) == (True, "s3://a b/9", 3)
     tasks.start(third)
-    tasks.park(instead_of=ReplacedAllocation(request=str(third.request), fence=3), name="proj.other")
+    tasks.park(instead_of=ReplacedAllocationSpec(request=str(third.request), fence=3), name="proj.other")
     (other,) = tasks.send()
     assert (other.resume, other.reference, other.fence) == (False, None, 4), "what another saved is not its own"
 
@@ -404,7 +404,7 @@ def test_a_task_that_tries_again_gives_up_what_it_has_and_is_parked_in_one_step(
     sent = tasks.begun()
     tasks.world.pass_time(1)
     tasks.park("b")
-    instead = ReplacedAllocation(request=str(sent.request), fence=1)
+    instead = ReplacedAllocationSpec(request=str(sent.request), fence=1)
     again = tasks.park(instead_of=instead, key="k", message={"try": 2})
     assert again.status == "granted", "it keeps its place, which is before b's"
     assert again == tasks.park(instead_of=instead, key="k", message={"try": 2})
@@ -421,7 +421,7 @@ def test_a_task_that_tries_again_later_leaves_its_units_to_others(tasks: Tasks) 
     sent = tasks.begun()
     tasks.park("b")
     later = datetime.fromtimestamp(tasks.world.clock.now_ms() / 1000 + 20, UTC)
-    assert tasks.park(instead_of=ReplacedAllocation(request=str(sent.request), fence=1), not_before=later).status == "delayed"
+    assert tasks.park(instead_of=ReplacedAllocationSpec(request=str(sent.request), fence=1), not_before=later).status == "delayed"
     assert [one.task for one in tasks.send()] == ["b"]
     tasks.world.pass_time(20)
     assert tasks.send() == []

@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.errors import Conflict, NotFound, StaleFence
 from app.domain.reasons import ReasonCode
-from app.domain.tasks import ReplacedAllocation
+from app.domain.tasks import ReplacedAllocationSpec
 from tests.unit.store.test_tasks import START_S, TRIES, Tasks, tasks
 
 __all__ = ["tasks"]  # a fixture of theirs
@@ -35,7 +35,7 @@ def test_what_has_begun_may_wait_for_ever_to_go_on(tasks: Tasks) -> None:
     (third,) = tasks.send()
     assert third.started
     tasks.start(third)
-    tasks.park(instead_of=ReplacedAllocation(request=str(third.request), fence=third.fence or 0), queue_ttl_s=5)
+    tasks.park(instead_of=ReplacedAllocationSpec(request=str(third.request), fence=third.fence or 0), queue_ttl_s=5)
     (anew,) = tasks.send()
     assert not anew.started, "it is another message, with an end of its own"
 

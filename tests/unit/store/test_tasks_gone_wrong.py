@@ -9,7 +9,7 @@ import pytest
 
 from app.domain.errors import Conflict, NotFound, StaleFence
 from app.domain.specs import RequestSpec
-from app.domain.tasks import ReplacedAllocation, TaskSpec
+from app.domain.tasks import ReplacedAllocationSpec, TaskSpec
 from app.service.audit import Audit
 from app.store.audit import AuditStore
 from app.store.keys import key
@@ -58,7 +58,7 @@ def test_a_task_without_a_key_that_is_parked_twice_by_one_call_is_parked_once(
 
     monkeypatch.setattr(tasks.store._scripts, "call", twice)
     assert tasks.begun().fence == 1
-    again = tasks.park(instead_of=ReplacedAllocation(request=str(getattr(tasks.look().request, "id", "")), fence=1))
+    again = tasks.park(instead_of=ReplacedAllocationSpec(request=str(getattr(tasks.look().request, "id", "")), fence=1))
     assert (again.status, getattr(again.request, "fence", None)) == ("granted", 2)
 
 
@@ -222,7 +222,7 @@ def test_an_allocation_is_replaced_only_under_its_present_fence(tasks: Tasks) ->
     (again,) = tasks.send()
     assert (again.request, again.fence != sent.fence) == (sent.request, True)
     with pytest.raises(StaleFence):
-        tasks.park(instead_of=ReplacedAllocation(request=str(sent.request), fence=sent.fence or 0))
+        tasks.park(instead_of=ReplacedAllocationSpec(request=str(sent.request), fence=sent.fence or 0))
     assert tasks.world.get(str(sent.request)).status == "allocated"
 
 
