@@ -29,6 +29,8 @@ from app.planner.projection import Deficits, HoldsAhead, Projection, VictimHold
 Shape: TypeAlias = tuple[object, ...]
 """The properties of a waiter that matter: equal shapes get equal decisions as long as no step was planned between."""
 
+Attempt: TypeAlias = PreemptionAttempt | FairShareAttempt
+
 QueuePosition: TypeAlias = tuple[int, int, str]
 """A position in the queue: 1. position 2. submission number 3. id."""
 
@@ -129,15 +131,13 @@ class PlanningPass:
                 self._steps.append(ReassignVictim(orphan.id, orphan.fence, hold.owner.id))
                 short_attempts = list(self._owners_short())
 
-    def _owners_short(self) -> Iterator[tuple[VictimHold, PreemptionAttempt | FairShareAttempt]]:
+    def _owners_short(self) -> Iterator[tuple[VictimHold, Attempt]]:
         for hold, holds_ahead in self._projection.holds_in_order():
             deficits = self._projection.deficits(hold.owner, holds_ahead)
             if deficits and not self._projection.is_fixed_share_used_up(hold.owner, holds_ahead):
                 yield hold, self._attempt(hold.owner, holds_ahead, deficits)
 
-    def _next_hold_needing(
-        self, orphan: Allocation, short_attempts: list[tuple[VictimHold, PreemptionAttempt | FairShareAttempt]]
-    ) -> VictimHold | None:
+    def _next_hold_needing(self, orphan: Allocation, short_attempts: list[tuple[VictimHold, Attempt]]) -> VictimHold | None:
         return next((hold for hold, attempt in short_attempts if attempt.may_take_over(orphan)), None)
 
     # 2. Limits
@@ -221,17 +221,10 @@ class PlanningPass:
         return False
 
     def _find_first_blocked_owner(self) -> QueuePosition | None:
-        owners = [
-            _queue_position(hold.owner)
-            for hold, holds_ahead in self._projection.holds_in_order()
-            if self._is_blocked_by_capacity(hold.owner, holds_ahead)
-        ]
-        former_owners = [
-            _queue_position(owner)
-            for owner in self._owners_without_hold
-            if self._is_blocked_by_capacity(owner, self._projection.all_holds)
-        ]
-        return min(owners + former_owners, default=None)
+        is_blocked, projection = self._is_blocked_by_capacity, self._projection
+        owners = [hold.owner for hold, holds_ahead in projection.holds_in_order() if is_blocked(hold.owner, holds_ahead)]
+        owners += [owner for owner in self._owners_without_hold if is_blocked(owner, projection.all_holds)]
+        return min(map(_queue_position, owners), default=None)
 
     def _is_blocked_by_capacity(self, waiter: Waiter, holds_ahead: HoldsAhead) -> bool:
         """True if the pool's capacity blocks it now. A waiter that a limit or its fixed share blocks does not block others."""
@@ -304,12 +297,12 @@ class PlanningPass:
             return DecisionReason.ONE_AT_A_TIME
         return None if attempt.may_weigh_more else DecisionReason.NOT_WEIGHED
 
-    def _attempt(self, waiter: Waiter, holds_ahead: HoldsAhead, deficits: Deficits) -> PreemptionAttempt | FairShareAttempt:
+    def _attempt(self, waiter: Waiter, holds_ahead: HoldsAhead, deficits: Deficits) -> Attempt:
         if self._fair_share_rules is not None:
             return FairShareAttempt(self._fair_share_rules, self._costs, waiter, holds_ahead, deficits)
         return PreemptionAttempt(self._index, waiter, holds_ahead, deficits)
 
-    def _preempt(self, attempt: PreemptionAttempt | FairShareAttempt, victims: tuple[Candidate, ...]) -> None:
+    def _preempt(self, attempt: Attempt, victims: tuple[Candidate, ...]) -> None:
         self._steps.append(attempt.preempt_step(victims))
         self._budget.count_decision(len(victims))
         self._projection.preempt(attempt.waiter, [allocation for _, allocation, _ in victims])

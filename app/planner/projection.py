@@ -169,7 +169,8 @@ class Projection:
 
     def holds_in_order(self) -> Iterator[tuple[VictimHold, HoldsAhead]]:
         """Yield the holds in order, each with the holds as they count for its owner: every earlier hold in full, and of the
-        later ones what their victims bring. Before it is resumed, only the hold just yielded may get more victims or end."""
+        later ones what their victims bring. `HoldsAhead` is one object that moves along: read it before the next hold. Before
+        that, only the hold just yielded may get more victims or end."""
         holds_ahead = HoldsAhead()
         for hold in self.holds.values():
             self._count_as_later_hold(holds_ahead, hold, 1)

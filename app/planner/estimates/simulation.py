@@ -26,6 +26,9 @@ BATCH_CORRELATION = 0.95
 """The correlation of run times of a batch: parts of one experiment end, or fail, together."""
 
 
+_NO_UNITS: dict[AccountKey, int] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class SimulatedStart:
     """When a waiter starts, and whether that rests on a guess."""
@@ -138,14 +141,10 @@ class QueueSimulation:
     def _add_running(self, number: int, allocation: SimulatedAllocation) -> None:
         remaining_s, is_guess = self._remaining_s(allocation, allocation.age_s)
         release = _Release(_bounded_keys(allocation.path, allocation.amounts, self._free_units), allocation.amounts)
-        if allocation.leaving is not None:
-            hold_number = allocation.leaving.hold
+        if (leaving := allocation.leaving) is not None:
+            hold_number = leaving.hold
             release = _Release(release.account_keys, release.amounts, hold_number, remaining_s, is_guess)
-            remaining_s = (
-                allocation.leaving.gone_s
-                if self._slow_victims
-                else min(remaining_s, self._random.random() * allocation.leaving.due_s)
-            )
+            remaining_s = leaving.gone_s if self._slow_victims else min(remaining_s, self._random.random() * leaving.due_s)
             is_guess = False
             for account_key in release.account_keys if hold_number is not None else ():
                 if hold_number is not None and account_key in self._holds[hold_number].account_keys:
@@ -276,29 +275,13 @@ class QueueSimulation:
 
     def _first_shortage(self, lane: _Lane, head: int) -> AccountKey | None:
         """Return the first account and key of its path where it does not fit."""
-        free_units, amounts = self._free_units, lane.amounts
-        if lane.hold is not None:
-            return next(
-                (
-                    account_key
-                    for account_key in lane.account_keys
-                    if self._free_units_of_owner(lane.hold, account_key) < amounts[account_key[1]]
-                ),
-                None,
-            )
-        if self._patience_hold and head > self._patience_hold.owner:
-            patience_units = self._patience_units
-            return next(
-                (
-                    account_key
-                    for account_key in lane.account_keys
-                    if free_units[account_key] - patience_units.get(account_key, 0) < amounts[account_key[1]]
-                ),
-                None,
-            )
-        return next(
-            (account_key for account_key in lane.account_keys if free_units[account_key] < amounts[account_key[1]]), None
-        )
+        is_bound = lane.hold is None and self._patience_hold is not None and head > self._patience_hold.owner
+        patience_units = self._patience_units if is_bound else _NO_UNITS
+        for account_key in lane.account_keys:
+            free = self._free_units[account_key] if lane.hold is None else self._free_units_of_owner(lane.hold, account_key)
+            if free - patience_units.get(account_key, 0) < lane.amounts[account_key[1]]:
+                return account_key
+        return None
 
     def _free_units_of_owner(self, number: int, account_key: AccountKey) -> int:
         """Return the free units for the owner of a hold. An earlier hold binds it in full, a later one only by what its own
