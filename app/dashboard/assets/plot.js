@@ -1,24 +1,25 @@
-// The plot of what was used: drawn from the numbers the server tells, and again when those are newer.
+// The plot of the usage history, drawn again every minute.
 "use strict";
 
 (() => {
-  let drawn = null;
-  let shown = "";
+  let plot = null;
+  let drawnFor = "";
 
   function colours() {
     const style = getComputedStyle(document.documentElement);
-    const of = (name) => style.getPropertyValue(name).trim();
-    return { text: of("--quiet"), grid: of("--line"), lines: [1, 2, 3, 4, 5, 6, 7].map((n) => of(`--plot-${n}`)), end: of("--limit") };
+    const colour = (name) => style.getPropertyValue(name).trim();
+    const lines = [1, 2, 3, 4, 5, 6, 7].map((n) => colour(`--plot-${n}`));
+    return { text: colour("--quiet"), grid: colour("--line"), lines, end: colour("--limit") };
   }
 
-  function options(width, told) {
-    const of = colours();
-    const axis = { stroke: of.text, grid: { stroke: of.grid, width: 1 }, ticks: { stroke: of.grid, width: 1 } };
-    const lines = told.series.map((one, place) => ({
-      label: one.name === "pool" ? "all" : one.name.replace(/^orchestrator\//, ""),
-      stroke: one.name === "capacity" ? of.end : of.lines[place % of.lines.length],
-      width: one.name === "pool" ? 2 : 1.5,
-      dash: one.name === "capacity" ? [6, 4] : undefined,
+  function options(width, history) {
+    const palette = colours();
+    const axis = { stroke: palette.text, grid: { stroke: palette.grid, width: 1 }, ticks: { stroke: palette.grid, width: 1 } };
+    const lines = history.series.map((series, index) => ({
+      label: series.name === "pool" ? "all" : series.name.replace(/^orchestrator\//, ""),
+      stroke: series.name === "capacity" ? palette.end : palette.lines[index % palette.lines.length],
+      width: series.name === "pool" ? 2 : 1.5,
+      dash: series.name === "capacity" ? [6, 4] : undefined,
       points: { show: false },
     }));
     const clock = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 16);
@@ -31,29 +32,29 @@
   }
 
   async function draw() {
-    const place = document.getElementById("plot");
-    if (!place || !window.uPlot) return;
-    const answer = await fetch(place.dataset.from, { headers: { Accept: "application/json" } });
-    if (!answer.ok) return;
-    const told = await answer.json();
-    drawn?.destroy();
-    const width = place.clientWidth - 16;
-    drawn = new uPlot(options(width, told), [told.times, ...told.series.map((one) => one.values)], place);
+    const element = document.getElementById("plot");
+    if (!element || !window.uPlot) return;
+    const response = await fetch(element.dataset.from, { headers: { Accept: "application/json" } });
+    if (!response.ok) return;
+    const history = await response.json();
+    plot?.destroy();
+    const width = element.clientWidth - 16;
+    plot = new uPlot(options(width, history), [history.times, ...history.series.map((series) => series.values)], element);
   }
 
-  function look() {
+  function redrawIfDue() {
     const from = document.getElementById("plot")?.dataset.from ?? "";
     const minute = `${from} ${Math.floor(Date.now() / 60000)}`;
-    if (from && minute !== shown) {
-      shown = minute;
-      draw().catch(() => { shown = ""; });
+    if (from && minute !== drawnFor) {
+      drawnFor = minute;
+      draw().catch(() => { drawnFor = ""; });
     }
   }
 
-  look();
-  setInterval(look, 15000);
-  document.addEventListener("htmx:after:swap", look);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { shown = ""; look(); });
-  let resized = 0;
-  addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(() => { shown = ""; look(); }, 200); });
+  redrawIfDue();
+  setInterval(redrawIfDue, 15000);
+  document.addEventListener("htmx:after:swap", redrawIfDue);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { drawnFor = ""; redrawIfDue(); });
+  let resizeTimer = 0;
+  addEventListener("resize", () => { clearTimeout(resizeTimer); resizeTimer = setTimeout(() => { drawnFor = ""; redrawIfDue(); }, 200); });
 })();

@@ -1,34 +1,34 @@
-// Times go on: what the server wrote as "in 3 min" is counted on from there, by the clock that leases go by. Each part of the
-// page says what time that was, so a clock here that is wrong, or is put right, makes no difference for long.
+// Keeps relative times such as "in 3 min" up to date, by the clock of the server. Each live part brings the time of the server,
+// so a wrong clock of the browser makes no difference.
 "use strict";
 
 (() => {
   const STEPS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
-  let said = null;
-  let ahead = 0; // of the clock here
+  let pageTime = null;
+  let offsetMs = 0; // of the server's clock before the browser's
 
-  function hear(at) {
+  function readPageTime(nowMs) {
     const now = document.getElementById("now")?.dataset.now;
-    if (now && now !== said) {
-      said = now;
-      ahead = Number(now) - at;
+    if (now && now !== pageTime) {
+      pageTime = now;
+      offsetMs = Number(now) - nowMs;
     }
   }
 
   function duration(seconds) {
-    const told = [];
+    const parts = [];
     for (const [size, name] of STEPS) {
       const count = Math.floor(seconds / size);
-      if (count || told.length || size === 1) {
-        told.push([count, name]);
+      if (count || parts.length || size === 1) {
+        parts.push([count, name]);
         seconds -= count * size;
       }
     }
-    return told.slice(0, 2).filter(([count], place) => count || !place).map(([count, name]) => `${count} ${name}`).join(" ");
+    return parts.slice(0, 2).filter(([count], index) => count || !index).map(([count, name]) => `${count} ${name}`).join(" ");
   }
 
   function tick() {
-    const now = Date.now() + ahead;
+    const now = Date.now() + offsetMs;
     for (const element of document.querySelectorAll("[data-relative]")) {
       const ms = Number(element.dataset.relative) - now;
       const seconds = duration(Math.floor(Math.abs(ms) / 1000));
@@ -37,12 +37,12 @@
     }
   }
 
-  // The page says when it was made; what came after that, sending and reading it, is not to be counted as the clock's.
-  hear(performance.timeOrigin + (performance.getEntriesByType("navigation")[0]?.responseStart ?? performance.now()));
+  // The time of the page is that of the start of its response; sending and reading it took more.
+  readPageTime(performance.timeOrigin + (performance.getEntriesByType("navigation")[0]?.responseStart ?? performance.now()));
   tick();
   setInterval(tick, 1000);
   document.addEventListener("htmx:after:swap", () => {
-    hear(Date.now());
+    readPageTime(Date.now());
     tick();
   });
 })();
