@@ -10,7 +10,7 @@ from poolkeeper.models import Rank, Victim
 
 from tests.support.backends import wait_until
 from tests.support.client_api import Api
-from tests.support.stub_server import Handler, StandIn, refuses, says
+from tests.support.stub_server import StubHandler, StubServer, refuse, reply
 
 LEASE_S = 1
 Told = list[str]
@@ -60,13 +60,13 @@ class TestByHand:
         api.preempt(client.workspace, waiter.id, held.id, held.fence or 0)
         assert client.release(held.id, held.fence or 0, "vacated").status == "preempted"
 
-    def test_a_word_whose_answer_is_lost_is_said_again(self, standin: StandIn) -> None:
-        def cuts(handler: Handler) -> None:
+    def test_a_word_whose_answer_is_lost_is_said_again(self, stub: StubServer) -> None:
+        def cuts(handler: StubHandler) -> None:
             handler.cut()
 
-        standin.script(cuts, says({"id": "r", "status": "queued", "directive": None}))
-        assert Client(standin.url, sleep=lambda _: None).checkpoint("r", 3, "completed").is_allocated is False
-        first, second = standin.heard
+        stub.script(cuts, reply({"id": "r", "status": "queued", "directive": None}))
+        assert Client(stub.url, sleep=lambda _: None).checkpoint("r", 3, "completed").is_allocated is False
+        first, second = stub.calls
         assert first.body == second.body == {"fence": 3, "state": "completed"}
 
     def test_a_policy_has_a_profile(self, client: Client) -> None:
@@ -151,34 +151,34 @@ class TestInABlock:
         with pytest.raises(errors.AllocationLost):
             work()
 
-    def test_a_heartbeat_refused_because_we_have_just_left_is_no_loss(self, standin: StandIn) -> None:
-        granted = says({"id": "r", "status": "allocated", "fence": 3, "lease_s": 1, "pool": "p"}, 201)
+    def test_a_heartbeat_refused_because_we_have_just_left_is_no_loss(self, stub: StubServer) -> None:
+        granted = reply({"id": "r", "status": "allocated", "fence": 3, "lease_s": 1, "pool": "p"}, 201)
 
-        def leaves(handler: Handler) -> None:
-            standin.acts.appendleft(refuses(409, "stale_fence"))
-            wait_until(lambda: len(standin.heard) == 3, "a heartbeat comes while the word is under way")
-            says({"id": "r", "status": "queued", "directive": None})(handler)
+        def leaves(handler: StubHandler) -> None:
+            stub.actions.appendleft(refuse(409, "stale_fence"))
+            wait_until(lambda: len(stub.calls) == 3, "a heartbeat comes while the word is under way")
+            reply({"id": "r", "status": "queued", "directive": None})(handler)
 
-        standin.script(granted, leaves)
-        with Client(standin.url, tries=1).allocation("team") as held:
+        stub.script(granted, leaves)
+        with Client(stub.url, tries=1).allocation("team") as held:
             with pytest.raises(errors.AllocationLost, match="had to leave just then"):
                 held.checkpoint("completed")
             assert (held.lost, held.left) == (False, True)
-        assert [each.path.rpartition("/")[2] for each in standin.heard] == ["requests", "checkpoint", "heartbeat"]
+        assert [each.path.rpartition("/")[2] for each in stub.calls] == ["requests", "checkpoint", "heartbeat"]
 
-    def test_what_is_granted_again_at_once_is_not_what_was_held(self, standin: StandIn) -> None:
+    def test_what_is_granted_again_at_once_is_not_what_was_held(self, stub: StubServer) -> None:
         granted = {"id": "r", "status": "allocated", "fence": 3, "lease_s": 60, "pool": "p"}
-        standin.script(says(granted, 201), says(granted | {"fence": 4}))
-        with Client(standin.url, tries=1).allocation("team") as held:
+        stub.script(reply(granted, 201), reply(granted | {"fence": 4}))
+        with Client(stub.url, tries=1).allocation("team") as held:
             assert held.vacate() is True
-        assert len(standin.heard) == 2, "no release of what somebody else may hold by now"
+        assert len(stub.calls) == 2, "no release of what somebody else may hold by now"
 
-    def test_it_listens_often_for_the_next_directive(self, standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_it_listens_often_for_the_next_directive(self, stub: StubServer, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(heartbeats, "LONGEST_INTERVAL_S", 0.01)
-        granted = says({"id": "r", "status": "allocated", "fence": 3, "lease_s": 6, "pool": "p"}, 201)
-        leaving = says({"id": "r", "status": "preempting", "directive": "checkpoint"})
-        standin.script(granted, *[leaving] * 40, *[says({"id": "r", "status": "preempting", "directive": "terminate"})] * 999)
-        with Client(standin.url, tries=1).allocation("team") as held:
+        granted = reply({"id": "r", "status": "allocated", "fence": 3, "lease_s": 6, "pool": "p"}, 201)
+        leaving = reply({"id": "r", "status": "preempting", "directive": "checkpoint"})
+        stub.script(granted, *[leaving] * 40, *[reply({"id": "r", "status": "preempting", "directive": "terminate"})] * 999)
+        with Client(stub.url, tries=1).allocation("team") as held:
             wait_until(lambda: held.directive == "terminate", "the next directive comes", 10)
-            standin.acts.clear()
-            standin.acts.extend([says({"id": "r", "status": "released", "outcome": "succeeded"})] * 9)
+            stub.actions.clear()
+            stub.actions.extend([reply({"id": "r", "status": "released", "outcome": "succeeded"})] * 9)

@@ -156,11 +156,11 @@ def test_how_far_a_clock_is_ahead_of_the_servers(dated: str | None, ahead_s: flo
 
 
 def test_what_nobody_reads_at_once_is_said_as_soon_as_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard, says = os.pipe()
+    call, says = os.pipe()
     os.set_blocking(says, False)
     assert os.write(says, b"x" * 1_000_000) == FULL
     os.set_blocking(says, True)
-    with open(says, "w") as stderr, open(heard, "rb") as reader:
+    with open(says, "w") as stderr, open(call, "rb") as reader:
         monkeypatch.setattr(sys, "stderr", stderr)
         showing = Progress()
         for number in range(3):

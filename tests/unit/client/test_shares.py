@@ -10,7 +10,7 @@ from poolkeeper import Client
 from poolkeeper.errors import NotFound, PoolkeeperError
 from poolkeeper.models import PreemptibleSplit, ShareAccount
 
-from tests.support.stub_server import StandIn, refuses, says
+from tests.support.stub_server import StubServer, refuse, reply
 
 TEAM = {
     "name": "team",
@@ -33,9 +33,9 @@ TEAM = {
 }
 
 
-def test_every_node_is_a_record(asking: Callable[..., Client], standin: StandIn) -> None:
-    standin.script(says({"accounts": [{"name": "gpus", "kind": "pool", "mode": "fair_share"}, TEAM]}))
-    pool, team = asking().shares("gpus")
+def test_every_node_is_a_record(make_client: Callable[..., Client], stub: StubServer) -> None:
+    stub.script(reply({"accounts": [{"name": "gpus", "kind": "pool", "mode": "fair_share"}, TEAM]}))
+    pool, team = make_client().shares("gpus")
     assert pool == ShareAccount("gpus", "pool", mode="fair_share")
     assert team == ShareAccount(
         name="team",
@@ -55,7 +55,7 @@ def test_every_node_is_a_record(asking: Callable[..., Client], standin: StandIn)
         below_since=datetime(2026, 1, 31, 12, 0, 0, 250_000, UTC),
         allocations=PreemptibleSplit(non_preemptible=("a",), preemptible=("b", "c")),
     )
-    assert [(heard.method, heard.path) for heard in standin.heard] == [("GET", "/api/v1/pools/gpus/shares")]
+    assert [(call.method, call.path) for call in stub.calls] == [("GET", "/api/v1/pools/gpus/shares")]
 
 
 @pytest.mark.parametrize(("status", "starving"), [("non_starving", False), ("starving", True), ("aggressively_starving", True)])
@@ -63,11 +63,11 @@ def test_who_starves(status: str, starving: bool) -> None:
     assert ShareAccount("team", "policy", status=status).is_starving is starving
 
 
-def test_a_name_is_one_part_of_the_path(asking: Callable[..., Client], standin: StandIn) -> None:
-    standin.script(refuses(404, "no_such_pool"))
+def test_a_name_is_one_part_of_the_path(make_client: Callable[..., Client], stub: StubServer) -> None:
+    stub.script(refuse(404, "no_such_pool"))
     with pytest.raises(NotFound):
-        asking().shares("a/b")
-    assert [heard.path for heard in standin.heard] == ["/api/v1/pools/a%2Fb/shares"]
+        make_client().shares("a/b")
+    assert [call.path for call in stub.calls] == ["/api/v1/pools/a%2Fb/shares"]
 
 
 def test_what_is_something_else_is_said_to_be() -> None:
@@ -75,8 +75,8 @@ def test_what_is_something_else_is_said_to_be() -> None:
         ShareAccount.from_json({"name": "team"})
 
 
-def test_the_history_of_a_pool_is_as_it_is_told(asking: Callable[..., Client], standin: StandIn) -> None:
+def test_the_history_of_a_pool_is_as_it_is_told(make_client: Callable[..., Client], stub: StubServer) -> None:
     told = {"times": ["2026-01-31T12:00:00.000Z"], "capacity": {"gpu": [8]}, "series": {"pool": {"gpu": [None]}}}
-    standin.script(says(told))
-    assert asking().history("a/b") == told
-    assert [heard.path for heard in standin.heard] == ["/api/v1/pools/a%2Fb/history"]
+    stub.script(reply(told))
+    assert make_client().history("a/b") == told
+    assert [call.path for call in stub.calls] == ["/api/v1/pools/a%2Fb/history"]
