@@ -1,4 +1,4 @@
-"""The one place where concrete things are chosen: settings, a Redis and a clock become services."""
+"""The composition root: settings, a Redis and a clock become services."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from app.store.workspaces import WorkspaceRegistry
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Everything that can be asked of Poolkeeper in one process."""
+    """The services of one process."""
 
     requests: Requests
     tasks: Tasks
@@ -73,7 +73,7 @@ class Services:
 def make_services(
     client: RedisClient, settings: Settings, clock: Clock | None = None, redis_provider: RedisProvider | None = None
 ) -> Services:
-    """The services on a Redis; things are tried out where `scratch` says, else on a server of this process's own."""
+    """Return the services on a Redis. Dry runs use a Redis of `redis_provider`, else a throwaway server of this process."""
     limits = _limits(settings)
     ledger, workspaces = Ledger(client, clock, limits), WorkspaceRegistry(client)
     cleanup, audit = Cleanup(ledger, workspaces), Audit(ledger, AuditStore(client, clock, settings.chunk))
@@ -107,7 +107,7 @@ def make_services(
 
 
 def make_task_store(client: RedisClient, settings: Settings, clock: Clock | None = None) -> TaskStore:
-    """What is kept of tasks, for whoever sends them."""
+    """Return the task store, as the outbox dispatcher needs it."""
     return TaskStore(client, clock, _limits(settings))
 
 
@@ -122,7 +122,7 @@ def _limits(settings: Settings) -> LedgerLimits:
 
 @dataclass(frozen=True, slots=True)
 class ServiceContext:
-    """The services, the Redis they are on, and the server if it is our own."""
+    """The services, the URL of their Redis, and the server if it is the embedded one."""
 
     services: Services
     url: str
@@ -130,16 +130,16 @@ class ServiceContext:
 
     @property
     def alive(self) -> bool:
-        """False once our own server is gone; a Redis of others may come back."""
+        """False if the embedded server has ended. An external Redis counts as alive, because it may come back."""
         return self.server is None or self.server.alive
 
 
 @contextmanager
 def open_services(settings: Settings, *, serving: bool = False, existing: bool = False) -> Iterator[ServiceContext]:
-    """The services on the Redis that is set, or on an embedded one that lives as long as the context. It has answered.
+    """Open the services on the Redis of the settings, or on an embedded one for as long as the context. The server is checked.
 
-    With `serving` the embedded one is offered to all who come without it: they are on it while this one runs, and one that
-    serves already is an error. With `existing` a data folder without a ledger is one, too: it is hardly the one that is meant.
+    With `serving` the embedded server is offered to other processes on this machine, and a second serving process is an error.
+    With `existing` a data folder without a ledger is an error, because it is probably the wrong folder.
     """
     with ExitStack() as stack:
         url, server = settings.redis_url, None
@@ -155,7 +155,7 @@ def open_services(settings: Settings, *, serving: bool = False, existing: bool =
 
 
 def _start_embedded(settings: Settings, stack: ExitStack, *, serving: bool) -> tuple[str, EmbeddedRedis | None]:
-    """Where an embedded server answers: one of our own, or that of the service which has the data folder."""
+    """Return the URL of an embedded server: a new one, or that of the service with the data folder."""
     own = EmbeddedRedis(settings.data_dir, appendfsync=settings.appendfsync, offered=serving)
     try:
         stack.enter_context(own)

@@ -1,4 +1,4 @@
-"""The brokers of people's own Celery apps, one for each workspace: where its tasks are sent when they are granted.
+"""The brokers of users' Celery apps, one for each workspace: granted tasks of the workspace are sent there.
 
 They are named in a file of their own (`config/brokers.toml` has it all explained), as there may be passwords in it: what it
 says of a broker is shown nowhere, neither in a record nor in an error. The API wants to know only which workspaces have one.
@@ -26,7 +26,7 @@ FILE_NAME: Final = "brokers.toml"
 _FIELDS: Final[dict[str, SettingKind]] = {"start_deadline_s": seconds_setting(1), "start_tries": int_setting("tries", 1000)}
 _KNOWN: Final = ("url", "transport_options", *_FIELDS)
 _REDIS_SCHEMES: Final = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
-"""Schemes that are written as the ledger's URL is; any other is kombu's to understand."""
+"""Schemes that are parsed as the Redis URL of the service; kombu parses any other."""
 _REDIS_TIMEOUTS: Final[Mapping[str, Any]] = {"socket_timeout": STALL_TIMEOUT_S, "health_check_interval": STALL_TIMEOUT_S}
 _AMQP_TIMEOUTS: Final[Mapping[str, Any]] = {  # what is not confirmed counts as sent, though no broker ever took it
     "confirm_publish": True,
@@ -37,15 +37,15 @@ _TIMEOUTS: Final[Mapping[str, Mapping[str, Any]]] = {
     **dict.fromkeys(("redis", "rediss", "sentinel", "redis+socket"), _REDIS_TIMEOUTS),
     **dict.fromkeys(("amqp", "amqps", "pyamqp"), _AMQP_TIMEOUTS),
 }
-"""By scheme, what keeps a connection that says nothing from being waited for."""
+"""By scheme, the options that end a silent connection."""
 _VARIABLE: Final = re.compile(r"\$\{(\w+)\}", re.ASCII)
 _QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
-"""A piece of the URL in an error: whatever is wrong with it, a password may be in the wrong place."""
+"""A quoted piece of the URL in an error text. It is cut out, because it may hold a password."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """A broker in the words of kombu; none of them is shown, as each may hold a password."""
+    """A broker as kombu takes it. No field is shown, because each may hold a password."""
 
     url: str = field(repr=False)
     options: Mapping[str, Any] = field(repr=False)
@@ -54,7 +54,7 @@ class BrokerAddress:
 
 @dataclass(frozen=True, slots=True)
 class TaskBroker:
-    """Where the tasks of a workspace are sent, how soon each has to be begun there, and how often it is sent for that."""
+    """The broker of a workspace's tasks, the deadline for their start, and the number of dispatches."""
 
     location: str
     """The file and the workspace, for errors."""
@@ -64,13 +64,13 @@ class TaskBroker:
     start_tries: int = 3
 
     def address(self, environ: Mapping[str, str] = os.environ) -> BrokerAddress:
-        """The broker, its variables filled in; BadSetting if one is not set, or it cannot be a broker."""
+        """Return the address with its variables filled in. Raise InvalidSetting for a missing variable or an invalid URL."""
         options = _expand_variables(self.transport_options, f"{self.location}: transport_options", environ)
         return _broker_address(_expand_variables(self.url, f"{self.location}: url", environ), options, f"{self.location}: url")
 
 
 def read_brokers(chosen: Settings) -> dict[str, TaskBroker]:
-    """By workspace, where tasks are sent; BadSetting if the file cannot be used. The one beside the defaults may be absent."""
+    """Return the broker of each workspace. Raise InvalidSetting if the file is invalid; the default file may be absent."""
     path = chosen.brokers or settings.DEFAULT_FILE.with_name(FILE_NAME)
     if not chosen.brokers and not path.exists():
         return {}
@@ -78,7 +78,7 @@ def read_brokers(chosen: Settings) -> dict[str, TaskBroker]:
 
 
 def check_brokers(chosen: Settings) -> None:
-    """BadSetting if one of them cannot be used as it is named."""
+    """Raise InvalidSetting if a broker cannot be used."""
     for destination in read_brokers(chosen).values():
         destination.address()
 
@@ -101,7 +101,7 @@ def _parse_broker(path: Path, workspace: str, table: Any) -> TaskBroker:
 
 
 def _expand_variables(value: Any, location: str, environ: Mapping[str, str]) -> Any:
-    """The same with its variables filled in, however deep they are."""
+    """Return the value with its variables filled in, at any depth."""
     if isinstance(value, dict):
         return {name: _expand_variables(part, location, environ) for name, part in value.items()}
     if isinstance(value, list):
@@ -131,12 +131,12 @@ def _broker_address(url: str, options: Mapping[str, Any], location: str) -> Brok
 
 
 def _tls_requirement(requirement: str) -> str:
-    """Celery's own URLs say CERT_REQUIRED."""
+    """Return the requirement in Python's word: Celery's own URLs have CERT_REQUIRED."""
     return requirement.removeprefix("CERT_").lower()
 
 
 def _check_kombu_url(url: str, location: str) -> str:
-    """A URL that is kombu's to understand, if it can be one: what a library says of another may show half a password."""
+    """Return a URL that kombu parses, if it is well-formed. The error text of a library might show half a password."""
     if "://" not in url:
         raise InvalidSetting(
             f"{location}: expected the URL of a broker, such as redis://host:6379/0 or amqp://user:password@host//"

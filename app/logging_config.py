@@ -1,4 +1,4 @@
-"""How every process of the service writes its log: one line an entry to stderr, as JSON or as text."""
+"""The logging set-up of every process of the service: one line an entry to stderr, as JSON or as text."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 from app.settings import Settings
 
 _OMITTED_FIELDS = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "data"}
-"""What every record has, and what Celery repeats of each task."""
+"""The fields of every record, and those that Celery repeats for each task."""
 
 
 class JsonFormatter(logging.Formatter):
-    """An entry as one line of JSON: when, how bad, who, what, and whatever was given as `extra`."""
+    """Formats an entry as one line of JSON: time, level, logger, message and the `extra` fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the line."""
         time_text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line: dict[str, Any] = {
             "at": f"{time_text}.{int(record.msecs):03}Z",
@@ -33,14 +33,14 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """An entry for people; an error's trace follows on lines of its own."""
+    """Formats an entry for people. The traceback of an error follows on lines of its own."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 
 def logging_config(settings: Settings) -> dict[str, Any]:
-    """The configuration for `dictConfig`: every logger goes through the root; what each tick says is left out."""
+    """Return the argument of `dictConfig`: every logger goes through the root, without Celery's lines for each tick."""
     line = JsonFormatter if settings.log_format == "json" else TextFormatter
     return {
         "version": 1,
@@ -56,5 +56,5 @@ def logging_config(settings: Settings) -> dict[str, Any]:
 
 
 def configure_logging(settings: Settings) -> None:
-    """This process writes its log so."""
+    """Configure the logging of this process."""
     dictConfig(logging_config(settings))

@@ -1,4 +1,4 @@
-"""What can be set: read once, from a file and then from `POOLKEEPER_*` variables, and passed down from there.
+"""The settings: read once, from a file and then from `POOLKEEPER_*` variables, and passed down from there.
 
 The defaults live here, so that an installed package needs no file; `config/default.toml` says the same with comments.
 """
@@ -17,7 +17,7 @@ from typing import Any
 from app.domain.ledger_limits import LedgerLimits
 
 OTHER_VARIABLES = ("CONFIG", "URL", "TOKEN", "WORKSPACE")
-"""What variables POOLKEEPER_… there are beside settings: where they are, and what the client wants to know."""
+"""Variables POOLKEEPER_… that are no settings: the path of the file, and the configuration of the client."""
 TEN_YEARS_S = 10 * 365 * 86_400
 DEFAULT_FILE = Path(__file__).resolve().parent.parent / "config" / "default.toml"
 _LEDGER = LedgerLimits()
@@ -29,7 +29,7 @@ class InvalidSetting(ValueError):  # noqa: N818 - names what is wrong, as the ot
 
 @dataclass(frozen=True)
 class SettingKind:
-    """What a setting may be: in words, from a file (typed already), and from the text of a variable."""
+    """The values of a setting: described in words, read from a file (typed already), and parsed from a variable."""
 
     expected: str
     validate: Callable[[Any], Any]  # the value, or ValueError
@@ -61,7 +61,7 @@ def _validate_path(value: object) -> Path:
 
 
 def choice_setting(*words: str) -> SettingKind:
-    """One of a few words."""
+    """Return the kind of a setting with a few words to choose from."""
 
     def accept(value: object) -> str:
         if value not in words:
@@ -72,7 +72,7 @@ def choice_setting(*words: str) -> SettingKind:
 
 
 def seconds_setting(least: float) -> SettingKind:
-    """A duration, in seconds and parts of them."""
+    """Return the kind of a duration in seconds."""
     return SettingKind(
         f"a number of seconds, from {least:g} to {TEN_YEARS_S}",
         lambda value: float(_validate_number(value, least, TEN_YEARS_S)),
@@ -81,7 +81,7 @@ def seconds_setting(least: float) -> SettingKind:
 
 
 def int_setting(unit: str, most: int, least: int = 1) -> SettingKind:
-    """A whole number of something."""
+    """Return the kind of a whole number of `unit`."""
     return SettingKind(
         f"a whole number of {unit}, from {least} to {most}", lambda value: _validate_int(value, least, most), int
     )
@@ -122,7 +122,7 @@ def _is_installed(module: str) -> bool:
 
 
 OTEL_MODULES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp", "opentelemetry.instrumentation")
-"""What the extra `otel` brings."""
+"""The modules of the extra `otel`."""
 FLAG = SettingKind("true or false", _validate_flag, _parse_flag)
 TRACES = SettingKind(
     "true or false, and true only with the extra: pip install 'poolkeeper-server[otel]'", _validate_traces, _parse_flag
@@ -138,7 +138,7 @@ FILE = SettingKind(
 
 
 def setting(default: Any, kind: SettingKind, *, in_repr: bool = True) -> Any:
-    """A field of Settings that knows what it may be."""
+    """Return a field of Settings with its kind."""
     return field(default=default, metadata={"kind": kind}, repr=in_repr)
 
 
@@ -176,7 +176,7 @@ class Settings:
 
     @classmethod
     def read(cls, path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
-        """The settings of `path` (else of POOLKEEPER_CONFIG, else of the file beside the package), then of the variables."""
+        """Read the file `path` (else POOLKEEPER_CONFIG, else the file beside the package), then the variables."""
         kinds = {setting_field.name: setting_field.metadata["kind"] for setting_field in fields(cls)}
         values = _from_file(path or _settings_file(environ), kinds)
         return cls(**(values | _from_variables(environ, kinds)))
@@ -199,7 +199,7 @@ def _from_file(path: Path | None, kinds: Mapping[str, SettingKind]) -> dict[str,
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """What a file of settings says, whatever it is; BadSetting if that cannot be read."""
+    """Return the content of a TOML file. Raise InvalidSetting if it cannot be read."""
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -221,7 +221,7 @@ def _from_variables(environ: Mapping[str, str], kinds: Mapping[str, SettingKind]
 
 
 def _reject_misspelt_variables(environ: Mapping[str, str], kinds: Mapping[str, SettingKind]) -> None:
-    """A variable that is no setting but nearly one was meant to be it, and POOLKEEPER_REQUIRE_TOKENS may not mean nothing."""
+    """Raise InvalidSetting for a variable that is nearly a setting: POOLKEEPER_REQUIRE_TOKENS must not be ignored."""
     names = [key.upper() for key in kinds]
     for variable in environ:
         _, prefix, name = variable.rpartition("POOLKEEPER_")
@@ -232,7 +232,7 @@ def _reject_misspelt_variables(environ: Mapping[str, str], kinds: Mapping[str, S
 
 
 def parse_setting(location: str, kind: SettingKind, value: Any, parse: Callable[[Any], Any] = lambda value: value) -> Any:
-    """The value, if it is of this kind; BadSetting, which shows it, if not."""
+    """Return the value if it is of this kind. Raise InvalidSetting, which shows it, if not."""
     try:
         return kind.validate(parse(value))
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Traces, for who wants them: a span for every request of the API, every task of a worker, and every script called meanwhile.
+"""Optional traces: a span for every HTTP request of the API, every Celery task, and every script call in them.
 
 Nothing of OpenTelemetry is imported unless the setting `traces` is on, which needs the extra `otel`. Where spans go, how many
 are kept and what the service is called there is said by the variables that all of OpenTelemetry knows: OTEL_SERVICE_NAME,
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 UNTRACED_URLS = r"^https?://[^/]+/(?:healthz|readyz|metrics)(?:\?|$)"
-"""What machines ask every few seconds, as it is looked for in whole addresses."""
+"""The addresses that monitoring requests every few seconds, as a pattern for whole URLs."""
 
 
 class Tracing:
@@ -35,7 +35,7 @@ class Tracing:
         self._tracer = self.provider.get_tracer("poolkeeper")
 
     def script_span(self, name: str) -> AbstractContextManager[Span]:
-        """A script is being called, for as long as the context."""
+        """Return the span of a script call, for as long as the context."""
         from opentelemetry.trace import SpanKind
 
         about = {"db.system.name": "redis", "db.operation.name": "EVALSHA", "db.stored_procedure.name": name}
@@ -45,17 +45,17 @@ class Tracing:
         return span
 
     def flush(self) -> None:
-        """What has ended is sent now."""
+        """Send the spans that have ended."""
         self.provider.force_flush()
 
     def instrument_app(self, app: Any) -> None:
-        """From now on every request of a Flask application is a span; a caller's `traceparent` is its parent."""
+        """Make every request of a Flask application a span. The caller's `traceparent` is its parent."""
         from opentelemetry.instrumentation.flask import FlaskInstrumentor
 
         FlaskInstrumentor().instrument_app(app, tracer_provider=self.provider, excluded_urls=UNTRACED_URLS)
 
     def instrument_celery(self) -> None:
-        """From now on every Celery task of this process is a span."""
+        """Make every Celery task of this process a span."""
         from opentelemetry.instrumentation.celery import CeleryInstrumentor
 
         CeleryInstrumentor().instrument(tracer_provider=self.provider)

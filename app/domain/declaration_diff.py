@@ -87,7 +87,9 @@ class DeclarationPlan:
         return f"{create} to create, {change} to change, {delete} to delete"
 
 
-def plan_declaration(present: Mapping[str, PoolDeclaration], declaration: Declaration, *, prune: bool = False) -> DeclarationPlan:
+def plan_declaration(
+    present: Mapping[str, PoolDeclaration], declaration: Declaration, *, prune: bool = False
+) -> DeclarationPlan:
     """What makes the present pools (by name) the wanted ones; with `prune`, those not wanted go."""
     steps = [DeclarationStep(present.get(pool.name), pool) for pool in declaration.pools]
     if prune:

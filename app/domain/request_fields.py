@@ -1,7 +1,7 @@
 """The fields of a request: one table.
 
-A row is a field of the hash in Redis, of the record `Request`, or of both; and its name in the HTTP API if it is public. The codec
-decodes the hash by the table. Tests hold the record, the response of the API, the scripts and the client's model to it.
+A row is a field of the hash in Redis, of the record `Request`, or of both; and its name in the HTTP API if it is public. The
+codec decodes the hash by the table. Tests hold the record, the response of the API, the scripts and the client's model to it.
 """
 
 from __future__ import annotations

@@ -38,7 +38,9 @@ def _encode_step(step: DeclarationStep) -> dict[str, Any]:
     return row
 
 
-def _encode_pool(pool: PoolDeclaration, groups: Sequence[DeclaredAccount], policies: Sequence[DeclaredAccount]) -> dict[str, Any]:
+def _encode_pool(
+    pool: PoolDeclaration, groups: Sequence[DeclaredAccount], policies: Sequence[DeclaredAccount]
+) -> dict[str, Any]:
     return {
         "description": pool.description,
         "capacity": amounts.encode(pool.capacity),

@@ -103,7 +103,7 @@ class LuaCommand:
 
 
 def load_commands(folder: Path = FOLDER) -> dict[str, LuaCommand]:
-    """Every command of a folder by name, or Malformed. The service's own folder is read once per process."""
+    """Return every command of a folder by name, or raise LuaContractError. The service's own folder is read once a process."""
     return _own_commands() if folder == FOLDER else _load(folder)
 
 
@@ -174,7 +174,7 @@ def _find_mentions(text: str) -> dict[str, dict[str, int]]:
 
 
 def _check(source: LuaSource, libraries: Mapping[str, LuaSource]) -> None:
-    """Raise Malformed unless the file does what its head says, no more and no less."""
+    """Raise LuaContractError unless the code matches the head, no more and no less."""
     if not source.sentence:
         raise LuaContractError(source.file, 1, "the head does not begin with a sentence that says what this does")
     _check_names(source.file, 1, "file", [source.name])

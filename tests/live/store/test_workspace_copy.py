@@ -341,8 +341,8 @@ def test_a_process_that_ends_leaves_nothing_behind_and_one_that_was_killed_not_f
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = (
-        "import sys; from app.store.workspace_copy import OnDemand; place = OnDemand()\n"
-        "with place.empty() as client: print(client.info('server')['process_id'], flush=True); sys.stdin.read()"
+        "import sys; from app.store.workspace_copy import ThrowawayRedis; place = ThrowawayRedis()\n"
+        "with place.empty_redis() as client: print(client.info('server')['process_id'], flush=True); sys.stdin.read()"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
         assert one.stdout
@@ -368,16 +368,16 @@ def test_a_process_that_ends_leaves_nothing_behind_and_one_that_was_killed_not_f
 def test_a_fork_leaves_its_parents_alone_and_has_one_of_its_own(here: Path) -> None:
     program = """
 import os, sys
-from app.store.workspace_copy import OnDemand
-place = OnDemand()
-with place.empty() as client:
+from app.store.workspace_copy import ThrowawayRedis
+place = ThrowawayRedis()
+with place.empty_redis() as client:
     server = client.info('server')['process_id']
     if not (child := os.fork()):
-        with place.empty() as own:
+        with place.empty_redis() as own:
             sys.exit(0 if own.info('server')['process_id'] != server else 1)
     assert os.waitpid(child, 0)[1] == 0
     client.set('a', 'b')
-with place.empty() as client:
+with place.empty_redis() as client:
     assert client.info('server')['process_id'] == server
     client.connection_pool.disconnect()
     assert client.ping()
