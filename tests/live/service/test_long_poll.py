@@ -203,7 +203,7 @@ def test_a_client_that_has_gone_frees_its_seat_and_keeps_nothing_fresh(
     _, waits = world.submit(gpu=1), world.submit(gpu=1, queue_ttl_s=60)
     there = threading.Event()
     there.set()
-    poll = polls.begin(waits, gone=lambda: not there.is_set())
+    poll = polls.begin(waits, is_disconnected=lambda: not there.is_set())
     wait_until(lambda: requests.looks == 2, "it listens")
     there.clear()
     assert poll.result(SOON_S).request.status == "queued"

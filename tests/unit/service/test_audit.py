@@ -81,16 +81,16 @@ def test_nothing_is_found_where_nothing_is_wrong(world: World) -> None:
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_damage_is_found_and_put_right(world: World, damage: Callable[[RedisClient, dict[str, str]], object]) -> None:
     ids = in_use(world)
-    before = {name: world.get(one).status for name, one in ids.items()}
+    before = {name: world.get(request).status for name, request in ids.items()}
     audit = audit_of(world)
     damage(world.client, ids)
-    found = audit.run("test")
-    assert found
-    assert audit.run("test") == found, "looking changes nothing"
+    findings = audit.run("test")
+    assert findings
+    assert audit.run("test") == findings, "looking changes nothing"
     assert audit.run("test", repair=True)
     assert audit.run("test") == []
-    left = {name: one for name, one in ids.items() if world.client.exists(k("request", one))}
-    assert {name: world.get(one).status for name, one in left.items()} == {name: before[name] for name in left}
+    left = {name: request for name, request in ids.items() if world.client.exists(k("request", request))}
+    assert {name: world.get(request).status for name, request in left.items()} == {name: before[name] for name in left}
     assert world.used("p") == {"gpu": 8, "licence": 0}
 
 
@@ -101,8 +101,8 @@ def test_who_could_have_been_granted_is_when_the_books_are_right_again(world: Wo
     world.client.hincrby(k("pool", "p"), "used:gpu", 2)
     waits = world.submit(gpu=2)
     assert world.status(waits) == ["queued"]
-    (found,) = audit_of(world).run("test", repair=True)
-    assert str(found) == "account p pool used gpu: 4, should be 2"
+    (findings,) = audit_of(world).run("test", repair=True)
+    assert str(findings) == "account p pool used gpu: 4, should be 2"
     assert world.status(waits) == ["allocated"]
 
 

@@ -20,7 +20,7 @@ class Hand:
         return self.now_s
 
 
-def glances(world: World, hand: Hand | None = None) -> DashboardQueries:
+def dashboard_queries(world: World, hand: Hand | None = None) -> DashboardQueries:
     histories = UsageHistories(UsageSampleStore(world.client, 60, 10, world.clock), world.ledger)
     return DashboardQueries(QueueStatusStore(world.client, world.clock), world.ledger, histories, hand or Hand())
 
@@ -31,34 +31,34 @@ def test_reasons_are_the_verdicts_of_the_rules(world: World) -> None:
     world.policy("b", pool="p")
     runs = world.submit("a", gpu=3)
     over, short = world.submit("a", gpu=1), world.submit("b", gpu=2)
-    told = glances(world).list_reasons(world.workspace, "p", [over.id, short.id, runs.id, "0" * 20])
-    assert {request: reason.verdict for request, reason in told.items()} == {
+    reasons = dashboard_queries(world).list_reasons(world.workspace, "p", [over.id, short.id, runs.id, "0" * 20])
+    assert {request: reason.verdict for request, reason in reasons.items()} == {
         over.id: WaitReason.OVER_LIMIT,
         short.id: WaitReason.NO_CAPACITY,
     }
-    assert told[short.id].sentence == "it needs 2 gpu, and 1 of 4 is free"
-    assert glances(world).list_reasons(world.workspace, "other", [over.id]) == {}
+    assert reasons[short.id].sentence == "it needs 2 gpu, and 1 of 4 is free"
+    assert dashboard_queries(world).list_reasons(world.workspace, "other", [over.id]) == {}
 
 
 def test_a_digest_differs_when_anything_of_these_pools_does(world: World) -> None:
     world.pool("p", gpu=4)
     world.pool("other", gpu=4)
-    look, seen = glances(world, hand := Hand()), []
+    look, digests = dashboard_queries(world, hand := Hand()), []
 
     def digest(*pools: str) -> str:
         hand.now_s += DIGEST_TTL_S
         return look.get_digest(world.workspace, pools)
 
-    seen.append(digest("p"))
+    digests.append(digest("p"))
     world.policy("a", pool="p")
-    seen.append(digest("p"))
+    digests.append(digest("p"))
     world.submit("a", gpu=1)
-    seen.append(digest("p"))
+    digests.append(digest("p"))
     world.policy("a", pool="p", priority=2)
-    seen.append(digest("p"))
-    seen.append(digest("p", "other"))
-    seen.append(digest("p", "gone"))
-    assert len(set(seen)) == len(seen)
+    digests.append(digest("p"))
+    digests.append(digest("p", "other"))
+    digests.append(digest("p", "gone"))
+    assert len(set(digests)) == len(digests)
     before = digest("p")
     world.policy("b", pool="other")
     assert digest("p") == before, "another pool is no matter"
@@ -66,7 +66,7 @@ def test_a_digest_differs_when_anything_of_these_pools_does(world: World) -> Non
 
 def test_who_looks_at_the_same_time_looks_once(world: World) -> None:
     world.pool("p", gpu=4)
-    look = glances(world, hand := Hand())
+    look = dashboard_queries(world, hand := Hand())
     before = look.get_digest(world.workspace, ["p"])
     world.policy("a", pool="p")
     assert look.get_digest(world.workspace, ["p"]) == before
@@ -76,7 +76,7 @@ def test_who_looks_at_the_same_time_looks_once(world: World) -> None:
 
 def test_the_last_hours_are_read_once_for_all_who_look(world: World) -> None:
     world.pool("p", gpu=4)
-    look, notes = glances(world, hand := Hand()), UsageSampleStore(world.client, 60, 10, world.clock)
+    look, notes = dashboard_queries(world, hand := Hand()), UsageSampleStore(world.client, 60, 10, world.clock)
 
     def noted() -> int:
         world.clock.advance(60)
@@ -91,7 +91,7 @@ def test_the_last_hours_are_read_once_for_all_who_look(world: World) -> None:
 
 
 def test_no_more_histories_are_kept_than_there_is_room_for(world: World) -> None:
-    look, notes = glances(world, Hand()), UsageSampleStore(world.client, 60, 10, world.clock)
+    look, notes = dashboard_queries(world, Hand()), UsageSampleStore(world.client, 60, 10, world.clock)
     for number in range(MAX_HISTORIES + 1):
         world.pool(f"p{number}", gpu=1)
         notes.sample_usage(world.workspace, f"p{number}")

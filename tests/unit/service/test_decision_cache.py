@@ -57,9 +57,9 @@ def eye(world: World, monkeypatch: pytest.MonkeyPatch) -> Eye:
 
 def test_a_pool_is_looked_at_once_while_nothing_happens(eye: Eye, world: World) -> None:
     first, second = world.submit("t", gpu=2), world.submit("t", gpu=3)
-    told = eye.see(first), eye.see(second)
+    explanations = eye.see(first), eye.see(second)
     assert (eye.looks, eye.passes) == (1, 2)
-    assert (eye.see(first), eye.see(second)) == told
+    assert (eye.see(first), eye.see(second)) == explanations
     assert (eye.looks, eye.passes) == (1, 2), "what was decided is kept as well"
     third = world.submit("t", gpu=2)
     assert eye.see(third).status.waiter_count == 3
@@ -87,11 +87,11 @@ def test_what_changes_no_event_tells_of_is_seen(eye: Eye, world: World) -> None:
 
     eye.now_s += TTL_S
     eye.between = changed
-    told = eye.see(waits)
+    explanations = eye.see(waits)
     assert world.ledger.get_last_event_id(world.workspace) == before, "nothing happened"
-    sight = eye.looking.get(world.workspace, told.status)
+    sight = eye.looking.get(world.workspace, explanations.status)
     assert sight.snapshot is not None
-    assert (told.status.rules_version, "policy:orchestrator/u" in sight.snapshot.accounts) == (
+    assert (explanations.status.rules_version, "policy:orchestrator/u" in sight.snapshot.accounts) == (
         sight.snapshot.rules_version,
         True,
     )
@@ -104,8 +104,8 @@ def test_what_changes_no_event_tells_of_is_seen(eye: Eye, world: World) -> None:
 def test_where_something_happens_all_the_time_what_was_seen_last_is_told(eye: Eye, world: World) -> None:
     waits = world.submit("t", gpu=4)
     eye.between = lambda: world.cancel(world.submit("t", gpu=4))
-    told = eye.see(waits)
-    assert (told.status.wait_reason, told.preemption.code) == ("no_capacity", "not_enough")
+    explanations = eye.see(waits)
+    assert (explanations.status.wait_reason, explanations.preemption.code) == ("no_capacity", "not_enough")
     assert eye.looks < 4
 
 
@@ -122,17 +122,17 @@ def test_who_asks_about_another_pool_is_not_held_up(eye: Eye, world: World) -> N
         assert go_on.wait(20)
 
     eye.between = stay
-    seen: list[PoolExplanation] = []
-    both = [Thread(target=lambda: seen.append(eye.see(here))) for _ in range(2)]
+    results: list[PoolExplanation] = []
+    both = [Thread(target=lambda: results.append(eye.see(here))) for _ in range(2)]
     both[0].start()
     assert inside.wait(20)
     both[1].start()
     assert eye.see(there).status.pool == "other"
     go_on.set()
-    for one in both:
-        one.join(20)
-    assert len(seen) == 2
-    assert seen[0] == seen[1]
+    for pool in both:
+        pool.join(20)
+    assert len(results) == 2
+    assert results[0] == results[1]
     assert (eye.looks, eye.passes) == (2, 2), "the two who asked at once had one look"
 
 
@@ -176,8 +176,8 @@ def test_no_more_than_some_pools_are_kept(eye: Eye, world: World) -> None:
     for _ in range(MAX_POOLS + 1):
         world.submit("many", gpu=1)
     eye.see(waits)
-    told = eye.explaining.explain(world.workspace, world.submit("many", gpu=1).id)
-    assert len(told.pools) == MAX_POOLS + 1
+    explanations = eye.explaining.explain(world.workspace, world.submit("many", gpu=1).id)
+    assert len(explanations.pools) == MAX_POOLS + 1
     looks = eye.looks
-    eye.explaining.explain(world.workspace, told.request.id)
+    eye.explaining.explain(world.workspace, explanations.request.id)
     assert eye.looks > looks

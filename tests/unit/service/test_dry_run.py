@@ -21,10 +21,10 @@ def test_of_many_all_are_told_however_few_events_are_kept(world: World) -> None:
     world.submit(gpu=2)
     waits = [world.submit(gpu=2).id for _ in range(150)]
     few = replace(world.limits, events_kept=1)
-    told = DryRun(WorkspaceCopier(world.client, FakeRedisProvider(), world.clock), few).update_pool(
+    outcome = DryRun(WorkspaceCopier(world.client, FakeRedisProvider(), world.clock), few).update_pool(
         world.workspace, "p", PoolUpdate(capacity={"gpu": 1})
     )
-    assert sorted(told.rejected) == sorted(waits)
+    assert sorted(outcome.rejected) == sorted(waits)
 
 
 def test_what_is_known_is_told_though_the_estimate_takes_all_the_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,6 +40,6 @@ def test_what_is_known_is_told_though_the_estimate_takes_all_the_time(world: Wor
 
     monkeypatch.setattr("app.service.estimates.estimate_starts", takes_long)
     copying = WorkspaceCopier(world.client, FakeRedisProvider(), world.clock, lambda: now)
-    told = DryRun(copying, world.limits).submit(world.workspace, world.request_spec(gpu=1))
-    assert told.outcome == "queued"
+    outcome = DryRun(copying, world.limits).submit(world.workspace, world.request_spec(gpu=1))
+    assert outcome.outcome == "queued"
     assert now == 60

@@ -35,7 +35,7 @@ class Here:
         self.now_s += 100
         return self.foreseeing.list_estimates(self.world.workspace, pool).get(request.id)
 
-    def told(self, request: Request, position: int = 1) -> EstimateResult:
+    def get_result(self, request: Request, position: int = 1) -> EstimateResult:
         """When, or why not."""
         return self.foreseeing.get(self.world.workspace, "p", request.id, position)
 
@@ -57,26 +57,26 @@ def here(world: World) -> Here:
 def test_a_walltime_bounds_the_start(here: Here) -> None:
     here.world.submit(gpu=2, walltime_s=100)
     here.world.clock.advance(40)
-    told = here.estimate(here.world.submit(gpu=2))
-    assert told
-    assert told.latest_ms is not None
-    assert here.world.clock.now_ms() <= told.earliest_ms <= told.latest_ms <= here.world.clock.now_ms() + 60_000
-    assert told.basis == "1 promised walltime"
+    estimate = here.estimate(here.world.submit(gpu=2))
+    assert estimate
+    assert estimate.latest_ms is not None
+    assert here.world.clock.now_ms() <= estimate.earliest_ms <= estimate.latest_ms <= here.world.clock.now_ms() + 60_000
+    assert estimate.basis == "1 promised walltime"
 
 
 def test_what_ended_by_itself_is_measured_and_what_was_stopped_is_not(here: Here) -> None:
     world = here.world
     for _ in range(6):
-        held = world.submit(gpu=2)
+        allocation = world.submit(gpu=2)
         world.clock.advance(100)
-        world.release(held)
+        world.release(allocation)
     world.submit(gpu=2)
     waits = world.submit(gpu=2)
-    told = here.estimate(waits)
-    assert told
-    assert told.latest_ms is not None
-    assert abs(told.likely_ms - world.clock.now_ms() - 100_000) < 20_000
-    assert told.basis == "6 run times measured in this pool"
+    estimate = here.estimate(waits)
+    assert estimate
+    assert estimate.latest_ms is not None
+    assert abs(estimate.likely_ms - world.clock.now_ms() - 100_000) < 20_000
+    assert estimate.basis == "6 run times measured in this pool"
     world.policy("high", priority=5)
     world.submit("high", gpu=2)
     Reconciler(world.plan_store, world.ledger).run(world.workspace)
@@ -94,10 +94,10 @@ def test_who_has_to_leave_is_gone_by_then(here: Here) -> None:
     waits = world.submit("high", gpu=2)
     assert here.estimate(waits) is None, "nothing is known"
     Reconciler(world.plan_store, world.ledger).run(world.workspace)
-    told = here.estimate(waits)
-    assert told
-    assert told.latest_ms == world.clock.now_ms() + 32_000
-    assert told.basis == "1 time to leave"
+    estimate = here.estimate(waits)
+    assert estimate
+    assert estimate.latest_ms == world.clock.now_ms() + 32_000
+    assert estimate.basis == "1 time to leave"
     world.submit("t", "q", gpu=1, walltime_s=100)
     assert (later := here.estimate(waits))
     assert later.basis == "1 promised walltime and 1 time to leave"
@@ -122,10 +122,10 @@ def test_who_leaves_is_gone_by_then_whatever_it_is_granted(here: Here) -> None:
     here.passes(0)
     bounds, began = [], world.clock.now_ms()
     for says in (("progress",), ("defer", "defer"), ()):
-        told = here.estimate(waits)
-        assert told
-        assert told.latest_ms
-        bounds.append(told.latest_ms)
+        estimate = here.estimate(waits)
+        assert estimate
+        assert estimate.latest_ms
+        bounds.append(estimate.latest_ms)
         for say in says:
             world.checkpoint(holder, say, 40)
         here.passes(((world.get(holder).deadline_ms or 0) - world.clock.now_ms()) / 1000 + 1)
@@ -141,12 +141,12 @@ def test_what_was_dropped_or_lapsed_or_told_to_leave_has_not_ended_by_itself(her
     world.drop(world.submit(gpu=2))
     world.submit(gpu=2, lease_s=10)
     world.pass_time(11)
-    held = world.submit(gpu=2)
+    allocation = world.submit(gpu=2)
     world.policy("high", priority=5)
     world.submit("high", gpu=2)
     here.passes(0)
-    assert world.status(held) == ["preempting"]
-    world.release(held)
+    assert world.status(allocation) == ["preempting"]
+    world.release(allocation)
     assert here.counted() == {}
 
 
@@ -162,12 +162,12 @@ def test_what_is_long_ago_counts_less_but_is_not_forgotten(here: Here) -> None:
 def test_who_came_after_it_was_worked_out_is_not_told_of_later(here: Here) -> None:
     here.world.submit(gpu=2, walltime_s=100)
     first = here.world.submit(gpu=2)
-    assert here.told(first).estimate
+    assert here.get_result(first).estimate
     here.world.cancel(first)
     late = here.world.submit(gpu=2)
-    assert here.told(late) == EstimateResult(None, JUST_QUEUED)
+    assert here.get_result(late) == EstimateResult(None, JUST_QUEUED)
     here.now_s += 0.31
-    assert here.told(late).estimate
+    assert here.get_result(late).estimate
 
 
 def test_a_pool_that_takes_long_is_left_alone_for_longer(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,30 +183,32 @@ def test_a_pool_that_takes_long_is_left_alone_for_longer(here: Here, monkeypatch
     monkeypatch.setattr(world.plan_store, "read_snapshot", slow)
     world.submit(gpu=2, walltime_s=100)
     first = world.submit(gpu=2, walltime_s=100)
-    assert here.told(first).estimate
+    assert here.get_result(first).estimate
     late = world.submit(gpu=2)
     for _ in range(7):
         here.now_s += 1
-        assert here.told(first).estimate
-        assert here.told(late, 2) == EstimateResult(None, JUST_QUEUED)
+        assert here.get_result(first).estimate
+        assert here.get_result(late, 2) == EstimateResult(None, JUST_QUEUED)
     assert looks == 1
     here.now_s += 1.1
-    assert here.told(late, 2).estimate
+    assert here.get_result(late, 2).estimate
     assert looks == 2
 
 
 def test_where_nothing_can_be_said_it_says_why(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     here.world.submit(gpu=2)
     waits = here.world.submit(gpu=2)
-    assert here.told(waits) == EstimateResult(None, "nothing is known of how long those run that it waits for")
-    assert here.told(here.world.submit(gpu=2), 1001) == EstimateResult(None, "it stands too far behind to be worked out")
+    assert here.get_result(waits) == EstimateResult(None, "nothing is known of how long those run that it waits for")
+    assert here.get_result(here.world.submit(gpu=2), 1001) == EstimateResult(None, "it stands too far behind to be worked out")
 
     def unfinished(*_: object, **__: object) -> None:
         raise UnfinishedWork("p")
 
     monkeypatch.setattr(here.world.plan_store, "read_snapshot", unfinished)
     here.now_s += 100
-    assert here.told(waits) == EstimateResult(None, "the pool was changed just now, and its queue is still being put in order")
+    assert here.get_result(waits) == EstimateResult(
+        None, "the pool was changed just now, and its queue is still being put in order"
+    )
 
 
 class Slow:
@@ -231,12 +233,12 @@ def test_a_slow_pool_is_worked_out_once_and_holds_up_no_other(here: Here, monkey
     slow = Slow(world, "p")
     monkeypatch.setattr(world.plan_store, "read_snapshot", slow.snapshot)
     with ThreadPoolExecutor(3) as threads:
-        asked = [threads.submit(here.foreseeing.list_estimates, world.workspace, "p") for _ in range(2)]
+        futures = [threads.submit(here.foreseeing.list_estimates, world.workspace, "p") for _ in range(2)]
         assert slow.began.wait(30)
         assert threads.submit(here.foreseeing.list_estimates, world.workspace, "other").result(30) == {}
-        assert not any(one.done() for one in asked)
+        assert not any(future.done() for future in futures)
         slow.go_on.set()
-        assert [one.result(30) for one in asked] == [{}, {}]
+        assert [future.result(30) for future in futures] == [{}, {}]
     assert slow.looked == {"p": 1, "other": 1}
 
 
@@ -245,14 +247,14 @@ def test_nobody_waits_without_end_for_who_works_it_out(here: Here, monkeypatch: 
     slow = Slow(here.world, "p")
     monkeypatch.setattr(here.world.plan_store, "read_snapshot", slow.snapshot)
     with ThreadPoolExecutor(1) as threads:
-        asked = threads.submit(here.foreseeing.list_estimates, here.world.workspace, "p")
+        futures = threads.submit(here.foreseeing.list_estimates, here.world.workspace, "p")
         assert slow.began.wait(30)
-        assert here.told(here.world.submit(gpu=1)) == EstimateResult(
+        assert here.get_result(here.world.submit(gpu=1)) == EstimateResult(
             None, "others have it worked out just now; ask again in a moment"
         )
         assert here.foreseeing.list_estimates(here.world.workspace, "p") == {}
         slow.go_on.set()
-        assert asked.result(30) == {}
+        assert futures.result(30) == {}
     assert slow.looked == {"p": 1}
 
 

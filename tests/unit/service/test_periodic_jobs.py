@@ -52,12 +52,15 @@ def test_reconciling_holds_capacity_for_who_has_waited_too_long_and_ends_nothing
     here.pools.create("a", PoolSpec(name="p", capacity={"gpu": 1}, settings=PoolSettings(patience_s=10)))
     here.pools.set_policy("a", "p", "t", PolicySpec())
     ask = RequestSpec(component="t", resources={"gpu": 1})
-    held, waits = here.requests.submit("a", ask), here.requests.submit("a", ask)
+    allocated, queued = here.requests.submit("a", ask), here.requests.submit("a", ask)
     assert (here.periodic_jobs.reconcile(), here.pools.get("a", "p").holds) == ({"a": "done"}, ())
     clock.advance(3600)
     assert here.periodic_jobs.reconcile() == {"a": "done"}
-    assert [hold.request for hold in here.pools.get("a", "p").holds] == [waits.id]
-    assert [here.requests.get("a", one.id).status for one in (held, waits)] == [RequestState.ALLOCATED, RequestState.QUEUED]
+    assert [hold.request for hold in here.pools.get("a", "p").holds] == [queued.id]
+    assert [here.requests.get("a", request.id).status for request in (allocated, queued)] == [
+        RequestState.ALLOCATED,
+        RequestState.QUEUED,
+    ]
 
 
 def test_a_workspace_is_left_to_who_has_its_lease(client: RedisClient, here: Services) -> None:
@@ -102,7 +105,7 @@ def test_an_audit_says_what_differs(client: RedisClient, here: Services, caplog:
 
 
 def test_a_round_ends_when_its_time_is_up(client: RedisClient, here: Services, caplog: pytest.LogCaptureFixture) -> None:
-    at = iter(range(0, 100, CLEANUP_RUN_S // 2))
+    ticks = iter(range(0, 100, CLEANUP_RUN_S // 2))
     slow = PeriodicJobs(
         Ledger(client),
         here.workspaces,
@@ -110,7 +113,7 @@ def test_a_round_ends_when_its_time_is_up(client: RedisClient, here: Services, c
         here.audit,
         here.usage_history,
         ReconcileLock(Nudges(client), Idle()),
-        lambda: float(next(at)),
+        lambda: float(next(ticks)),
     )
     assert len(slow.cleanup()) == 2
     assert "came to 2 of 3 workspaces" in caplog.text

@@ -21,7 +21,7 @@ W = "team"
 FAIR: dict[str, Any] = {"discipline": "fair_share", "starvation_timeout_s": 10, "backoff_s": 0, "grace_s": 0}
 
 
-class Place:
+class PoolSharesWorld:
     """A workspace with one pool of 8 gpu and two policies, by the clock of the test."""
 
     def __init__(self, client: RedisClient) -> None:
@@ -48,98 +48,100 @@ class Place:
         """Change settings of the pool."""
         self.here.pools.update(W, "p", PoolUpdate(settings=PoolSettings(**changes)))
 
-    def kept(self, component: str) -> dict[str, str]:
+    def status_fields(self, component: str) -> dict[str, str]:
         """What is kept beside a policy."""
         fields = self.client.hgetall(key("policy", W, "p", f"orchestrator/{component}"))
-        told = {str(name): str(text) for name, text in fields.items()}
-        return {name: text for name, text in told.items() if name.startswith(("fair_share:", "demand_met:", "status", "below"))}
+        texts = {str(name): str(text) for name, text in fields.items()}
+        return {
+            name: text for name, text in texts.items() if name.startswith(("fair_share:", "demand_met:", "status", "below"))
+        }
 
 
 @pytest.fixture
-def place(client: RedisClient) -> Place:
-    return Place(client)
+def world(client: RedisClient) -> PoolSharesWorld:
+    return PoolSharesWorld(client)
 
 
-def test_by_the_clock_only_pools_of_fair_shares_where_something_goes_on_are_looked_at(place: Place) -> None:
-    place.here.pools.create("plain", PoolSpec(name="p", capacity={"gpu": 1}))
-    place.here.pools.set_policy("plain", "p", "t", PolicySpec())
+def test_by_the_clock_only_pools_of_fair_shares_where_something_goes_on_are_looked_at(world: PoolSharesWorld) -> None:
+    world.here.pools.create("plain", PoolSpec(name="p", capacity={"gpu": 1}))
+    world.here.pools.set_policy("plain", "p", "t", PolicySpec())
     for _ in range(2):
-        place.here.requests.submit("plain", RequestSpec(component="t", resources={"gpu": 1}))
-    place.client.set(key("nudge", "plain"), "asked")
-    assert place.here.periodic_jobs.update_fair_shares() == {W: "done", "plain": "idle"}, "one is new, and so it is looked at"
-    assert place.client.get(key("nudge", "plain")) == "asked", "who asked there is still waiting for an answer"
-    assert place.here.periodic_jobs.update_fair_shares()[W] == "idle"
-    place.submit("a", 8)
-    assert place.here.periodic_jobs.update_fair_shares()[W] == "idle"
-    place.submit("b", 1)
-    assert place.here.periodic_jobs.update_fair_shares()[W] == "done"
+        world.here.requests.submit("plain", RequestSpec(component="t", resources={"gpu": 1}))
+    world.client.set(key("nudge", "plain"), "asked")
+    assert world.here.periodic_jobs.update_fair_shares() == {W: "done", "plain": "idle"}, "one is new, and so it is looked at"
+    assert world.client.get(key("nudge", "plain")) == "asked", "who asked there is still waiting for an answer"
+    assert world.here.periodic_jobs.update_fair_shares()[W] == "idle"
+    world.submit("a", 8)
+    assert world.here.periodic_jobs.update_fair_shares()[W] == "idle"
+    world.submit("b", 1)
+    assert world.here.periodic_jobs.update_fair_shares()[W] == "done"
 
 
-def test_a_starving_policy_gets_its_part_from_the_newest(place: Place) -> None:
-    held = [place.submit("a", 2) for _ in range(4)]
-    waits = [place.submit("b", 2) for _ in range(3)]
-    place.here.periodic_jobs.update_fair_shares()
-    assert place.kept("b") == {"fair_share:gpu": str(10**12 // 2), "below_ms": str(place.clock.now_ms())}
-    assert place.nodes()["b"].below_since_ms == place.clock.now_ms()
-    place.clock.advance(10)
-    place.here.periodic_jobs.update_fair_shares()
-    assert place.status(*held) == ["allocated"] * 4, "it has waited for so long, and no longer"
-    place.clock.advance(1)
-    place.here.periodic_jobs.update_fair_shares()
-    assert (place.status(*held), place.status(*waits)) == (
+def test_a_starving_policy_gets_its_part_from_the_newest(world: PoolSharesWorld) -> None:
+    allocations = [world.submit("a", 2) for _ in range(4)]
+    waits = [world.submit("b", 2) for _ in range(3)]
+    world.here.periodic_jobs.update_fair_shares()
+    assert world.status_fields("b") == {"fair_share:gpu": str(10**12 // 2), "below_ms": str(world.clock.now_ms())}
+    assert world.nodes()["b"].below_since_ms == world.clock.now_ms()
+    world.clock.advance(10)
+    world.here.periodic_jobs.update_fair_shares()
+    assert world.status(*allocations) == ["allocated"] * 4, "it has waited for so long, and no longer"
+    world.clock.advance(1)
+    world.here.periodic_jobs.update_fair_shares()
+    assert (world.status(*allocations), world.status(*waits)) == (
         ["allocated", "allocated", "queued", "queued"],
         ["allocated", "allocated", "queued"],
     )
-    assert [place.here.requests.get(W, one.id).preempted_by for one in held[2:]] == [waits[1].id, waits[0].id]
-    reason = place.here.requests.get(W, held[3].id).reason
+    assert [world.here.requests.get(W, request.id).preempted_by for request in allocations[2:]] == [waits[1].id, waits[0].id]
+    reason = world.here.requests.get(W, allocations[3].id).reason
     assert reason is not None
     assert reason.code == "starvation"
-    place.clock.advance(1000)
-    place.here.periodic_jobs.update_fair_shares()
-    assert place.status(*held) == ["allocated", "allocated", "queued", "queued"]
-    assert place.kept("b") == {"fair_share:gpu": str(10**12 // 2)}
+    world.clock.advance(1000)
+    world.here.periodic_jobs.update_fair_shares()
+    assert world.status(*allocations) == ["allocated", "allocated", "queued", "queued"]
+    assert world.status_fields("b") == {"fair_share:gpu": str(10**12 // 2)}
 
 
-def test_who_has_waited_in_vain_before_the_queue_was_empty_begins_anew(place: Place) -> None:
-    place.submit("a", 8)
-    first = place.submit("b", 2)
-    place.here.periodic_jobs.update_fair_shares()
-    assert "below_ms" in place.kept("b")
-    place.here.requests.cancel(W, first.id)
-    place.here.periodic_jobs.update_fair_shares()
-    assert place.kept("b") == {}
-    place.clock.advance(1000)
-    again = place.submit("b", 2)
-    place.here.periodic_jobs.update_fair_shares()
-    assert place.status(again) == ["queued"]
-    assert place.kept("b")["below_ms"] == str(place.clock.now_ms())
+def test_who_has_waited_in_vain_before_the_queue_was_empty_begins_anew(world: PoolSharesWorld) -> None:
+    world.submit("a", 8)
+    first = world.submit("b", 2)
+    world.here.periodic_jobs.update_fair_shares()
+    assert "below_ms" in world.status_fields("b")
+    world.here.requests.cancel(W, first.id)
+    world.here.periodic_jobs.update_fair_shares()
+    assert world.status_fields("b") == {}
+    world.clock.advance(1000)
+    again = world.submit("b", 2)
+    world.here.periodic_jobs.update_fair_shares()
+    assert world.status(again) == ["queued"]
+    assert world.status_fields("b")["below_ms"] == str(world.clock.now_ms())
 
 
-def test_a_switch_of_the_discipline_ranks_anew_and_stops_nobody(place: Place) -> None:
-    place.settle(discipline="reserved")
-    held = [place.submit("a", 4, preemption_class=1) for _ in range(2)]
-    waits = [place.submit("b", 4, preemption_class=2), place.submit("a", 4, preemption_class=3), place.submit("b", 2)]
-    place.clock.advance(3600)
+def test_a_switch_of_the_discipline_ranks_anew_and_stops_nobody(world: PoolSharesWorld) -> None:
+    world.settle(discipline="reserved")
+    allocations = [world.submit("a", 4, preemption_class=1) for _ in range(2)]
+    waits = [world.submit("b", 4, preemption_class=2), world.submit("a", 4, preemption_class=3), world.submit("b", 2)]
+    world.clock.advance(3600)
     for discipline in ("fair_share", "reserved", "fair_share"):
-        place.settle(discipline=discipline)
-        assert place.status(*held, *waits) == ["allocated"] * 2 + ["queued"] * 3
+        world.settle(discipline=discipline)
+        assert world.status(*allocations, *waits) == ["allocated"] * 2 + ["queued"] * 3
         if discipline == "fair_share":
-            place.here.periodic_jobs.update_fair_shares()
-            assert place.status(*held) == ["allocated"] * 2
-    rows, _ = place.here.queries.list_pool_requests(W, "p", "queued", None, 10)
+            world.here.periodic_jobs.update_fair_shares()
+            assert world.status(*allocations) == ["allocated"] * 2
+    rows, _ = world.here.queries.list_pool_requests(W, "p", "queued", None, 10)
     assert [row.request.id for row in rows] == [waits[2].id, waits[0].id, waits[1].id], (
         "b has least, and there the class counts"
     )
-    assert not place.here.audit.run(W)
+    assert not world.here.audit.run(W)
 
 
-def test_what_is_told_of_a_tree(place: Place) -> None:
-    place.here.pools.set_group(W, "p", "lab", GroupSpec(reserved={"gpu": 4}, mode="fifo", weight=2))
-    place.here.pools.set_policy(W, "p", "c", PolicySpec(group="lab", limit={"gpu": 6}))
-    one, two = place.submit("a", 2), place.submit("a", 4)
-    asks = place.submit("c", 4)
-    place.here.periodic_jobs.update_fair_shares()
-    nodes = place.nodes()
+def test_what_is_told_of_a_tree(world: PoolSharesWorld) -> None:
+    world.here.pools.set_group(W, "p", "lab", GroupSpec(reserved={"gpu": 4}, mode="fifo", weight=2))
+    world.here.pools.set_policy(W, "p", "c", PolicySpec(group="lab", limit={"gpu": 6}))
+    first, second = world.submit("a", 2), world.submit("a", 4)
+    asks = world.submit("c", 4)
+    world.here.periodic_jobs.update_fair_shares()
+    nodes = world.nodes()
     assert list(nodes) == ["p", "lab", "c", "a", "b"]
     assert [(node.kind, node.parent, node.mode) for node in nodes.values()] == [
         ("pool", None, "fair_share"), ("group", None, "fifo"), ("policy", "lab", None), ("policy", None, None),
@@ -149,36 +151,36 @@ def test_what_is_told_of_a_tree(place: Place) -> None:
     assert (c.demand, c.usage, c.fair_share, c.limit_share) == ({"gpu": 4}, {"gpu": 0}, {"gpu": 0.5}, {"gpu": 0.75})
     assert (nodes["lab"].guarantee_share, c.guarantee_share) == ({"gpu": 0.5}, {"gpu": 0.0})
     assert (a.usage_share, a.fair_share, a.satisfaction) == ({"gpu": 0.75}, {"gpu": 0.5}, 1.5)
-    assert (a.non_preemptible, a.aggressively_preemptible, a.preemptible) == ((one.id,), (two.id,), ())
+    assert (a.non_preemptible, a.aggressively_preemptible, a.preemptible) == ((first.id,), (second.id,), ())
     assert (nodes["b"].satisfaction, nodes["lab"].satisfaction, nodes["p"].satisfaction) == (None, 0, 0)
-    assert c.below_since_ms == nodes["lab"].below_since_ms == place.clock.now_ms()
-    assert place.status(asks) == ["queued"]
+    assert c.below_since_ms == nodes["lab"].below_since_ms == world.clock.now_ms()
+    assert world.status(asks) == ["queued"]
     with pytest.raises(NotFound):
-        place.here.pool_shares.get(W, "nowhere")
+        world.here.pool_shares.get(W, "nowhere")
 
 
-def test_other_disciplines_answer_too_and_nobody_starves(place: Place) -> None:
-    place.settle(discipline="reserved")
-    place.submit("a", 8)
-    place.submit("b", 8)
-    place.clock.advance(1000)
-    b = place.nodes()["b"]
+def test_other_disciplines_answer_too_and_nobody_starves(world: PoolSharesWorld) -> None:
+    world.settle(discipline="reserved")
+    world.submit("a", 8)
+    world.submit("b", 8)
+    world.clock.advance(1000)
+    b = world.nodes()["b"]
     assert (b.fair_share, b.status, b.below_since_ms) == ({"gpu": 0.5}, "non_starving", None)
 
 
-def test_a_policy_may_be_more_patient_and_never_less(place: Place) -> None:
-    place.here.pools.set_policy(W, "p", "b", PolicySpec(settings=AccountSettings(starvation_timeout_s=50)))
-    place.here.pools.set_policy(W, "p", "c", PolicySpec(settings=AccountSettings(starvation_timeout_s=1)))
-    place.submit("a", 8)
-    waits = [place.submit("b", 2), place.submit("c", 2)]
-    place.here.periodic_jobs.update_fair_shares()
-    place.clock.advance(9)
-    place.here.periodic_jobs.update_fair_shares()
-    assert [place.nodes()[name].status for name in "bc"] == ["non_starving", "non_starving"]
-    place.clock.advance(5)
-    place.here.periodic_jobs.update_fair_shares()
-    assert [place.nodes()[name].status for name in "bc"] == ["non_starving", "starving"]
-    place.clock.advance(40)
-    place.here.periodic_jobs.update_fair_shares()
-    assert place.nodes()["b"].status == "starving"
-    assert place.status(*waits) == ["queued", "queued"], "as there is nothing but one large allocation, partly beyond its share"
+def test_a_policy_may_be_more_patient_and_never_less(world: PoolSharesWorld) -> None:
+    world.here.pools.set_policy(W, "p", "b", PolicySpec(settings=AccountSettings(starvation_timeout_s=50)))
+    world.here.pools.set_policy(W, "p", "c", PolicySpec(settings=AccountSettings(starvation_timeout_s=1)))
+    world.submit("a", 8)
+    waits = [world.submit("b", 2), world.submit("c", 2)]
+    world.here.periodic_jobs.update_fair_shares()
+    world.clock.advance(9)
+    world.here.periodic_jobs.update_fair_shares()
+    assert [world.nodes()[name].status for name in "bc"] == ["non_starving", "non_starving"]
+    world.clock.advance(5)
+    world.here.periodic_jobs.update_fair_shares()
+    assert [world.nodes()[name].status for name in "bc"] == ["non_starving", "starving"]
+    world.clock.advance(40)
+    world.here.periodic_jobs.update_fair_shares()
+    assert world.nodes()["b"].status == "starving"
+    assert world.status(*waits) == ["queued", "queued"], "as there is nothing but one large allocation, partly beyond its share"

@@ -32,8 +32,8 @@ def here(client: RedisClient) -> Services:
     return made
 
 
-def submit(here: Services, component: str = "u", **wanted: Any) -> Request:
-    return here.requests.submit("w", RequestSpec(component=component, resources={"gpu": wanted.pop("gpu", 1)}, **wanted))
+def submit(here: Services, component: str = "u", **fields: Any) -> Request:
+    return here.requests.submit("w", RequestSpec(component=component, resources={"gpu": fields.pop("gpu", 1)}, **fields))
 
 
 def whole(page: Callable[[Any], tuple[list[Any], Any]]) -> Iterator[Any]:
@@ -63,7 +63,7 @@ def test_a_row_says_what_a_look_says_but_for_its_places_and_story(here: Services
 
 
 @pytest.mark.parametrize(
-    ("wanted", "expected"),
+    ("filter_", "expected"),
     [
         (RequestFilter(), [0, 1, 2, 3]),
         (RequestFilter(status=[RequestState.ALLOCATED]), [0, 1]),
@@ -80,15 +80,15 @@ def test_a_row_says_what_a_look_says_but_for_its_places_and_story(here: Services
         (RequestFilter(labels={"absent": ""}), []),
     ],
 )
-def test_filters_narrow(here: Services, wanted: RequestFilter, expected: list[int]) -> None:
+def test_filters_narrow(here: Services, filter_: RequestFilter, expected: list[int]) -> None:
     ids = [
         submit(here, gpu=3).id,
         submit(here, "t", labels={"run": "7"}).id,
         submit(here, gpu=4, labels={"run": "7", "kind": "ä:b"}).id,
         submit(here, "x", component_type="step_operator").id,
     ]
-    found, _ = here.queries.list_requests("w", wanted)
-    assert [row.id for row in found] == [ids[number] for number in reversed(expected)]
+    page, _ = here.queries.list_requests("w", filter_)
+    assert [row.id for row in page] == [ids[number] for number in reversed(expected)]
 
 
 def test_one_among_very_many_is_found_over_several_pages(here: Services) -> None:
@@ -103,23 +103,23 @@ def test_one_among_very_many_is_found_over_several_pages(here: Services) -> None
 
 @pytest.mark.parametrize("count", [1, 2, 3, 1000])
 def test_the_requests_of_a_pool_in_order_with_their_places(here: Services, count: int) -> None:
-    held = [submit(here, gpu=3), submit(here, "t", gpu=1)]
+    allocations = [submit(here, gpu=3), submit(here, "t", gpu=1)]
     borrowers = [submit(here, gpu=2), submit(here, gpu=4)]
     owner = submit(here, "t", gpu=1, preemptible=False)
 
     def rows(view: str) -> list[tuple[str, int | None]]:
-        found: Iterator[PoolRequest] = whole(lambda cursor: here.queries.list_pool_requests("w", "p", view, cursor, count))
-        return [(row.request.id, row.position) for row in found]
+        results: Iterator[PoolRequest] = whole(lambda cursor: here.queries.list_pool_requests("w", "p", view, cursor, count))
+        return [(row.request.id, row.position) for row in results]
 
     waiting = [(owner.id, 1), (borrowers[0].id, 2), (borrowers[1].id, 3)]
     assert rows("queued") == waiting
-    assert rows("active") == [(request.id, None) for request in held]
-    assert rows("all") == [*[(request.id, None) for request in held], *waiting]
+    assert rows("active") == [(request.id, None) for request in allocations]
+    assert rows("all") == [*[(request.id, None) for request in allocations], *waiting]
 
 
 def test_the_policies_of_a_component_the_most_preferred_first(here: Services) -> None:
-    found = here.queries.list_component_policies("w", "t")
-    assert [(pool.name, policy.priority) for pool, policy in found] == [("p", 5), ("q", 1)]
+    results = here.queries.list_component_policies("w", "t")
+    assert [(pool.name, policy.priority) for pool, policy in results] == [("p", 5), ("q", 1)]
     assert here.queries.list_component_policies("w", "t", "step_operator") == []
 
 

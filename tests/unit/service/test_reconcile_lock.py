@@ -22,33 +22,33 @@ from app.store.ledger import Ledger
 from app.store.nudges import Nudges
 from tests.support.backends import wait_until
 
-LEASE_S = 60
+LOCK_S = 60
 
 
-class Reconciler:
+class ScriptedReconciler:
     """Notes where it was, does what it is told, and has work left as often as it is told."""
 
     def __init__(self) -> None:
-        self.seen: list[str] = []
-        self.meanwhile: dict[str, deque[Callable[[], object]]] = {}
-        self.left = 0
+        self.workspaces: list[str] = []
+        self.actions: dict[str, deque[Callable[[], object]]] = {}
+        self.passes_with_more = 0
 
     def run(self, workspace: str) -> bool:
-        self.seen.append(workspace)
-        todo = self.meanwhile.get(workspace)
+        self.workspaces.append(workspace)
+        todo = self.actions.get(workspace)
         if todo:
             todo.popleft()()
-        self.left -= 1
-        return self.left >= 0
+        self.passes_with_more -= 1
+        return self.passes_with_more >= 0
 
-    def then(self, workspace: str, *acts: Callable[[], object]) -> None:
+    def during_passes(self, workspace: str, *acts: Callable[[], object]) -> None:
         """What happens while it looks, the first time, the second …"""
-        self.meanwhile[workspace] = deque(acts)
+        self.actions[workspace] = deque(acts)
 
 
 @pytest.fixture
-def reconciler() -> Reconciler:
-    return Reconciler()
+def reconciler() -> ScriptedReconciler:
+    return ScriptedReconciler()
 
 
 @pytest.fixture
@@ -60,43 +60,43 @@ def nudges(client: RedisClient) -> Nudges:
 
 
 @pytest.fixture
-def turns(nudges: Nudges, reconciler: Reconciler) -> ReconcileLock:
-    return ReconcileLock(nudges, reconciler, lock_s=LEASE_S)
+def lock(nudges: Nudges, reconciler: ScriptedReconciler) -> ReconcileLock:
+    return ReconcileLock(nudges, reconciler, lock_s=LOCK_S)
 
 
 @pytest.fixture
-def rounds(client: RedisClient, turns: ReconcileLock) -> PeriodicJobs:
+def jobs(client: RedisClient, lock: ReconcileLock) -> PeriodicJobs:
     here: Services = make_services(client, Settings())
-    return PeriodicJobs(Ledger(client), here.workspaces, here.cleanup, here.audit, here.usage_history, turns)
+    return PeriodicJobs(Ledger(client), here.workspaces, here.cleanup, here.audit, here.usage_history, lock)
 
 
-def lease(client: RedisClient, workspace: str = "a") -> bool:
+def is_locked(client: RedisClient, workspace: str = "a") -> bool:
     return bool(client.exists(key("job_lock", workspace, "reconcile")))
 
 
 def test_a_round_looks_once_everywhere_but_where_nobody_waits(
-    client: RedisClient, rounds: PeriodicJobs, reconciler: Reconciler
+    client: RedisClient, jobs: PeriodicJobs, reconciler: ScriptedReconciler
 ) -> None:
     client.delete(key("waiting", "b"))
-    assert rounds.reconcile() == {"a": "done", "b": "idle", "c": "done"}
-    assert sorted(reconciler.seen) == ["a", "c"]
-    assert not any(lease(client, workspace) for workspace in "abc")
-    assert rounds.reconcile_workspace("c") == "done"
-    assert (rounds.reconcile_workspace("b"), rounds.reconcile_workspace("never used")) == ("idle", "idle")
-    assert reconciler.seen[2:] == ["c"]
+    assert jobs.reconcile() == {"a": "done", "b": "idle", "c": "done"}
+    assert sorted(reconciler.workspaces) == ["a", "c"]
+    assert not any(is_locked(client, workspace) for workspace in "abc")
+    assert jobs.reconcile_workspace("c") == "done"
+    assert (jobs.reconcile_workspace("b"), jobs.reconcile_workspace("never used")) == ("idle", "idle")
+    assert reconciler.workspaces[2:] == ["c"]
 
 
-def test_it_says_how_long_it_took(client: RedisClient, nudges: Nudges, reconciler: Reconciler) -> None:
-    at = itertools.count(0, 0.25)
-    turns = ReconcileLock(nudges, reconciler, lambda: next(at), LEASE_S)
-    turns.run("a")
+def test_it_says_how_long_it_took(client: RedisClient, nudges: Nudges, reconciler: ScriptedReconciler) -> None:
+    clock = itertools.count(0, 0.25)
+    lock = ReconcileLock(nudges, reconciler, lambda: next(clock), LOCK_S)
+    lock.run("a")
     assert client.hgetall(key("counters", "a")) == {
         "reconciles": "1",
         "reconcile_ms": "250",
         "reconcile_last_ms": "250",
         "looks|6": "1",
     }
-    turns.run("a")
+    lock.run("a")
     assert client.hgetall(key("counters", "a")) == {
         "reconciles": "2",
         "reconcile_ms": "500",
@@ -106,65 +106,67 @@ def test_it_says_how_long_it_took(client: RedisClient, nudges: Nudges, reconcile
 
 
 def test_who_has_the_lease_looks_again_for_whoever_came(
-    client: RedisClient, turns: ReconcileLock, reconciler: Reconciler
+    client: RedisClient, lock: ReconcileLock, reconciler: ScriptedReconciler
 ) -> None:
     other = ReconcileLock(Nudges(client), reconciler)
-    found: list[str] = []
-    reconciler.then("a", lambda: found.append(other.run("a")))
-    assert turns.run("a") == "done"
-    assert (found, reconciler.seen, lease(client)) == (["skipped"], ["a", "a"], False)
+    outcomes: list[str] = []
+    reconciler.during_passes("a", lambda: outcomes.append(other.run("a")))
+    assert lock.run("a") == "done"
+    assert (outcomes, reconciler.workspaces, is_locked(client)) == (["skipped"], ["a", "a"], False)
 
 
 def test_what_is_left_is_done_at_once_but_not_for_ever(
-    client: RedisClient, turns: ReconcileLock, reconciler: Reconciler
+    client: RedisClient, lock: ReconcileLock, reconciler: ScriptedReconciler
 ) -> None:
-    reconciler.left = 3
-    assert turns.run("a") == "done"
-    assert (len(reconciler.seen), client.get(key("nudge", "a"))) == (4, None)
-    reconciler.left = 1000
-    assert turns.run("a") == "done"
-    assert (len(reconciler.seen), client.get(key("nudge", "a")), lease(client)) == (4 + MAX_PASSES, "asked", False)
+    reconciler.passes_with_more = 3
+    assert lock.run("a") == "done"
+    assert (len(reconciler.workspaces), client.get(key("nudge", "a"))) == (4, None)
+    reconciler.passes_with_more = 1000
+    assert lock.run("a") == "done"
+    assert (len(reconciler.workspaces), client.get(key("nudge", "a")), is_locked(client)) == (4 + MAX_PASSES, "asked", False)
 
 
-def test_a_turn_ends_when_its_time_is_up(client: RedisClient, nudges: Nudges, reconciler: Reconciler) -> None:
-    reconciler.left = 1000
-    at = itertools.count(0, 1)
-    assert ReconcileLock(nudges, reconciler, lambda: float(next(at)), LEASE_S).run("a") == "done"
-    assert (len(reconciler.seen) < 5, client.get(key("nudge", "a"))) == (True, "asked")
+def test_a_turn_ends_when_its_time_is_up(client: RedisClient, nudges: Nudges, reconciler: ScriptedReconciler) -> None:
+    reconciler.passes_with_more = 1000
+    clock = itertools.count(0, 1)
+    assert ReconcileLock(nudges, reconciler, lambda: float(next(clock)), LOCK_S).run("a") == "done"
+    assert (len(reconciler.workspaces) < 5, client.get(key("nudge", "a"))) == (True, "asked")
 
 
 def test_one_that_fails_stops_no_other_and_is_not_nudged(
-    client: RedisClient, rounds: PeriodicJobs, reconciler: Reconciler, caplog: pytest.LogCaptureFixture
+    client: RedisClient, jobs: PeriodicJobs, reconciler: ScriptedReconciler, caplog: pytest.LogCaptureFixture
 ) -> None:
-    reconciler.then("b", lambda: 1 / 0)
-    assert rounds.reconcile() == {"a": "done", "b": "failed", "c": "done"}
-    assert sorted(reconciler.seen) == ["a", "b", "c"]
+    reconciler.during_passes("b", lambda: 1 / 0)
+    assert jobs.reconcile() == {"a": "done", "b": "failed", "c": "done"}
+    assert sorted(reconciler.workspaces) == ["a", "b", "c"]
     assert "reconcile of workspace b failed" in caplog.text
-    assert (lease(client, "b"), client.get(key("nudge", "b")), client.get(key("nudge", "a"))) == (False, "hushed", None)
+    assert (is_locked(client, "b"), client.get(key("nudge", "b")), client.get(key("nudge", "a"))) == (False, "hushed", None)
     assert client.hget(key("counters", "b"), "reconciles") == "1"
-    assert (rounds.reconcile_workspace("b"), reconciler.seen.count("b")) == ("done", 1)
+    assert (jobs.reconcile_workspace("b"), reconciler.workspaces.count("b")) == ("done", 1)
     client.delete(key("pools", "c"), key("waiting", "c"))
     client.set(key("waiting", "b"), "no zset")
     client.set(key("pools", "c"), "no hash")
-    assert rounds.reconcile() == {"a": "done", "b": "done", "c": "failed"}
+    assert jobs.reconcile() == {"a": "done", "b": "done", "c": "failed"}
 
 
-def test_a_tick_takes_the_place_of_a_holder_that_died(client: RedisClient, nudges: Nudges, reconciler: Reconciler) -> None:
+def test_a_tick_takes_the_place_of_a_holder_that_died(
+    client: RedisClient, nudges: Nudges, reconciler: ScriptedReconciler
+) -> None:
     here = make_services(client, Settings())
-    rounds = PeriodicJobs(
+    jobs = PeriodicJobs(
         Ledger(client), here.workspaces, here.cleanup, here.audit, here.usage_history, ReconcileLock(nudges, reconciler)
     )
     assert nudges.begin_reconcile("a", "of the dead", RECONCILE_LOCK_S) == "begun"
-    begun = time.monotonic()
-    assert rounds.reconcile() == {"a": "done", "b": "done", "c": "done"}
-    assert (sorted(reconciler.seen), time.monotonic() - begun < 3) == (["a", "b", "c"], True)
+    started_s = time.monotonic()
+    assert jobs.reconcile() == {"a": "done", "b": "done", "c": "done"}
+    assert (sorted(reconciler.workspaces), time.monotonic() - started_s < 3) == (["a", "b", "c"], True)
 
 
 def test_a_tick_leaves_a_long_look_alone_and_waits_no_longer_than_until_somebody_looked(
-    client: RedisClient, nudges: Nudges, reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+    client: RedisClient, nudges: Nudges, reconciler: ScriptedReconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = make_services(client, Settings())
-    rounds = PeriodicJobs(
+    jobs = PeriodicJobs(
         Ledger(client),
         here.workspaces,
         here.cleanup,
@@ -172,66 +174,70 @@ def test_a_tick_leaves_a_long_look_alone_and_waits_no_longer_than_until_somebody
         here.usage_history,
         ReconcileLock(nudges, reconciler, lock_s=0.2),
     )
-    assert nudges.begin_reconcile("a", "somebody", LEASE_S) == "begun"
-    assert rounds.reconcile() == {"a": "skipped", "b": "done", "c": "done"}
+    assert nudges.begin_reconcile("a", "somebody", LOCK_S) == "begun"
+    assert jobs.reconcile() == {"a": "skipped", "b": "done", "c": "done"}
 
     pauses = []
 
     def sleep(seconds: float) -> None:
         pauses.append(seconds)
-        nudges.finish_reconcile("a", "somebody", "somebody.2", LEASE_S, 0, "nothing")
+        nudges.finish_reconcile("a", "somebody", "somebody.2", LOCK_S, 0, "nothing")
 
     monkeypatch.setattr(time, "sleep", sleep)
-    assert rounds.reconcile() == {"a": "done", "b": "done", "c": "done"}
-    assert (len(pauses), reconciler.seen.count("a")) == (1, 0), "the holder has looked in its place"
+    assert jobs.reconcile() == {"a": "done", "b": "done", "c": "done"}
+    assert (len(pauses), reconciler.workspaces.count("a")) == (1, 0), "the holder has looked in its place"
 
 
-def test_a_lease_is_prolonged_while_its_holder_looks(client: RedisClient, nudges: Nudges, reconciler: Reconciler) -> None:
-    turns = ReconcileLock(nudges, reconciler, lock_s=0.8)
+def test_a_lease_is_prolonged_while_its_holder_looks(
+    client: RedisClient, nudges: Nudges, reconciler: ScriptedReconciler
+) -> None:
+    lock = ReconcileLock(nudges, reconciler, lock_s=0.8)
     tried: list[str] = []
 
     def long() -> None:
         until = time.monotonic() + 1.2
         while time.monotonic() < until:
-            tried.append(nudges.begin_reconcile("a", "another", LEASE_S))
+            tried.append(nudges.begin_reconcile("a", "another", LOCK_S))
             time.sleep(0.01)
 
-    reconciler.then("a", long)
-    assert turns.run("a") == "done"
-    assert (set(tried), len(reconciler.seen), lease(client)) == ({"held"}, 2, False)
+    reconciler.during_passes("a", long)
+    assert lock.run("a") == "done"
+    assert (set(tried), len(reconciler.workspaces), is_locked(client)) == ({"held"}, 2, False)
 
 
-def test_many_at_once_leave_nothing_that_came_unseen(client: RedisClient, nudges: Nudges, reconciler: Reconciler) -> None:
+def test_many_at_once_leave_nothing_that_came_unseen(
+    client: RedisClient, nudges: Nudges, reconciler: ScriptedReconciler
+) -> None:
     """Each comes with something new to be seen, and whatever `take` answers it has been seen when all are done."""
-    came, seen = itertools.count(1), [0]
+    arrivals, last_seen = itertools.count(1), [0]
     newest = [0]
 
     def look() -> None:
-        seen[0] = newest[0]
+        last_seen[0] = newest[0]
 
-    class Looking:
+    class LastSeenPass:
         def run(self, workspace: str) -> bool:
             look()
             return False
 
-    def come() -> None:
-        turns = ReconcileLock(Nudges(client), Looking())
+    def arrive() -> None:
+        lock = ReconcileLock(Nudges(client), LastSeenPass())
         for _ in range(10):
-            newest[0] = next(came)
-            turns.run("a")
+            newest[0] = next(arrivals)
+            lock.run("a")
 
-    threads = [Thread(target=come) for _ in range(6)]
+    threads = [Thread(target=arrive) for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     if client.get(key("nudge", "a")) == "asked":  # the last to look was not to go on, and asked for another
-        ReconcileLock(nudges, Looking()).run("a")
-    assert (seen[0], lease(client)) == (newest[0], False)
+        ReconcileLock(nudges, LastSeenPass()).run("a")
+    assert (last_seen[0], is_locked(client)) == (newest[0], False)
 
 
 def test_without_redis_a_round_says_so(
-    rounds: PeriodicJobs, reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    jobs: PeriodicJobs, reconciler: ScriptedReconciler, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
 
@@ -240,8 +246,8 @@ def test_without_redis_a_round_says_so(
 
     with monkeypatch.context() as patch:
         patch.setattr(Nudges, "begin_reconcile", away)
-        assert rounds.reconcile() == {}
-        assert rounds.reconcile_workspace("a") == "failed"
+        assert jobs.reconcile() == {}
+        assert jobs.reconcile_workspace("a") == "failed"
     assert [record.getMessage() for record in caplog.records] == [
         "reconcile stopped after 0 workspaces: Redis is gone",
         "reconcile of workspace a stopped: Redis is gone",
@@ -249,14 +255,14 @@ def test_without_redis_a_round_says_so(
 
 
 def test_a_prolongation_that_is_not_answered_ends_nothing(
-    client: RedisClient, nudges: Nudges, reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+    client: RedisClient, nudges: Nudges, reconciler: ScriptedReconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    calls: list[str] = []
 
     def away(*_: object) -> bool:
-        asked.append("")
+        calls.append("")
         raise StoreUnavailable("unreachable", "Redis is gone")
 
     monkeypatch.setattr(Nudges, "extend_lock", away)
-    reconciler.then("a", lambda: wait_until(lambda: len(asked) > 1, "it is tried again"))
+    reconciler.during_passes("a", lambda: wait_until(lambda: len(calls) > 1, "it is tried again"))
     assert ReconcileLock(nudges, reconciler, lock_s=0.2).run("a") == "done"

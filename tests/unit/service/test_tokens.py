@@ -66,9 +66,9 @@ def test_a_secret_is_recognised_and_not_kept(client: RedisClient, here: Process)
     assert (token.name, token.role, token.workspaces, token.components) == ("ci", "requester", ("default",), ("ml", "batch/x"))
     assert (token.sensitive, token.rate_per_s, token.expires_ms) == (True, 7, token.created_ms + 60_000)
     assert here.tokens.authenticate(secret) == token
-    kept = dict(client.hgetall("pk:{_}:tokens"))
-    assert list(kept) == [hashlib.sha256(secret.encode()).hexdigest()]
-    assert secret[3:] not in str(kept)
+    stored = dict(client.hgetall("pk:{_}:tokens"))
+    assert list(stored) == [hashlib.sha256(secret.encode()).hexdigest()]
+    assert secret[3:] not in str(stored)
 
 
 def test_no_two_tokens_are_alike(here: Process) -> None:
@@ -177,7 +177,7 @@ GOOD: dict[str, Any] = {"name": "ci", "role": "requester", "workspaces": ["defau
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"name": ""}, "a token cannot be called '': it must be"),
         ({"name": "two words"}, "a token cannot be called 'two words'"),
@@ -198,8 +198,8 @@ GOOD: dict[str, Any] = {"name": "ci", "role": "requester", "workspaces": ["defau
         ({"expires_s": 10**10}, "seconds it lasts"),
     ],
 )
-def test_what_cannot_be_a_token_is_said_in_one_line(here: Process, wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(said)) as refused:
+def test_what_cannot_be_a_token_is_said_in_one_line(here: Process, wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)) as refused:
         here.tokens.create(**GOOD | wrong)
     assert "\n" not in str(refused.value)
     assert here.tokens.list_tokens() == []

@@ -64,8 +64,8 @@ def test_the_oldest_notes_go_and_a_key_is_unknown_before_it_was_there(world: Wor
     for _ in range(3):
         noted(world, here)
     world.update_pool(tpu=2)
-    told = noted(world, here)
-    assert (len(told.times_ms), told.capacity["tpu"], told.series[T]["tpu"]) == (3, (None, None, 2), (None, None, 0))
+    history = noted(world, here)
+    assert (len(history.times_ms), history.capacity["tpu"], history.series[T]["tpu"]) == (3, (None, None, 2), (None, None, 0))
     assert world.client.llen(key("pool_usage_history", world.workspace, "p")) == 3
 
 
@@ -79,8 +79,8 @@ def test_what_a_clock_ahead_has_noted_is_not_told(world: World, here: Services) 
     world.pool(gpu=1)
     ahead = ManualClock(world.clock.now_ms() + 3_600_000)
     make_services(world.client, Settings(), ahead).usage_history.record(world.workspace)
-    told = noted(world, here)
-    assert told.times_ms == (world.clock.now_ms(),)
+    history = noted(world, here)
+    assert history.times_ms == (world.clock.now_ms(),)
 
 
 def test_a_policy_made_anew_begins_anew_and_a_pool_takes_its_history_along(world: World, here: Services) -> None:
@@ -100,23 +100,23 @@ def test_a_policy_made_anew_begins_anew_and_a_pool_takes_its_history_along(world
 def test_of_many_policies_those_that_used_most_are_noted_and_told(world: World, here: Services) -> None:
     world.pool(gpu=100_000)
     many = [f"orchestrator/team-with-a-rather-long-name-{number:03}" for number in range(MAX_POLICIES + 20)]
-    held = []
+    allocations = []
     for number, component in enumerate(many):
         world.policy(component, reserved={"gpu": 1})
-        held.append(world.submit(component, gpu=1 + number))
-    told = noted(world, here)
-    assert set(told.series) == {"pool", *many[20:]}
-    assert (told.series["pool"]["gpu"], told.series[many[-1]]["gpu"]) == (
+        allocations.append(world.submit(component, gpu=1 + number))
+    history = noted(world, here)
+    assert set(history.series) == {"pool", *many[20:]}
+    assert (history.series["pool"]["gpu"], history.series[many[-1]]["gpu"]) == (
         (sum(range(1, MAX_POLICIES + 21)),),
         (MAX_POLICIES + 20,),
     )
     (line,) = world.client.lrange(key("pool_usage_history", world.workspace, "p"), 0, -1)
     assert (len(line) < 10 * MAX_POLICIES, line[-2:]) == (True, " +")
-    world.release(held[-1])
+    world.release(allocations[-1])
     world.submit(many[0], gpu=90_000)
-    told = noted(world, here)
-    assert (len(told.series), told.series[many[0]]["gpu"]) == (MAX_COMPONENTS + 1, (None, 90_001))
-    assert told.series[many[-1]]["gpu"] == (MAX_POLICIES + 20, None)
+    history = noted(world, here)
+    assert (len(history.series), history.series[many[0]]["gpu"]) == (MAX_COMPONENTS + 1, (None, 90_001))
+    assert history.series[many[-1]]["gpu"] == (MAX_POLICIES + 20, None)
 
 
 def test_a_workspace_is_left_to_who_has_its_lease(client: RedisClient, world: World, here: Services) -> None:

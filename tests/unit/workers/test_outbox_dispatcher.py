@@ -23,20 +23,20 @@ NOW_MS = 1_700_000_000_000
 
 
 @dataclass
-class Outgoing:
+class FakeOutbox:
     """Gives what it is told to, and notes what it is told."""
 
     batches: list[list[TaskDispatch]] = field(default_factory=list)
     more: bool = False
     due_in_s: float | None = None
     wrong: list[Exception] = field(default_factory=list)
-    asked: list[tuple[str, float, float, int]] = field(default_factory=list)
+    take_calls: list[tuple[str, float, float, int]] = field(default_factory=list)
     sent: list[str] = field(default_factory=list)
     back: list[tuple[list[str], float]] = field(default_factory=list)
 
     def take_outbox(self, workspace: str, claim_s: float, start_s: float, start_tries: int) -> OutboxBatch:
         """The next batch."""
-        self.asked.append((workspace, claim_s, start_s, start_tries))
+        self.take_calls.append((workspace, claim_s, start_s, start_tries))
         if self.wrong:
             raise self.wrong.pop(0)
         due_ms = None if self.due_in_s is None else NOW_MS + int(self.due_in_s * 1000)
@@ -45,11 +45,11 @@ class Outgoing:
     def mark_dispatched(self, workspace: str, dispatches: Sequence[TaskDispatch], start_s: float) -> None:
         """Noted."""
         assert start_s == DEADLINE_S
-        self.sent += [one.task for one in dispatches]
+        self.sent += [dispatch.task for dispatch in dispatches]
 
     def mark_dispatch_failed(self, workspace: str, dispatches: Sequence[TaskDispatch], again_s: float) -> None:
         """Noted."""
-        self.back.append(([one.task for one in dispatches], again_s))
+        self.back.append(([dispatch.task for dispatch in dispatches], again_s))
 
 
 @dataclass
@@ -72,9 +72,9 @@ class Post:
         self.closed = True
 
 
-def a_loop(outgoing: Outgoing, post: Post) -> DispatchLoop:
+def a_loop(outbox: FakeOutbox, post: Post) -> DispatchLoop:
     """As a worker makes it."""
-    return DispatchLoop("w", BrokerRoute(TaskBroker("the file: w", "memory://", {}, DEADLINE_S, 4), post), outgoing)
+    return DispatchLoop("w", BrokerRoute(TaskBroker("the file: w", "memory://", {}, DEADLINE_S, 4), post), outbox)
 
 
 def tasks(names: str) -> list[TaskDispatch]:
@@ -83,10 +83,10 @@ def tasks(names: str) -> list[TaskDispatch]:
 
 
 def test_what_is_due_is_sent_in_the_order_it_was_granted_and_said_to_be(caplog: pytest.LogCaptureFixture) -> None:
-    outgoing, post = Outgoing([tasks("abc")[::-1]]), Post()
-    assert a_loop(outgoing, post).run_once() == Pause(DEADLINE_S), "when nobody has begun them"
-    assert outgoing.asked == [("w", outbox_dispatcher.CLAIM_S, DEADLINE_S, 4)]
-    assert (post.took, outgoing.sent, outgoing.back) == (list("abc"), list("abc"), [])
+    outbox, post = FakeOutbox([tasks("abc")[::-1]]), Post()
+    assert a_loop(outbox, post).run_once() == Pause(DEADLINE_S), "when nobody has begun them"
+    assert outbox.take_calls == [("w", outbox_dispatcher.CLAIM_S, DEADLINE_S, 4)]
+    assert (post.took, outbox.sent, outbox.back) == (list("abc"), list("abc"), [])
     assert caplog.records == []
 
 
@@ -102,58 +102,58 @@ def test_what_is_due_is_sent_in_the_order_it_was_granted_and_said_to_be(caplog: 
     ],
 )
 def test_when_it_looks_again(batches: list[list[TaskDispatch]], more: bool, due_in_s: float | None, seconds: float) -> None:
-    assert a_loop(Outgoing(batches, more, due_in_s), Post()).run_once() == Pause(seconds)
+    assert a_loop(FakeOutbox(batches, more, due_in_s), Post()).run_once() == Pause(seconds)
 
 
 def test_while_the_broker_is_away_everything_is_put_back_and_tried_ever_more_rarely(caplog: pytest.LogCaptureFixture) -> None:
-    outgoing, post = Outgoing(more=True), Post({"b": BrokerUnavailable("gone")})
-    loop = a_loop(outgoing, post)
-    outgoing.batches = [tasks("abc")] + [tasks("bc")] * 9
+    outbox, post = FakeOutbox(more=True), Post({"b": BrokerUnavailable("gone")})
+    loop = a_loop(outbox, post)
+    outbox.batches = [tasks("abc")] + [tasks("bc")] * 9
     pauses = [loop.run_once() for _ in range(10)]
-    assert (post.took, outgoing.sent) == (["a"], ["a"])
-    assert [back for back, _ in outgoing.back] == [["b", "c"]] * 10
-    assert [pause.seconds for pause in pauses] == [again_s for _, again_s in outgoing.back], "nothing is due sooner"
+    assert (post.took, outbox.sent) == (["a"], ["a"])
+    assert [back for back, _ in outbox.back] == [["b", "c"]] * 10
+    assert [pause.seconds for pause in pauses] == [again_s for _, again_s in outbox.back], "nothing is due sooner"
     assert all(pause.ignores_wakeups for pause in pauses)
-    wanted = [min(MAX_PAUSE_S, MIN_PAUSE_S * 2**number) for number in range(10)]
-    assert wanted[0] == 0.5
-    assert wanted[-1] == 30
-    assert all(0.75 * most <= pause.seconds <= most for pause, most in zip(pauses, wanted, strict=True))
+    expected = [min(MAX_PAUSE_S, MIN_PAUSE_S * 2**number) for number in range(10)]
+    assert expected[0] == 0.5
+    assert expected[-1] == 30
+    assert all(0.75 * most <= pause.seconds <= most for pause, most in zip(pauses, expected, strict=True))
     assert [record.getMessage() for record in caplog.records] == ["the broker of workspace w is away, tasks are kept: gone"]
 
     caplog.clear()
     assert loop.run_once() == Pause(outbox_dispatcher.MORE_DUE_S), "another worker may have them"
     post.fails.clear()
-    outgoing.batches, outgoing.more = [tasks("bc")], False
+    outbox.batches, outbox.more = [tasks("bc")], False
     assert loop.run_once() == Pause(DEADLINE_S)
-    assert outgoing.sent == list("abc")
+    assert outbox.sent == list("abc")
     assert [record.getMessage() for record in caplog.records] == ["the broker of workspace w takes tasks again"]
     post.fails["d"] = BrokerUnavailable("gone")
-    outgoing.batches = [tasks("d")]
+    outbox.batches = [tasks("d")]
     assert loop.run_once().seconds <= MIN_PAUSE_S, "it begins anew"
 
 
 def test_what_is_not_taken_keeps_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    outgoing, post = Outgoing([tasks("abc")]), Post({"b": MessageRejected("no such vhost")})
-    assert a_loop(outgoing, post).run_once() == Pause(DEADLINE_S)
-    assert (outgoing.sent, outgoing.back) == (["a", "c"], [(["b"], MAX_PAUSE_S)])
+    outbox, post = FakeOutbox([tasks("abc")]), Post({"b": MessageRejected("no such vhost")})
+    assert a_loop(outbox, post).run_once() == Pause(DEADLINE_S)
+    assert (outbox.sent, outbox.back) == (["a", "c"], [(["b"], MAX_PAUSE_S)])
     assert [record.getMessage() for record in caplog.records] == ["task b of workspace w is not taken: no such vhost"]
 
 
 def test_a_broker_that_takes_nothing_is_as_good_as_away() -> None:
-    outgoing, post = Outgoing([tasks("ab")] * 3), Post(dict.fromkeys("ab", MessageRejected("OOM")))
-    loop = a_loop(outgoing, post)
+    outbox, post = FakeOutbox([tasks("ab")] * 3), Post(dict.fromkeys("ab", MessageRejected("OOM")))
+    loop = a_loop(outbox, post)
     pauses = [loop.run_once() for _ in range(3)]
-    assert [back for back, _ in outgoing.back] == [["a", "b"]] * 3
+    assert [back for back, _ in outbox.back] == [["a", "b"]] * 3
     assert pauses[0].seconds < pauses[1].seconds < pauses[2].seconds
     assert not any(pause.ignores_wakeups for pause in pauses), "it may be only these that it does not take"
 
 
 def test_what_is_no_message_goes_the_way_of_what_nobody_begins(caplog: pytest.LogCaptureFixture) -> None:
-    outgoing, post = Outgoing([[dispatch("a", message={"id": "a"}), *tasks("b")]]), Post()
-    a_loop(outgoing, post).run_once()
+    outbox, post = FakeOutbox([[dispatch("a", message={"id": "a"}), *tasks("b")]]), Post()
+    a_loop(outbox, post).run_once()
     assert post.took == ["b"]
-    assert sorted(outgoing.sent) == ["a", "b"], "so it holds its units for a while, and not for ever"
-    assert outgoing.back == []
+    assert sorted(outbox.sent) == ["a", "b"], "so it holds its units for a while, and not for ever"
+    assert outbox.back == []
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
         (logging.ERROR, "task a of workspace w is no message: body is required")
     ]
@@ -174,17 +174,17 @@ def running(loop: DispatchLoop) -> Iterator[Callable[[], None]]:
         assert not loop._thread.is_alive()
 
 
-def _waiting(outgoing: Outgoing, times: int) -> None:
-    wait_until(lambda: len(outgoing.asked) >= times, f"it has looked {times} times")
+def _waiting(outbox: FakeOutbox, times: int) -> None:
+    wait_until(lambda: len(outbox.take_calls) >= times, f"it has looked {times} times")
 
 
 def test_it_looks_when_it_is_woken_and_ends_when_it_is_told() -> None:
-    outgoing, post = Outgoing(), Post()
-    with running(a_loop(outgoing, post)) as wake:
-        _waiting(outgoing, 1)
-        outgoing.batches = [tasks("a")]
+    outbox, post = FakeOutbox(), Post()
+    with running(a_loop(outbox, post)) as wake:
+        _waiting(outbox, 1)
+        outbox.batches = [tasks("a")]
         wake()
-        wait_until(lambda: outgoing.sent == ["a"], "it is sent")
+        wait_until(lambda: outbox.sent == ["a"], "it is sent")
     assert post.closed
 
 
@@ -192,18 +192,18 @@ def test_it_looks_when_it_is_woken_and_ends_when_it_is_told() -> None:
 def test_it_goes_on_whatever_goes_wrong(wrong: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("STORE_RETRY_S", "IDLE_TIMEOUT_S"):
         monkeypatch.setattr(outbox_dispatcher, name, 0.01)
-    outgoing = Outgoing([tasks("a")], wrong=[wrong] * 3)
-    with running(a_loop(outgoing, Post())):
-        wait_until(lambda: outgoing.sent == ["a"], "it is sent")
-    assert len(outgoing.asked) >= 4
+    outbox = FakeOutbox([tasks("a")], wrong=[wrong] * 3)
+    with running(a_loop(outbox, Post())):
+        wait_until(lambda: outbox.sent == ["a"], "it is sent")
+    assert len(outbox.take_calls) >= 4
 
 
 def test_nobody_hurries_a_broker_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox_dispatcher, "MIN_PAUSE_S", 60.0)
-    outgoing, post = Outgoing([tasks("a"), tasks("b")]), Post({"a": BrokerUnavailable("gone")})
-    with running(a_loop(outgoing, post)) as wake:
-        wait_until(lambda: outgoing.back, "it is put back")
+    outbox, post = FakeOutbox([tasks("a"), tasks("b")]), Post({"a": BrokerUnavailable("gone")})
+    with running(a_loop(outbox, post)) as wake:
+        wait_until(lambda: outbox.back, "it is put back")
         for _ in range(3):
             wake()
-    assert len(outgoing.asked) == 1
-    assert [back for back, _ in outgoing.back] == [["a"]]
+    assert len(outbox.take_calls) == 1
+    assert [back for back, _ in outbox.back] == [["a"]]
