@@ -2,7 +2,7 @@
 -- @use amounts
 -- @reads group policy pool
 
-local cache = {}
+local cache, find, sub = {}, string.find, string.sub
 
 local function load(key, id)
   local account = cache[key]
@@ -11,8 +11,8 @@ local function load(key, id)
     account = #raw > 0 and {key = key, id = id, fields = {}, limit = {}, used = {}, fixed = {}, reserved = {}, children_reserved = {},
       victim_held = {}, patience_held = {}, stack_exits = {}, reserving_accounts = {}, fair_share = {}, demand_met = {}}
     for i = 1, #raw, 2 do
-      local kind, key_name = string.match(raw[i], '^([%l_]+):(.+)$')
-      if kind then account[kind][key_name] = tonumber(raw[i + 1]) else account.fields[raw[i]] = raw[i + 1] end
+      local field, colon = raw[i], find(raw[i], ':', 1, true)  -- faster than a pattern
+      if colon then account[sub(field, 1, colon - 1)][sub(field, colon + 1)] = tonumber(raw[i + 1]) else account.fields[field] = raw[i + 1] end
     end
     cache[key] = account
   end
