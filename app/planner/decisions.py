@@ -12,7 +12,7 @@ from app.domain.plan_steps import Trigger
 class Outcome(StrEnum):
     """What the pass did about a waiter."""
 
-    PREEMPTS = "stops"
+    PREEMPTS = "preempts"
     WAITS = "waits"
     ENDS = "ends"
 

@@ -231,7 +231,7 @@ class FairShareOracle(Oracle):
             self, usage, [allocation for allocation in self.snapshot.allocations if allocation.leaving_for is None]
         )
 
-    # who may take what
+    # candidates
 
     def level(self, waiter: Waiter) -> int:
         """Return how urgent its demand is: its policy, or a group above it, starves and still is below its fair share."""
@@ -281,7 +281,7 @@ class FairShareOracle(Oracle):
         state = self.state_after(waiter, victims)
         return [allocation for allocation in victims if self._can_take_back(state, waiter.component, allocation)]
 
-    def _can_take_back(self, state: ShareState, holder: str, victim: Allocation) -> bool:
+    def _can_take_back(self, state: ShareState, preemptor: str, victim: Allocation) -> bool:
         below = [account for account in self.path(victim)[:-1] if state.is_below(account)]
         if not below:
             return False
@@ -295,7 +295,7 @@ class FairShareOracle(Oracle):
                     helps = work.keys_beyond & {key for account, key in short if account in self.path(work.allocation)}
                     if lawful and helps and not self._is_protected(victim, work.allocation):
                         all_work.append(work.allocation)
-        takeable = [allocation for allocation in all_work if allocation.component == holder]
+        takeable = [allocation for allocation in all_work if allocation.component == preemptor]
         return bool(short) and any(self._is_needed(short, allocation, all_work) for allocation in takeable)
 
     def _is_needed(self, short: Mapping[tuple[str, str], int], allocation: Allocation, all_work: Sequence[Allocation]) -> bool:

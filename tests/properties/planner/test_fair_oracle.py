@@ -76,7 +76,7 @@ def check_plan(now: PoolSnapshot) -> str:
         assert other_set is None, (
             f"{waiter.id} may take {[victim.id for victim in other_set]}, but {plan.decisions[waiter.id].reason}"
         )
-    assert step is None, f"{step} for one who may not take"
+    assert step is None, f"{step} for a waiter that may not take"
     return "none"
 
 

@@ -20,7 +20,7 @@ from tests.properties.planner.fair_strategies import SECOND_MS, HistoryGenerator
 LONGER = int(os.environ.get("HISTORIES") or 0)
 FIRST = int(os.environ.get("FIRST", 0))
 MAX_PREEMPTIONS = 60
-"""Preemptions in a pool of a dozen holders and half as many waiters, after which it should long have been quiet."""
+"""Preemptions in a pool of a dozen allocations and half as many waiters, after which it should long have been quiet."""
 QUIET_S = 1800
 """For how long nothing may happen: time alone lifts pauses and makes somebody starve."""
 STEPS_S = (1, 4, 13, 40, 120)
@@ -34,11 +34,11 @@ class FairShareQuiescenceRun:
     leaves_at_once: bool
     choices: list[int]
     unserved_waiters: list[str] = field(default_factory=list)
-    """Waiters for whom somebody was told to leave, and who have not been granted since."""
+    """Waiters with victims that have not been granted since."""
     affected_by_reprieve: set[str] = field(default_factory=set)
-    """Those of them who may have counted on somebody that was called back."""
+    """The unserved waiters that may have counted on a victim that was reprieved."""
     preemption_pairs: list[tuple[str, str]] = field(default_factory=list)
-    """Who was told to leave for whom."""
+    """(Waiter, victim) of every preemption."""
 
     def run(self) -> None:
         """Until nothing has happened for long enough."""
@@ -54,7 +54,7 @@ class FairShareQuiescenceRun:
                 f"no end to it: {self.preemption_pairs}"
             )
         assert non_preemptible <= set(self.ledger.allocations), "fixed work was touched"
-        assert not self.ledger.holds, f"holds that nobody fills: {self.ledger.holds}"
+        assert not self.ledger.holds, f"unfillable holds: {self.ledger.holds}"
         assert not self.unserved_waiters, f"stopped in vain for {self.unserved_waiters}"
         assert not list(self.find_circles()), f"they stop each other in circles: {self.preemption_pairs}"
 

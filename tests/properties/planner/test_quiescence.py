@@ -28,7 +28,7 @@ LONGER = int(os.environ.get("HISTORIES") or 0)
 PHASES = (Phase.generate, Phase.shrink) if LONGER else (Phase.generate,)
 """To cut down what fails takes minutes."""
 MAX_PREEMPTIONS = 100
-"""Preemptions in a pool of a dozen holders and half as many waiters, after which it should long have been quiet."""
+"""Preemptions in a pool of a dozen allocations and half as many waiters, after which it should long have been quiet."""
 QUIET_ROUNDS = 4
 """Rounds in which nothing may happen, some minutes apart: time alone lifts budgets and protections."""
 
@@ -45,11 +45,11 @@ class QuiescenceRun:
     leaves_at_once: bool
     choices: Sequence[int]
     unserved_waiters: list[str] = field(default_factory=list)
-    """Waiters for whom somebody was told to leave, and who have not been granted since."""
+    """Waiters with victims that have not been granted since."""
     affected_by_reprieve: set[str] = field(default_factory=set)
-    """Those of them who may have counted on somebody that was called back."""
+    """The unserved waiters that may have counted on a victim that was reprieved."""
     preemption_pairs: list[tuple[str, str]] = field(default_factory=list)
-    """Who was told to leave for whom."""
+    """(Waiter, victim) of every preemption."""
 
     def run(self) -> None:
         """Until nothing has happened for some rounds."""
@@ -60,7 +60,7 @@ class QuiescenceRun:
             round_number, quiet_rounds = round_number + 1, 0 if happened else quiet_rounds + 1
             self.ledger.now_ms += (1 if happened else 3) * MINUTE_MS
             assert len(self.preemption_pairs) <= MAX_PREEMPTIONS, f"no end to it: {self.preemption_pairs}"
-        assert not self.ledger.holds, f"holds that nobody fills: {self.ledger.holds}"
+        assert not self.ledger.holds, f"unfillable holds: {self.ledger.holds}"
         assert not self.unserved_waiters, f"stopped in vain for {self.unserved_waiters}"
         assert not list(self._find_circles()), f"they stop each other in circles: {self.preemption_pairs}"
 

@@ -1,4 +1,4 @@
-"""The pass: who is short of what, holds, strays, budgets, strict queues, reasons; and that it comes to rest."""
+"""The planning pass: shortages, holds, orphaned victims, budgets, strict queues, reasons; and that it comes to rest."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def test_leaving_units_are_counted_before_a_victim_is_chosen() -> None:
     pool.holds("x", "high", gpu=1).waits("w", "high", gpu=1)
     assert describe_steps(pool.plan()) == []
     assert pool.reason() is DecisionReason.NO_SHORTAGE
-    assert describe_steps(pool.waits("y", "high", gpu=2).plan()) == [("stop", "y", "b")]
+    assert describe_steps(pool.waits("y", "high", gpu=2).plan()) == [("preempt", "y", "b")]
 
 
 def test_the_same_shortage_is_not_paid_for_twice_in_one_pass() -> None:
     pool = low_and_high(7).runs("v3", "low", gpu=3, preemption_class=3).runs("v1", "low", gpu=1, preemption_class=4)
     pool.runs("v2", "low", gpu=2).runs("o", "low", gpu=1).waits("w1", "high", gpu=1).waits("w2", "high", gpu=3)
-    assert describe_steps(pool.plan()) == [("stop", "w1", "v3"), ("stop", "w2", "v1")]
+    assert describe_steps(pool.plan()) == [("preempt", "w1", "v3"), ("preempt", "w2", "v1")]
 
 
 def test_each_waiter_has_its_own_stopped() -> None:
     pool = low_and_high(4).runs("a", "low", gpu=2).runs("b", "low", gpu=2)
     pool.waits("h", "high", gpu=2).waits("m", "mid", gpu=2).waits("x", "mid", gpu=2)
     plan = pool.plan()
-    assert describe_steps(plan) == [("stop", "h", "b"), ("stop", "m", "a")]
+    assert describe_steps(plan) == [("preempt", "h", "b"), ("preempt", "m", "a")]
     assert [plan.decisions[name].outcome for name in ("h", "m", "x")] == [Outcome.PREEMPTS, Outcome.PREEMPTS, Outcome.WAITS]
 
 
@@ -50,7 +50,7 @@ def test_two_waiters_do_not_claim_the_same_share() -> None:
     pool = a_pool(gpu=8).policy("low", priority=1, reserved={"gpu": 4}).policy("high", priority=9)
     pool.runs("h1", "high", gpu=4).runs("h2", "high", gpu=4).waits("w1", "low", gpu=3).waits("w2", "low", gpu=3)
     plan = pool.plan()
-    assert describe_steps(plan) == [("stop", "w1", "h2")]
+    assert describe_steps(plan) == [("preempt", "w1", "h2")]
     assert plan.decisions["w2"].reason is DecisionReason.NOT_ENOUGH
 
 
@@ -58,7 +58,7 @@ def test_a_hold_of_fixed_work_counts_against_the_fixed_share() -> None:
     pool = a_pool(gpu=4).policy("t", reserved={"gpu": 3}).policy("o", priority=9).runs("v", "o", gpu=4)
     pool.waits("w1", "t", gpu=2, preemptible=False).waits("w2", "t", gpu=2, preemptible=False).waits("w3", "t", gpu=1)
     plan = pool.plan()
-    assert describe_steps(plan) == [("stop", "w1", "v")]
+    assert describe_steps(plan) == [("preempt", "w1", "v")]
     assert plan.decisions["w2"].reason is DecisionReason.FIXED_SHARE_USED_UP
 
 
@@ -88,7 +88,7 @@ def test_what_an_earlier_step_moves_is_counted_in() -> None:
     pool = a_pool(gpu=6).policy("a", priority=9).policy("b", priority=1, reserved={"gpu": 2})
     pool.runs("b1", "b", gpu=2).runs("b2", "b", gpu=2).runs("b3", "b", gpu=2)
     pool.waits("w", "a", gpu=2).waits("x", "a", gpu=2).waits("y", "a", gpu=2)
-    assert describe_steps(pool.plan()) == [("stop", "w", "b3"), ("stop", "x", "b2")]
+    assert describe_steps(pool.plan()) == [("preempt", "w", "b3"), ("preempt", "x", "b2")]
     assert pool.preempt_step("x").borrowed_conditions == (BorrowedCondition("policy:b", "gpu", 2 + 2 - 1),)
 
 
@@ -107,64 +107,64 @@ def test_a_stop_by_rank_rests_on_no_share() -> None:
     assert (pool.preempt_step().unused_share_accounts, pool.preempt_step().reserved_accounts) == ((), ())
 
 
-# strays
+# orphaned victims
 
 
-def stray(gpu: int = 4, **fields: Any) -> PoolBuilder:
-    """`s` is leaving for nobody any more."""
+def orphaned_victim(gpu: int = 4, **fields: Any) -> PoolBuilder:
+    """`s` is an orphaned victim."""
     return low_and_high(gpu).runs("s", "low", gpu=2, **{"leaving_for": "", **fields})
 
 
 def test_an_orphaned_victim_that_no_hold_needs_is_reprieved() -> None:
-    assert describe_steps(stray().holds("x", "high", gpu=2).plan()) == [("reprieve", "s")]
+    assert describe_steps(orphaned_victim().holds("x", "high", gpu=2).plan()) == [("reprieve", "s")]
 
 
 def test_a_stray_goes_on_for_the_first_hold_that_is_short_without_it() -> None:
-    pool = stray(4).runs("gone", "low", gpu=2, leaving_for="x").holds("x", "high", gpu=2)
+    pool = orphaned_victim(4).runs("gone", "low", gpu=2, leaving_for="x").holds("x", "high", gpu=2)
     pool.holds("y", "mid", gpu=2).holds("z", "high", gpu=2)
-    assert describe_steps(pool.plan())[0] == ("pass on", "s", "y")
+    assert describe_steps(pool.plan())[0] == ("reassign", "s", "y")
 
 
 def test_the_newest_stray_first_and_only_as_many_as_are_needed() -> None:
-    pool = stray(4).runs("t", "low", gpu=2, leaving_for="").holds("x", "high", gpu=2)
-    assert describe_steps(pool.plan()) == [("pass on", "t", "x"), ("reprieve", "s")]
+    pool = orphaned_victim(4).runs("t", "low", gpu=2, leaving_for="").holds("x", "high", gpu=2)
+    assert describe_steps(pool.plan()) == [("reassign", "t", "x"), ("reprieve", "s")]
 
 
 def test_an_orphaned_victim_goes_to_no_owner_that_may_not_take_it() -> None:
-    pool = stray(4).runs("v", "low", gpu=2, preemption_class=3).holds("x", "low", gpu=4).holds("y", "mid", gpu=2)
-    assert describe_steps(pool.plan())[0] == ("pass on", "s", "y")
-    pool = stray(2, preemption_class=9).holds("x", "low", gpu=2)
-    assert describe_steps(pool.plan()) == [("reprieve", "s"), ("end", "x")]
+    pool = orphaned_victim(4).runs("v", "low", gpu=2, preemption_class=3).holds("x", "low", gpu=4).holds("y", "mid", gpu=2)
+    assert describe_steps(pool.plan())[0] == ("reassign", "s", "y")
+    pool = orphaned_victim(2, preemption_class=9).holds("x", "low", gpu=2)
+    assert describe_steps(pool.plan()) == [("reprieve", "s"), ("end hold", "x")]
 
 
 def test_what_protects_from_being_told_to_leave_does_not_matter_any_more() -> None:
-    pool = stray(2, ran_s=1).with_settings(min_runtime_s=60).holds("x", "high", gpu=2)
-    assert describe_steps(pool.plan()) == [("pass on", "s", "x")]
+    pool = orphaned_victim(2, ran_s=1).with_settings(min_runtime_s=60).holds("x", "high", gpu=2)
+    assert describe_steps(pool.plan()) == [("reassign", "s", "x")]
 
 
 def test_an_orphaned_victim_does_not_go_to_its_own_chain() -> None:
-    pool = stray(2, chain="c").holds("x", "high", gpu=2, chain="c")
-    assert describe_steps(pool.plan()) == [("reprieve", "s"), ("end", "x")]
+    pool = orphaned_victim(2, chain="c").holds("x", "high", gpu=2, chain="c")
+    assert describe_steps(pool.plan()) == [("reprieve", "s"), ("end hold", "x")]
 
 
 def test_a_stray_in_share_is_not_passed_on() -> None:
     pool = a_pool(gpu=4).policy("low", priority=1, reserved={"gpu": 2}).policy("high", priority=9)
     pool.runs("s", "low", gpu=2, leaving_for="").runs("v", "low", gpu=2).holds("x", "high", gpu=2)
-    assert describe_steps(pool.plan()) == [("reprieve", "s"), ("stop", "x", "v")]
+    assert describe_steps(pool.plan()) == [("reprieve", "s"), ("preempt", "x", "v")]
 
 
 def test_an_orphaned_victim_of_the_own_policy_is_reassigned_only_if_its_owner_then_lies_in_share() -> None:
-    for reserved, expected in ((2, ("pass on", "s", "x")), (3, ("pass on", "s", "x")), (1, ("pass on", "s", "x"))):
+    for reserved, expected in ((2, ("reassign", "s", "x")), (3, ("reassign", "s", "x")), (1, ("reassign", "s", "x"))):
         pool = a_pool(gpu=2).policy("t", reserved={"gpu": reserved}).runs("s", "t", gpu=2, leaving_for="")
         assert describe_steps(pool.holds("x", "t", gpu=2, preemption_class=6).plan())[0] == expected
     pool = a_pool(gpu=3).policy("t", reserved={"gpu": 2}).runs("s", "t", gpu=2, leaving_for="")
     pool.runs("mate", "t", gpu=1, preemption_class=9).holds("x", "t", gpu=2, preemption_class=6)
-    assert describe_steps(pool.plan()) == [("reprieve", "s"), ("end", "x")]
+    assert describe_steps(pool.plan()) == [("reprieve", "s"), ("end hold", "x")]
 
 
 def test_a_reprieved_victim_may_be_preempted_for_a_waiter() -> None:
-    pool = stray(2).waits("w", "high", gpu=2)
-    assert describe_steps(pool.plan()) == [("reprieve", "s"), ("stop", "w", "s")]
+    pool = orphaned_victim(2).waits("w", "high", gpu=2)
+    assert describe_steps(pool.plan()) == [("reprieve", "s"), ("preempt", "w", "s")]
 
 
 # holds
@@ -179,26 +179,30 @@ def test_a_hold_that_will_suffice_is_left_alone() -> None:
 
 def test_a_hold_that_will_not_suffice_asks_again_for_what_lacks() -> None:
     pool = low_and_high(4).runs("v", "low", gpu=1, leaving_for="x").runs("o", "low", gpu=1).runs("p", "low", gpu=2)
-    assert describe_steps(pool.holds("x", "high", gpu=2).plan()) == [("stop", "x", "p")]
+    assert describe_steps(pool.holds("x", "high", gpu=2).plan()) == [("preempt", "x", "p")]
 
 
 def test_a_hold_that_nothing_can_fill_ends_and_its_victims_are_settled() -> None:
     pool = low_and_high(4).runs("v", "low", gpu=2, leaving_for="x").runs("top", "high", gpu=2, preemption_class=9)
     pool.holds("x", "mid", gpu=4).holds("y", "high", gpu=2)
     plan = pool.plan()
-    assert describe_steps(plan) == [("end", "x"), ("pass on", "v", "y")]
+    assert describe_steps(plan) == [("end hold", "x"), ("reassign", "v", "y")]
     assert plan.decisions["x"].outcome is Outcome.ENDS
     assert plan.decisions["x"].reason is DecisionReason.NOT_ENOUGH
 
 
 def test_the_victims_of_an_ended_hold_are_reprieved_if_no_hold_needs_them() -> None:
     pool = low_and_high(4).runs("v", "low", gpu=2, leaving_for="x").runs("top", "high", gpu=2, preemption_class=9)
-    assert describe_steps(pool.holds("x", "mid", gpu=4).plan()) == [("end", "x"), ("reprieve", "v")]
+    assert describe_steps(pool.holds("x", "mid", gpu=4).plan()) == [("end hold", "x"), ("reprieve", "v")]
 
 
 def test_a_reprieved_victim_counts_again_for_later_waiters() -> None:
     pool = low_and_high(3).runs("o", "low", gpu=1).runs("v", "low", gpu=2, leaving_for="x").holds("x", "mid", gpu=9)
-    assert describe_steps(pool.waits("w", "mid", gpu=3).plan()) == [("end", "x"), ("reprieve", "v"), ("stop", "w", "v", "o")]
+    assert describe_steps(pool.waits("w", "mid", gpu=3).plan()) == [
+        ("end hold", "x"),
+        ("reprieve", "v"),
+        ("preempt", "w", "v", "o"),
+    ]
 
 
 def test_an_earlier_hold_that_counted_on_them_asks_again() -> None:
@@ -206,27 +210,27 @@ def test_an_earlier_hold_that_counted_on_them_asks_again() -> None:
     pool = a_pool(gpu=6).policy("low", priority=1, limit={"gpu": 5}).policy("mid", priority=5).policy("high", priority=9)
     pool.runs("v", "low", gpu=2).runs("big", "mid", gpu=3, leaving_for="y", preemption_class=9).runs("o", "low", gpu=1)
     pool.holds("x", "mid", gpu=2).holds("y", "high", gpu=7)
-    assert describe_steps(pool.plan()) == [("stop", "x", "v"), ("end", "y"), ("reprieve", "big")]
+    assert describe_steps(pool.plan()) == [("preempt", "x", "v"), ("end hold", "y"), ("reprieve", "big")]
 
 
 def test_of_later_holds_an_owner_is_kept_only_from_what_their_victims_bring() -> None:
     pool = low_and_high(4).runs("a", "low", gpu=2, leaving_for="y").runs("b", "low", gpu=2)
     pool.holds("x", "high", gpu=2).holds("y", "mid", gpu=2)
-    assert describe_steps(pool.plan()) == [("stop", "x", "b")]
+    assert describe_steps(pool.plan()) == [("preempt", "x", "b")]
     pool = low_and_high(4).runs("b", "low", gpu=2).holds("x", "high", gpu=2).holds("y", "mid", gpu=2)
-    assert describe_steps(pool.plan()) == [("stop", "y", "b")]
+    assert describe_steps(pool.plan()) == [("preempt", "y", "b")]
 
 
 def test_what_later_victims_have_brought_is_kept_from_an_earlier_owner() -> None:
     pool = low_and_high(4).runs("b", "low", gpu=2).holds("x", "high", gpu=2)
     pool.holds("y", "mid", freed_units={"pool": {"gpu": 2}}, gpu=2)
-    assert describe_steps(pool.plan()) == [("stop", "x", "b")]
+    assert describe_steps(pool.plan()) == [("preempt", "x", "b")]
 
 
 def test_the_hold_of_non_preemptible_work_ends_if_its_fixed_share_is_used_up() -> None:
     pool = a_pool(gpu=4).policy("t", reserved={"gpu": 2}).policy("o").runs("f", "t", gpu=2, preemptible=False)
     pool.runs("v", "o", gpu=2, leaving_for="x").holds("x", "t", gpu=1, preemptible=False)
-    assert describe_steps(pool.plan()) == [("end", "x"), ("reprieve", "v")]
+    assert describe_steps(pool.plan()) == [("end hold", "x"), ("reprieve", "v")]
 
 
 # budgets
@@ -235,7 +239,7 @@ def test_the_hold_of_non_preemptible_work_ends_if_its_fixed_share_is_used_up() -
 def test_a_pool_pauses_between_two_decisions() -> None:
     pool = low_and_high(4, backoff_s=5).runs("a", "low", gpu=2).runs("b", "low", gpu=2)
     pool.waits("w", "high", gpu=2).waits("x", "high", gpu=1)
-    assert describe_steps(pool.plan()) == [("stop", "w", "b")]
+    assert describe_steps(pool.plan()) == [("preempt", "w", "b")]
     assert pool.reason("x") is DecisionReason.BACKOFF
     pool.last_decision_ms = NOW_MS - 4999
     assert pool.reason() is DecisionReason.BACKOFF
@@ -248,7 +252,7 @@ def test_at_most_so_many_a_minute() -> None:
     for name in "abcd":
         pool.runs(name, "low", gpu=1)
     pool.waits("w", "high", gpu=2).waits("x", "high", gpu=2)
-    assert describe_steps(pool.plan()) == [("stop", "w", "d", "c")]
+    assert describe_steps(pool.plan()) == [("preempt", "w", "d", "c")]
     assert pool.reason("x") is DecisionReason.MINUTE_USED_UP
     pool.preemptions_last_minute = 3
     assert pool.reason() is DecisionReason.MINUTE_USED_UP
@@ -258,7 +262,7 @@ def test_at_most_so_many_a_minute() -> None:
 
 def test_what_is_left_of_a_minute_bounds_the_set() -> None:
     pool = low_and_high(4, max_preemptions_per_minute=1).runs("a", "low", gpu=2).runs("b", "low", gpu=1)
-    assert describe_steps(pool.runs("c", "low", gpu=1).waits("w", "high", gpu=2).plan()) == [("stop", "w", "a")]
+    assert describe_steps(pool.runs("c", "low", gpu=1).waits("w", "high", gpu=2).plan()) == [("preempt", "w", "a")]
 
 
 @pytest.mark.parametrize(
@@ -269,12 +273,12 @@ def test_no_hold_ends_because_of_a_pause(terms: dict[str, int], lately: int) -> 
     pool.last_decision_ms, pool.preemptions_last_minute = NOW_MS, lately
     assert describe_steps(pool.plan()) == []
     pool.allocations[0] = replace(pool.allocations[0], preemption_class=10)
-    assert describe_steps(pool.plan()) == [("end", "x")]
+    assert describe_steps(pool.plan()) == [("end hold", "x")]
 
 
 def test_what_a_whole_minute_does_not_allow_is_no_pause() -> None:
     pool = low_and_high(2, max_preemptions_per_minute=1).runs("a", "low", gpu=1).runs("b", "low", gpu=1)
-    assert describe_steps(pool.holds("x", "high", gpu=2).plan()) == [("end", "x")]
+    assert describe_steps(pool.holds("x", "high", gpu=2).plan()) == [("end hold", "x")]
     pool.hold_snapshots.clear()
     assert pool.waits("w", "high", gpu=2).reason() is DecisionReason.TOO_MANY
 
@@ -287,17 +291,17 @@ def test_in_a_strict_queue_no_waiter_preempts_behind_the_first_that_capacity_blo
     pool.waits("w", "high", gpu=4).waits("x", "high", gpu=1)
     assert describe_steps(pool.plan()) == []
     assert (pool.reason("w"), pool.reason("x")) == (DecisionReason.NOT_ENOUGH, DecisionReason.BEHIND)
-    assert describe_steps(pool.with_settings(queueing="best_effort").plan()) == [("stop", "x", "v")]
+    assert describe_steps(pool.with_settings(queueing="best_effort").plan()) == [("preempt", "x", "v")]
 
 
 def test_a_waiter_blocked_by_a_limit_blocks_no_other_and_preempts_in_its_turn() -> None:
     pool = a_pool(gpu=4).with_settings(queueing="strict").policy("low", priority=1).policy("high", priority=9, limit={"gpu": 1})
     pool.policy("mid", priority=5).runs("h", "high", gpu=1, preemption_class=2).runs("v", "low", gpu=3)
     pool.waits("w", "high", gpu=1, preemption_class=1).waits("m", "mid", gpu=1).waits("x", "high", gpu=1)
-    assert describe_steps(pool.plan()) == [("stop", "m", "v")]
+    assert describe_steps(pool.plan()) == [("preempt", "m", "v")]
     assert pool.reason("x") is DecisionReason.BEHIND
     pool.waiters.reverse()
-    assert describe_steps(pool.plan())[0] == ("stop", "x", "h")
+    assert describe_steps(pool.plan())[0] == ("preempt", "x", "h")
 
 
 def test_the_owner_of_a_hold_asks_wherever_it_stands_and_blocks_those_behind_it() -> None:
@@ -308,23 +312,23 @@ def test_the_owner_of_a_hold_asks_wherever_it_stands_and_blocks_those_behind_it(
         "y", "mid", gpu=1, queue_score=3
     )
     plan = pool.plan()
-    assert describe_steps(plan) == [("stop", "x", "c"), ("stop", "w", "b")]
+    assert describe_steps(plan) == [("preempt", "x", "c"), ("preempt", "w", "b")]
     assert plan.decisions["y"].reason is DecisionReason.BEHIND
     pool.waiters = [replace(pool.waiters[0], queue_score=3)]
-    assert describe_steps(pool.plan()) == [("stop", "x", "c")]
+    assert describe_steps(pool.plan()) == [("preempt", "x", "c")]
     assert pool.reason() is DecisionReason.BEHIND
 
 
 def test_a_waiter_that_lost_its_hold_still_stands_in_the_queue() -> None:
     pool = low_and_high(4, queueing="strict").runs("top", "high", gpu=2, preemption_class=9).runs("v", "low", gpu=2)
     pool.holds("x", "mid", gpu=4, queue_score=1).waits("w", "mid", gpu=1, queue_score=2)
-    assert describe_steps(pool.plan()) == [("end", "x")]
+    assert describe_steps(pool.plan()) == [("end hold", "x")]
     assert pool.reason() is DecisionReason.BEHIND
 
 
 def test_a_waiter_that_prefers_another_pool_does_not_preempt_yet_but_blocks() -> None:
     pool = low_and_high(2).runs("v", "low", gpu=2).waits("w", "high", gpu=1).waits("x", "high", gpu=1)
-    assert describe_steps(pool.plan("w")) == [("stop", "x", "v")]
+    assert describe_steps(pool.plan("w")) == [("preempt", "x", "v")]
     assert pool.reason("w", "w") is DecisionReason.PREFERS_ANOTHER
     pool.with_settings(queueing="strict")
     assert describe_steps(pool.plan("w")) == []
@@ -343,7 +347,7 @@ def test_verdicts_are_those_of_the_moment_of_the_decision() -> None:
     pool = low_and_high(4).runs("a", "low", gpu=1).runs("b", "low", gpu=1).runs("top", "high", gpu=2, preemption_class=10)
     pool.holds("x", "high", gpu=2).waits("w", "mid", gpu=2).waits("y", "mid", gpu=4)
     plan = pool.plan()
-    assert describe_steps(plan) == [("stop", "x", "b", "a")]
+    assert describe_steps(plan) == [("preempt", "x", "b", "a")]
     assert [verdict.allocation for verdict in plan.decisions["w"].verdicts()] == ["top"]
     verdicts = {verdict.allocation: verdict for verdict in plan.decisions["x"].verdicts()}
     assert verdicts["a"].allowed
@@ -353,13 +357,13 @@ def test_verdicts_are_those_of_the_moment_of_the_decision() -> None:
     assert [verdict.sentence for verdict in plan.decisions["y"].verdicts()] == ["its preemption class is 10"]
 
 
-def test_verdicts_after_strays_and_ended_holds() -> None:
+def test_verdicts_after_orphaned_victims_and_ended_holds() -> None:
     pool = low_and_high(4).runs("s", "low", gpu=1, leaving_for="").runs("t", "low", gpu=1, leaving_for="")
     pool.runs("v", "low", gpu=2, leaving_for="x").holds("x", "mid", gpu=9).holds("y", "high", gpu=3)
     pool.waits("w", "mid", gpu=4)
     plan = pool.plan()
     kinds = {step[0] for step in describe_steps(plan)}
-    assert kinds == {"pass on", "end", "reprieve"}
+    assert kinds == {"reassign", "end hold", "reprieve"}
     assert plan.decisions["w"].reason is DecisionReason.NOT_ENOUGH
     assert {verdict.allocation for verdict in plan.decisions["w"].verdicts()} == {"s"}
 

@@ -1,4 +1,4 @@
-"""When those who wait may start, on scenes whose answer is plain."""
+"""Estimates of start times, in states whose answer is plain."""
 
 from __future__ import annotations
 

@@ -160,12 +160,12 @@ def _text(value: Any) -> str:
 
 def _describe(step: object) -> tuple[str, ...]:
     if isinstance(step, Preempt):
-        return ("stop", step.waiter, *(victim.request for victim in step.victims))
+        return ("preempt", step.waiter, *(victim.request for victim in step.victims))
     if isinstance(step, EvictOverLimit):
         return ("evict", *(victim.request for victim in step.victims))
     if isinstance(step, ReassignVictim):
-        return ("pass on", step.request, step.owner)
+        return ("reassign", step.request, step.owner)
     if isinstance(step, Reprieve):
         return ("reprieve", step.request)
     assert isinstance(step, EndHold)
-    return ("end", step.owner)
+    return ("end hold", step.owner)

@@ -163,7 +163,7 @@ def test_in_strict_queueing_no_waiter_preempts_behind_one_that_capacity_blocks()
 def test_the_first_in_the_queue_asks_though_another_is_more_urgent() -> None:
     pool = a_fair_share_pool(gpu=8).with_settings(queueing="strict", aggressive_starvation=True)
     pool.policy("a", **AGGRESSIVE).policy("b").policy("c", **STARVING).runs_several("b", *[1] * 8)
-    assert pool.waits("x", "c", gpu=1).waits("w", "a", gpu=1).steps() == [("stop", "x", "b8")]
+    assert pool.waits("x", "c", gpu=1).waits("w", "a", gpu=1).steps() == [("preempt", "x", "b8")]
 
 
 # holds
@@ -182,12 +182,12 @@ def test_a_hold_that_suffices_takes_no_more() -> None:
 
 
 def test_a_hold_that_does_not_suffice_takes_more() -> None:
-    assert cleared(1).steps() == [("stop", "h", "b7", "b6")]
+    assert cleared(1).steps() == [("preempt", "h", "b7", "b6")]
 
 
 def test_a_hold_goes_before_those_without() -> None:
     pool = cleared(1).policy("c", **STARVING).waits("w", "c", gpu=1)
-    assert [step[:2] for step in pool.steps()] == [("stop", "h")]
+    assert [step[:2] for step in pool.steps()] == [("preempt", "h")]
     assert pool.reason() is DecisionReason.ONE_AT_A_TIME
 
 
@@ -199,12 +199,12 @@ def test_an_unfillable_hold_ends_and_its_victims_are_reprieved() -> None:
         .runs_several("b", 1, 1, 1)
         .runs("l", "b", gpu=1, leaving_for="h")
     )
-    assert pool.holds("h", "a", gpu=3).steps() == [("end", "h"), ("reprieve", "l")]
+    assert pool.holds("h", "a", gpu=3).steps() == [("end hold", "h"), ("reprieve", "l")]
 
 
 def test_an_insufficient_hold_ends_if_its_owner_starves_no_longer() -> None:
     pool = a_fair_share_pool(gpu=4).policy("a").policy("b").runs_several("b", 1, 1, 1).runs("l", "b", gpu=1, leaving_for="h")
-    assert pool.holds("h", "a", gpu=2).steps() == [("end", "h"), ("reprieve", "l")]
+    assert pool.holds("h", "a", gpu=2).steps() == [("end hold", "h"), ("reprieve", "l")]
     enough = a_fair_share_pool(gpu=4).policy("a").policy("b").runs_several("b", 1, 1, 1).runs("l", "b", gpu=1, leaving_for="h")
     assert enough.holds("h", "a", gpu=1).steps() == []
 
@@ -218,7 +218,7 @@ def test_a_hold_waits_out_the_pause() -> None:
 def test_an_orphaned_victim_is_reassigned_to_a_short_hold() -> None:
     pool = cleared(2).runs("stray", "b", gpu=1, leaving_for="")
     pool.capacity = {"gpu": 9}
-    assert pool.steps()[0] == ("pass on", "stray", "h")
+    assert pool.steps()[0] == ("reassign", "stray", "h")
 
 
 def test_an_orphaned_victim_is_reprieved_if_no_owner_may_take_it() -> None:
@@ -227,7 +227,7 @@ def test_an_orphaned_victim_is_reprieved_if_no_owner_may_take_it() -> None:
     assert within.steps() == [("reprieve", "stray")]
     pool = cleared(2).policy("c").runs("stray", "c", gpu=1, leaving_for="")
     pool.capacity = {"gpu": 9}
-    assert pool.steps() == [("reprieve", "stray"), ("stop", "h", "b6")]
+    assert pool.steps() == [("reprieve", "stray"), ("preempt", "h", "b6")]
 
 
 def test_a_hold_counts_for_the_fair_shares_of_other_waiters() -> None:

@@ -1,4 +1,4 @@
-"""What is over a limit is preempted for nobody, and what is kept beside the accounts: the rules as small pools."""
+"""Evictions for a limit, and the published statuses: the rules as small pools."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_evictions_count_in_the_minute_of_starving_waiters() -> None:
     )
     assert pool.waits("w", "b", gpu=3).steps() == [("evict", "a3")]
     pool.with_settings(max_preemptions_per_minute=3)
-    assert [step[0] for step in pool.steps()] == ["evict", "stop"]
+    assert [step[0] for step in pool.steps()] == ["evict", "preempt"]
 
 
 def test_no_pause_keeps_them_and_they_are_no_decision() -> None:
@@ -154,7 +154,7 @@ def test_no_pause_keeps_them_and_they_are_no_decision() -> None:
     pool.last_decision_ms = NOW_MS - 1000
     assert pool.waits("w", "b", gpu=2).steps() == [("evict", "a3")]
     pool.last_decision_ms = NOW_MS - 5000
-    assert [step[0] for step in pool.steps()] == ["evict", "stop"]
+    assert [step[0] for step in pool.steps()] == ["evict", "preempt"]
 
 
 def test_a_waiter_takes_no_more_than_what_is_short_when_they_have_left() -> None:

@@ -1,4 +1,4 @@
-"""Who may take from whom by fair shares: every sentence of the rules, as small pools."""
+"""The rules of preemption by fair share: every sentence of the specification, as small pools."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from app.planner.decisions import DecisionReason, RefusalReason
 from tests.unit.planner.fair_share.builders import AGGRESSIVE, STARVING, FairShareBuilder, a_fair_share_pool, starving
 
 
-def full(taker: dict[str, Any] | None = None, holder: dict[str, Any] | None = None, **terms: Any) -> FairShareBuilder:
+def full(preemptor: dict[str, Any] | None = None, victim: dict[str, Any] | None = None, **terms: Any) -> FairShareBuilder:
     """Four units, all held one by one by `b`; `w` of `a`, whose part is one of them, waits for it."""
     pool = (
         a_fair_share_pool(gpu=4)
         .with_settings(**terms)
-        .policy("a", **(STARVING if taker is None else taker))
-        .policy("b", **(holder or {}))
+        .policy("a", **(STARVING if preemptor is None else preemptor))
+        .policy("b", **(victim or {}))
     )
     return pool.runs_several("b", 1, 1, 1, 1).waits("w", "a", gpu=1)
 
@@ -228,15 +228,15 @@ def test_protected_usage_is_never_taken() -> None:
     pool = full(non_preemptible_usage_threshold={"gpu": 4})
     assert pool.reason() is DecisionReason.NOT_ENOUGH
     assert full(non_preemptible_usage_threshold={"gpu": 3}).victims() == {"b4": "starvation"}
-    assert full(holder={"non_preemptible_usage_threshold": {"gpu": 3}}, non_preemptible_usage_threshold={"gpu": 4}).victims()
+    assert full(victim={"non_preemptible_usage_threshold": {"gpu": 3}}, non_preemptible_usage_threshold={"gpu": 4}).victims()
 
 
 # aggressively
 
 
-def lumps(waiter: int = 1, **holder: Any) -> FairShareBuilder:
+def lumps(waiter: int = 1, **victim: Any) -> FairShareBuilder:
     """`b` holds all of eight units as one, of which four are due to it."""
-    return half().policy("b", **holder).runs_several("b", 8).waits("w", "a", gpu=waiter).waits("x", "a", gpu=4)
+    return half().policy("b", **victim).runs_several("b", 8).waits("w", "a", gpu=waiter).waits("x", "a", gpu=4)
 
 
 def test_an_aggressively_starving_policy_takes_what_lies_partly_beyond() -> None:
@@ -316,13 +316,13 @@ def two_starve(**numbers: Any) -> FairShareBuilder:
 
 def test_one_is_served_by_preemption_in_a_pass() -> None:
     pool = two_starve().runs_several("c", *[1] * 9).waits("w", "a", gpu=2).waits("x", "b", gpu=2).waits("y", "a", gpu=1)
-    assert pool.steps() == [("stop", "w", "c9", "c8")]
+    assert pool.steps() == [("preempt", "w", "c9", "c8")]
     assert {pool.reason("x"), pool.reason("y")} == {DecisionReason.ONE_AT_A_TIME}
 
 
 def test_over_both_stages() -> None:
     pool = two_starve(**AGGRESSIVE).runs_several("c", *[1] * 9).waits("x", "b", gpu=2).waits("w", "a", gpu=2)
-    assert pool.steps() == [("stop", "w", "c9", "c8")]
+    assert pool.steps() == [("preempt", "w", "c9", "c8")]
     assert pool.reason("x") is DecisionReason.ONE_AT_A_TIME
 
 
@@ -330,30 +330,30 @@ def test_the_aggressive_stage_goes_first_however_satisfied() -> None:
     pool = (
         two_starve(**AGGRESSIVE).runs_several("a", 1).runs_several("c", *[1] * 8).waits("x", "b", gpu=2).waits("w", "a", gpu=2)
     )
-    assert [step[:2] for step in pool.steps()] == [("stop", "w")]
+    assert [step[:2] for step in pool.steps()] == [("preempt", "w")]
 
 
 def test_a_waiter_that_cannot_be_served_leaves_the_turn_to_the_next_level() -> None:
     pool = two_starve(**AGGRESSIVE).runs_several("c", *[1] * 9).waits("x", "b", gpu=2).waits("w", "a", gpu=7)
-    assert pool.steps() == [("stop", "x", "c9", "c8")]
+    assert pool.steps() == [("preempt", "x", "c9", "c8")]
     assert pool.reason("w") is DecisionReason.NOT_ENOUGH
 
 
 def test_the_least_satisfied_policy_goes_first() -> None:
     pool = two_starve().runs_several("a", 1).runs_several("c", *[1] * 8).waits("w", "a", gpu=2).waits("x", "b", gpu=2)
-    assert [step[:2] for step in pool.steps()] == [("stop", "x")]
+    assert [step[:2] for step in pool.steps()] == [("preempt", "x")]
 
 
 def test_of_a_policy_the_higher_class_goes_first_then_the_older() -> None:
     pool = two_starve().runs_several("c", *[1] * 9).waits("w", "a", gpu=1).waits("x", "a", gpu=1, preemption_class=6)
-    assert [step[:2] for step in pool.steps()] == [("stop", "x")]
+    assert [step[:2] for step in pool.steps()] == [("preempt", "x")]
     again = two_starve().runs_several("c", *[1] * 9).waits("w", "a", gpu=1).waits("x", "a", gpu=1)
-    assert [step[:2] for step in again.steps()] == [("stop", "w")]
+    assert [step[:2] for step in again.steps()] == [("preempt", "w")]
 
 
 def test_one_that_cannot_be_served_does_not_keep_the_others_of_its_policy() -> None:
     pool = two_starve().runs_several("c", *[1] * 9).waits("w", "a", gpu=9).waits("x", "a", gpu=2)
-    assert pool.steps() == [("stop", "x", "c9", "c8")]
+    assert pool.steps() == [("preempt", "x", "c9", "c8")]
 
 
 # the set

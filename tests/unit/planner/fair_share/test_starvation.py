@@ -1,4 +1,4 @@
-"""Who starves, and by whose settings."""
+"""Starvation, and the settings that decide it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stopping somebody costs, part by part."""
+"""The cost of preempting an allocation, part by part."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ CLASSES = PlannerSettings(discipline="classes")
 
 def cost(*, terms: PlannerSettings = CLASSES, profile: str = "batch", ran_s: int = 600, **ask: Any) -> Fraction:
     """The cost of stopping one that has run for ten minutes and holds what is asked, a unit of gpu if nothing is."""
-    (holder,) = a_pool().runs("v", "t", ran_s=ran_s, **{"gpu": 1, **ask}).allocations
+    (victim,) = a_pool().runs("v", "t", ran_s=ran_s, **{"gpu": 1, **ask}).allocations
     costs = PreemptionCosts(terms, NOW_MS, {"t": profile})
-    assert costs.approximate(holder) == float(costs.exact(holder))
-    return costs.exact(holder)
+    assert costs.approximate(victim) == float(costs.exact(victim))
+    return costs.exact(victim)
 
 
 @pytest.mark.parametrize(
-    ("holder", "expected"),
+    ("victim", "expected"),
     [
         ({"checkpoint": "none"}, 10),
         ({"checkpoint": "auto"}, 5 + 10),
@@ -33,8 +33,8 @@ def cost(*, terms: PlannerSettings = CLASSES, profile: str = "batch", ran_s: int
         ({"checkpoint": "none", "checkpoint_minutes": 2}, 10),
     ],
 )
-def test_the_checkpoint_and_the_run_since_the_start_if_none_was_reported(holder: dict[str, Any], expected: int) -> None:
-    assert cost(**holder) == expected
+def test_the_checkpoint_and_the_run_since_the_start_if_none_was_reported(victim: dict[str, Any], expected: int) -> None:
+    assert cost(**victim) == expected
 
 
 @pytest.mark.parametrize(("checkpoint", "expected"), [("auto", 5 + 3), ("manual", 10 + 3), ("none", 10)])

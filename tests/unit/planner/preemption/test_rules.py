@@ -1,4 +1,4 @@
-"""Who may take from whom: every sentence of the rules, as small pools."""
+"""The rules of preemption: every sentence of the specification, as small pools."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.unit.planner.builders import PoolBuilder, a_pool
 
 
 def two(
-    taker: dict[str, Any] | None = None, holder: dict[str, Any] | None = None, capacity: int = 4, **terms: Any
+    preemptor: dict[str, Any] | None = None, victim: dict[str, Any] | None = None, capacity: int = 4, **terms: Any
 ) -> PoolBuilder:
     """A pool of two policies: somebody of `b` holds all of it, and `w` of `a` waits for a unit."""
-    return a_pool(gpu=capacity).with_settings(**terms).policy("a", **(taker or {})).policy("b", **(holder or {}))
+    return a_pool(gpu=capacity).with_settings(**terms).policy("a", **(preemptor or {})).policy("b", **(victim or {}))
 
 
 HIGH, LOW = {"priority": 9}, {"priority": 1}
@@ -245,8 +245,8 @@ def test_a_service_gives_nothing_in_share_to_its_own_policy_either() -> None:
 def test_a_sensitive_profile_is_never_a_victim_and_profiles_count_in_classes_only() -> None:
     for profile in ("sensitive", "service"):
         for discipline, expected in (("classes", {}), ("reserved", {"v": "priority"})):
-            holder = {**LOW, "reserved": {"gpu": 4}, "profile": profile}
-            pool = two(HIGH, holder, order="priority_first", discipline=discipline)
+            victim = {**LOW, "reserved": {"gpu": 4}, "profile": profile}
+            pool = two(HIGH, victim, order="priority_first", discipline=discipline)
             assert pool.runs("v", "b", gpu=4).waits("w", "a", gpu=1, preemption_class=9).victims() == expected
 
 
@@ -254,7 +254,7 @@ def test_a_sensitive_profile_is_never_a_victim_and_profiles_count_in_classes_onl
 
 
 @pytest.mark.parametrize(
-    ("terms", "holder", "why"),
+    ("terms", "victim", "why"),
     [
         ({}, {"preemptible": False}, RefusalReason.FIXED),
         ({}, {"preemption_class": 10}, RefusalReason.CLASS_TEN),
@@ -273,9 +273,9 @@ def test_a_sensitive_profile_is_never_a_victim_and_profiles_count_in_classes_onl
         ({}, {"chain": "y"}, None),
     ],
 )
-def test_the_protected(terms: dict[str, Any], holder: dict[str, Any], why: RefusalReason | None) -> None:
-    reserved = {"gpu": 4} if not holder.get("preemptible", True) else {}
-    pool = two(HIGH, {**LOW, "reserved": reserved}, **terms).runs("v", "b", gpu=4, **holder)
+def test_the_protected(terms: dict[str, Any], victim: dict[str, Any], why: RefusalReason | None) -> None:
+    reserved = {"gpu": 4} if not victim.get("preemptible", True) else {}
+    pool = two(HIGH, {**LOW, "reserved": reserved}, **terms).runs("v", "b", gpu=4, **victim)
     pool.waits("w", "a", gpu=1, preemption_class=9, chain="x")
     assert pool.victims() == ({} if why else {"v": "priority"})
     if why:
@@ -398,16 +398,16 @@ def test_stacks_moved_along_are_stacks_made_anew(data: st.DataObject) -> None:
         pool.runs(f"r{number:02}", component, preemptible=not fixed, **amounts)
     shares, removed = _shares(pool), set[str]()
     for name in data.draw(st.lists(st.sampled_from([each.id for each in pool.allocations]), max_size=20)):
-        holder = next(each for each in pool.allocations if each.id == name)
-        (shares.restore if name in removed else shares.remove)(holder)
+        allocation = next(each for each in pool.allocations if each.id == name)
+        (shares.restore if name in removed else shares.remove)(allocation)
         removed ^= {name}
     pool.allocations = [each for each in pool.allocations if each.id not in removed]
     anew = _shares(pool)
-    for holder in pool.allocations:
-        now, made = shares.class_of[holder.id].traits, anew.class_of[holder.id].traits
+    for allocation in pool.allocations:
+        now, made = shares.class_of[allocation.id].traits, anew.class_of[allocation.id].traits
         assert now == made
-        for account in pool.path(holder.component)[:-1]:
-            assert shares.units_beyond_reserved(holder, account) == anew.units_beyond_reserved(holder, account)
+        for account in pool.path(allocation.component)[:-1]:
+            assert shares.units_beyond_reserved(allocation, account) == anew.units_beyond_reserved(allocation, account)
     for component in ("x1", "x2", "y1", "y2", "z"):
         members = {name: kind for kind in shares.policy_allocations(component).classes for name in kind.members}
         assert members == {each.id: shares.class_of[each.id] for each in pool.allocations if each.component == component}
