@@ -39,8 +39,8 @@ def _wants_list(accept: str) -> bool:
 
 
 def _events_page(call: Call, query: EventsQuery) -> EventListResponse:
-    after = query.cursor or _requested_start_id(call, query) or "0"
-    events = call.services.requests.list_events(call.workspace, after, query.limit)
+    start_id = _requested_start_id(call, query)  # also checks a header that the cursor makes void
+    events = call.services.requests.list_events(call.workspace, query.cursor or start_id or "0", query.limit)
     items = [EventResponse.of(event) for event in events if _matches(call, query, event)]
     return EventListResponse(items=items, next_cursor=events[-1].id if len(events) == query.limit else None)
 

@@ -17,9 +17,9 @@ from app.cli.process_commands import ROOT
 USER = """
 import os, sys, time
 from pathlib import Path
-from app import meters
-meters.MEMORY = Path(sys.argv[1])
-print(meters.made(), flush=True)
+from app.api.metrics import multiprocess_dir
+multiprocess_dir.SHARED_MEMORY = Path(sys.argv[1])
+print(multiprocess_dir.create_directory(), flush=True)
 if os.fork():
     os.kill(os.getpid(), 9)  # as a master is that leaves a process behind
 sys.stdin.read()

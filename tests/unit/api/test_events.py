@@ -178,6 +178,8 @@ def test_a_head_takes_no_seat_for_longer_than_its_answer(site: Site) -> None:
 
 def test_what_is_wrong_is_said_before_the_stream_begins(site: Site) -> None:
     assert site.get("/events", headers={"Last-Event-ID": "x"}).malformed() == {"Last-Event-ID": "is not the id of an event"}
+    listing = {"Last-Event-ID": "x", "Accept": "application/json"}
+    assert site.get("/events", headers=listing, cursor="0").malformed() == {"Last-Event-ID": "is not the id of an event"}
     assert site.get("/events", after="x").malformed().keys() == {"after"}
 
 
