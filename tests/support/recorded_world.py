@@ -23,7 +23,7 @@ class Recording(Generic[T]):
     def of(cls, world: World, result: T) -> Recording[T]:
         """Record a world as it is now."""
         names = sorted(world.client.scan_iter("*", 1000))
-        keys = tuple((name, max(world.client.pttl(name), 0), world.client.dump(name)) for name in names)
+        keys = tuple((name, max(world.client.pttl(name), 0), world.client.dump(name) or b"") for name in names)
         return cls(result, world.clock.now_ms(), keys)
 
     def restore(self, world: World) -> T:

@@ -24,7 +24,7 @@ SPREAD = (
 """Folders whose tests share nothing that takes long to start: each test goes to the next free process."""
 
 
-class FileScheduling(LoadScopeScheduling):
+class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Give the tests of a file to one process, unless they are to be spread."""
 
     def _split_scope(self, nodeid: str) -> str:

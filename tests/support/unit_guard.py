@@ -34,7 +34,8 @@ class Guard:
             self._is_installed = True
         current = threading.current_thread()
         self._other_threads = {thread.ident for thread in threading.enumerate() if thread is not current}
-        self._refused = refused = []
+        refused: list[str] = []
+        self._refused = refused
         try:
             yield refused
         finally:

@@ -18,7 +18,8 @@ from app.store.connection import connect
 from app.store.embedded_redis import find_server
 from app.store.keys import key
 from tests.support.backends import free_port, require, running, wait_until, wait_until_ready
-from tests.support.poolkeeperd import COMMAND, ROOT, ask, environment, run, wait_until_served
+from tests.support.paths import ROOT
+from tests.support.poolkeeperd import COMMAND, ask, environment, run, wait_until_served
 
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 OURS = ("api", "worker", "beat")
