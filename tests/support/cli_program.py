@@ -65,8 +65,8 @@ class Program:
     def __call__(self, *words: str, ends: int = 0, feed: str | None = None, **more: str) -> Result:
         """A run within this process, which ends with this exit code."""
         blank = {name: None for name in os.environ if name.startswith("POOLKEEPER_")}
-        seen = {**blank, **self.environment(**({"POOLKEEPER_TRACEBACK": "1"} | more))}
-        result = CliRunner().invoke(main, list(words), input=feed, env=seen, prog_name="poolkeeper")
+        output = {**blank, **self.environment(**({"POOLKEEPER_TRACEBACK": "1"} | more))}
+        result = CliRunner().invoke(main, list(words), input=feed, env=output, prog_name="poolkeeper")
         if result.exception and not isinstance(result.exception, SystemExit):
             raise result.exception
         ran = Result(result.exit_code, result.stdout, result.stderr)

@@ -97,8 +97,8 @@ class RunLab:
 
     def create_pool(self, *settings: str) -> RunLab:
         """A pool `gpus` of four with these settings, and a policy of `team`."""
-        given = [word for setting in settings for word in ("--setting", setting)]
-        self.program("pool", "create", "gpus", "--capacity", "gpu=4", *given)
+        values = [word for setting in settings for word in ("--setting", setting)]
+        self.program("pool", "create", "gpus", "--capacity", "gpu=4", *values)
         self.program("policy", "attach", "gpus", "team")
         return self
 
@@ -170,13 +170,13 @@ class RunLab:
         return self._starts()[number - 1]
 
     def _starts(self) -> list[Start]:
-        found = [(line + " ").split(" ", 5) for line in self.lines() if line.startswith("start ")]
-        return [Start(int(pid), request, int(fence), resume, rest.strip()) for _, pid, request, fence, resume, rest in found]
+        document = [(line + " ").split(" ", 5) for line in self.lines() if line.startswith("start ")]
+        return [Start(int(pid), request, int(fence), resume, rest.strip()) for _, pid, request, fence, resume, rest in document]
 
     def request(self, id_: str) -> dict[str, Any]:
         """A request as it stands."""
-        found: dict[str, Any] = self.program("request", "describe", id_, "-o", "json").json
-        return found
+        document: dict[str, Any] = self.program("request", "describe", id_, "-o", "json").json
+        return document
 
     def wait_for_status(self, id_: str, status: str, outcome: str | None = None) -> None:
         """Returns when the request stands so."""
@@ -185,13 +185,13 @@ class RunLab:
 
     def only_request(self) -> dict[str, Any]:
         """The one request there is."""
-        (found,) = self.program("request", "list", "-o", "json").json
-        return dict(found)
+        (document,) = self.program("request", "list", "-o", "json").json
+        return dict(document)
 
     def submit_for_all(self, *words: str) -> str:
         """Somebody has all there is, or waits for it."""
-        asked = ("request", "submit", "--component", "team", "--resource", "gpu=4", "--lease", "none", "-o", "name")
-        return self.program(*asked, *words).line
+        query = ("request", "submit", "--component", "team", "--resource", "gpu=4", "--lease", "none", "-o", "name")
+        return self.program(*query, *words).line
 
     def preempt(self, start: Start) -> str:
         """Who was started so has to leave, for somebody whose id this is."""

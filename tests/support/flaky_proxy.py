@@ -85,12 +85,12 @@ class FlakyProxy:
         while True:
             ready = select([client, server], [], [])[0]
             if client in ready:
-                if not (asked := client.recv(1 << 16)):
+                if not (query := client.recv(1 << 16)):
                     return
                 if self._silent:
                     continue
-                doomed = doomed or self._is_doomed(asked)
-                server.sendall(asked)
+                doomed = doomed or self._is_doomed(query)
+                server.sendall(query)
             if server in ready:
                 answer = server.recv(1 << 16)
                 if doomed or not answer:
@@ -98,9 +98,9 @@ class FlakyProxy:
                 client.sendall(answer)
                 self.passed_bytes += answer
 
-    def _is_doomed(self, asked: bytes) -> bool:
+    def _is_doomed(self, query: bytes) -> bool:
         with self._lock:
-            match = next((beginning for beginning in self._losing if asked.startswith(beginning)), None)
+            match = next((beginning for beginning in self._losing if query.startswith(beginning)), None)
             if match:
                 self._losing.remove(match)
                 self.lost_answers += 1

@@ -41,8 +41,8 @@ class StubHandler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        heard = ReceivedCall(self.command, self.path, headers, json.loads(text) if text else None, self.client_address[1])
-        self.stub.calls.append(heard)
+        calls = ReceivedCall(self.command, self.path, headers, json.loads(text) if text else None, self.client_address[1])
+        self.stub.calls.append(calls)
         act = self.stub.actions.popleft() if self.stub.actions else reply({"path": self.path})
         act(self)
 

@@ -69,9 +69,9 @@ class World:
             {"component": name, "component_type": kind, "lease_s": None, "queue_ttl_s": None, **fields}
         )
 
-    def submit(self, component: str = "t", key: str | None = None, own_id: str | None = None, **wanted: Any) -> Request:
+    def submit(self, component: str = "t", key: str | None = None, own_id: str | None = None, **fields: Any) -> Request:
         """Submit an ask; without a word of it, nothing lapses and nothing goes stale."""
-        return self.ledger.submit(self.workspace, self.request_spec(component, **wanted), key, own_id)
+        return self.ledger.submit(self.workspace, self.request_spec(component, **fields), key, own_id)
 
     def submit_all(self, asks: Sequence[RequestSpec]) -> list[Any]:
         """Submit a batch."""
@@ -104,13 +104,13 @@ class World:
         routine: bool = False,
     ) -> HeartbeatResult:
         """Say something of its checkpoint, with the present fence unless another is given."""
-        held = self._fence(request, fence)
-        return self.ledger.checkpoint(self.workspace, request.id, held, state, seconds, reference, routine=routine)
+        own_fence = self._fence(request, fence)
+        return self.ledger.checkpoint(self.workspace, request.id, own_fence, state, seconds, reference, routine=routine)
 
     def _fence(self, request: Request, fence: int | None) -> int:
-        held = self.get(request).fence if fence is None else fence
-        assert held is not None
-        return held
+        own_fence = self.get(request).fence if fence is None else fence
+        assert own_fence is not None
+        return own_fence
 
     def cancel(self, request: Request) -> Request:
         """Leave the queue."""
@@ -143,9 +143,9 @@ class World:
     def settle(self) -> None:
         """Somebody has looked at every pool since it was made or changed, and found nothing to do."""
         for name in self.pools():
-            seen = self.plan_store.read_snapshot(self.workspace, name, even_if_idle=True)
-            assert seen is not None
-            self.plan_store.write_fair_shares(self.workspace, seen, Publication((), is_watched=False))
+            snapshot = self.plan_store.read_snapshot(self.workspace, name, even_if_idle=True)
+            assert snapshot is not None
+            self.plan_store.write_fair_shares(self.workspace, snapshot, Publication((), is_watched=False))
         self.client.delete(key("nudge", self.workspace))
 
     def apply_step(self, step: PlanStep, seen: PoolSnapshot | None = None, pool: str = "p") -> StepResult:
@@ -164,8 +164,8 @@ class World:
         pool: str = "p",
     ) -> StepResult:
         """Preempt for a waiter: requests as they hold now, or victims as they were planned."""
-        told = tuple(one if isinstance(one, Victim) else self.victim(one, reason) for one in victims)
-        return self.apply_step(Preempt(waiter.id, told, tuple(unused), tuple(within), tuple(borrowed)), seen, pool)
+        victims_now = tuple(each if isinstance(each, Victim) else self.victim(each, reason) for each in victims)
+        return self.apply_step(Preempt(waiter.id, victims_now, tuple(unused), tuple(within), tuple(borrowed)), seen, pool)
 
     def victim(self, request: Request, reason: str = "priority") -> Victim:
         """One to be preempted, as it holds now."""
@@ -227,8 +227,8 @@ class World:
         """Call a command as it is, once: no work it leaves is finished here."""
         frame = {"now": self.clock.now_ms(), "events_kept": self.limits.events_kept, "chunk": self.limits.chunk}
         declared = load_commands()[command].args
-        given = {name: value for name, value in frame.items() if name in declared} | args
-        return Scripts(self.client).call(command, self.workspace, **given)
+        values = {name: value for name, value in frame.items() if name in declared} | args
+        return Scripts(self.client).call(command, self.workspace, **values)
 
 
 def full_component(component: str) -> str:

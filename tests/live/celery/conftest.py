@@ -91,13 +91,13 @@ class Site:
     @contextmanager
     def full(self) -> Iterator[Request]:
         """Inside, nothing can be granted."""
-        held = self.client.submit("owner", gpu=GPUS, preemptible=True, preemption_class=9, lease_s=None)
-        wait_until(lambda: self.client.request(held.id).is_allocated, "all of it is held")
-        held = self.client.request(held.id)
+        request = self.client.submit("owner", gpu=GPUS, preemptible=True, preemption_class=9, lease_s=None)
+        wait_until(lambda: self.client.request(request.id).is_allocated, "all of it is held")
+        request = self.client.request(request.id)
         try:
-            yield held
+            yield request
         finally:
-            self.client.release(held.id, held.fence or 0)
+            self.client.release(request.id, request.fence or 0)
 
     def go(self, result: AsyncResult[Any]) -> None:
         """The task may go on."""
@@ -115,8 +115,8 @@ class Site:
 
     def request(self, result: AsyncResult[Any]) -> dict[str, Any]:
         """The request of a task."""
-        found: dict[str, Any] = self.client.call("GET", f"/tasks/{result.id}")["request"]
-        return found
+        document: dict[str, Any] = self.client.call("GET", f"/tasks/{result.id}")["request"]
+        return document
 
     def knows(self, result: AsyncResult[Any]) -> bool:
         """Whether the task is not over."""
@@ -130,9 +130,9 @@ class Site:
         """The gpus in use."""
         return self.client.pool("gpus").used.get("gpu", 0)
 
-    def wait_for_state(self, result: AsyncResult[Any], wanted: str, within_s: float = 20) -> None:
+    def wait_for_state(self, result: AsyncResult[Any], expected: str, within_s: float = 20) -> None:
         """Returns when that is its state."""
-        wait_until(lambda: result.state == wanted, f"{result.id} is {wanted}", within_s)
+        wait_until(lambda: result.state == expected, f"{result.id} is {expected}", within_s)
 
     def wait_until_free(self) -> None:
         """Returns when nothing is held or waits."""
@@ -153,9 +153,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         wait_until_ready(f"{redis_url}/0")
         (folder / "brokers.toml").write_text(f'[default]\nurl = "{redis_url}/1"\nstart_deadline_s = 3\n')
         port = free_port()
-        known = _service(ledger_url, port, folder)
+        names = _service(ledger_url, port, folder)
         for name in ("api", "worker", "beat"):
-            child = ChildProcess(commands()[name], folder / f"{name}.log", env=known, cwd=folder)
+            child = ChildProcess(commands()[name], folder / f"{name}.log", env=names, cwd=folder)
             stack.callback(child.stop)
         client = stack.enter_context(Client(f"http://127.0.0.1:{port}", workspace="default"))
         wait_until(lambda: _answers(client), f"the API answers; see {folder}", 30)
@@ -210,7 +210,7 @@ def _project(redis_url: str, url: str) -> dict[str, str]:
 
 
 def _service(ledger_url: str, port: int, folder: Path) -> dict[str, str]:
-    given = {
+    values = {
         "redis_url": ledger_url,
         "data_dir": folder / "data",
         "host": "127.0.0.1",
@@ -222,4 +222,4 @@ def _service(ledger_url: str, port: int, folder: Path) -> dict[str, str]:
         "reconcile_interval_s": 1,
         "brokers": folder / "brokers.toml",
     }
-    return _clean() | {"PYTHONPATH": str(ROOT)} | {f"POOLKEEPER_{name.upper()}": str(value) for name, value in given.items()}
+    return _clean() | {"PYTHONPATH": str(ROOT)} | {f"POOLKEEPER_{name.upper()}": str(value) for name, value in values.items()}

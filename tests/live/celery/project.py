@@ -51,20 +51,20 @@ def notes() -> Redis:
     return Redis.from_url(app.conf.result_backend, decode_responses=True)
 
 
-def note(task_id: str, *said: object) -> None:
+def note(task_id: str, *message: object) -> None:
     """It can be read in the test."""
     with notes() as redis:
-        redis.rpush(f"notes:{task_id}", " ".join(map(str, said)))
+        redis.rpush(f"notes:{task_id}", " ".join(map(str, message)))
 
 
-def wait_for_go(task_id: str, held: TaskAllocation | None = None, leave: bool = True) -> bool:
+def wait_for_go(task_id: str, allocation: TaskAllocation | None = None, leave: bool = True) -> bool:
     """Whether it may go on; False if it has to leave before."""
     until = time.monotonic() + PATIENT_S
     with notes() as redis:
         while time.monotonic() < until:
             if redis.exists(f"go:{task_id}"):
                 return True
-            if held and leave and held.should_checkpoint():
+            if allocation and leave and allocation.should_checkpoint():
                 return False
             time.sleep(0.02)
     raise AssertionError(f"{task_id} was forgotten")
@@ -111,19 +111,19 @@ def routed(self: Ours) -> Any:
 @app.task(base=Ours, name="whole", bind=True)
 def whole(self: Ours) -> list[Any]:
     """All that a run is told."""
-    held = self.allocation
+    request = self.allocation
     priority = (self.request.delivery_info or {}).get("priority")
-    return [held.pool, dict(held.resources), held.request, held.fence, held.directive, held.lost, priority]
+    return [request.pool, dict(request.resources), request.request, request.fence, request.directive, request.lost, priority]
 
 
 @app.task(base=Ours, name="patient", bind=True)
 def patient(self: Ours, answer: str = "done", leave: bool = True) -> str:
     """Runs until it is told to go on, or has to leave."""
-    held, me = self.allocation, str(self.request.id)
-    note(me, "began", held.fence, held.resume, held.checkpoint_reference, os.getpid())
-    if not wait_for_go(me, held, leave):
-        held.checkpoint_done(f"saved-{held.fence}")
-    note(me, "ended", held.fence)
+    request, me = self.allocation, str(self.request.id)
+    note(me, "began", request.fence, request.resume, request.checkpoint_reference, os.getpid())
+    if not wait_for_go(me, request, leave):
+        request.checkpoint_done(f"saved-{request.fence}")
+    note(me, "ended", request.fence)
     return answer
 
 
@@ -237,5 +237,5 @@ def note_error(request: Any, error: Exception, _: Any) -> None:
 def read(task_id: str) -> list[str]:
     """What a task has noted so far."""
     with notes() as redis:
-        found: list[str] = redis.lrange(f"notes:{task_id}", 0, -1)
-        return found
+        document: list[str] = redis.lrange(f"notes:{task_id}", 0, -1)
+        return document

@@ -36,8 +36,8 @@ def owner_comes(site: Site) -> Iterator[Request]:
     try:
         yield wants
     finally:
-        held = site.client.wait(wants.id, IN_S)
-        site.client.release(held.id, held.fence or 0)
+        request = site.client.wait(wants.id, IN_S)
+        site.client.release(request.id, request.fence or 0)
 
 
 def comes_back(site: Site, result: AsyncResult[Any], began: list[str]) -> str:
@@ -53,8 +53,8 @@ def test_asked_to_leave_it_saves_its_work_and_goes_on_from_there(site: Site, poo
     result = patient.apply_async(lease_s=6, resources={"gpu": GPUS}, checkpoint="manual")
     began = site.wait_for_note(result, "began")
     with owner_comes(site) as wants:
-        held = site.client.wait(wants.id, IN_S)
-        assert held.is_allocated
+        request = site.client.wait(wants.id, IN_S)
+        assert request.is_allocated
         site.wait_for_state(result, "PARKED")
         assert site.request(result)["preemptions"] == 1
     assert " True saved-" in comes_back(site, result, began)
@@ -66,9 +66,9 @@ def test_who_cannot_save_its_work_is_told_to_go(site: Site, pool: str) -> None:
     result = deaf.apply_async(lease_s=6, resources={"gpu": GPUS})
     began = site.wait_for_note(result, "began")
     with owner_comes(site) as wants:
-        asked = time.monotonic()
+        query = time.monotonic()
         assert site.client.wait(wants.id, IN_S).is_allocated
-        took_s = time.monotonic() - asked
+        took_s = time.monotonic() - query
         site.wait_for_state(result, "PARKED")
     assert took_s < 8, "after the next heartbeat, and not when the grace is over"
     if pool == "prefork":
@@ -124,6 +124,6 @@ def test_a_task_goes_on_if_it_may_stay_after_all(site: Site, pool: str) -> None:
     wait_until(lambda: site.request(result)["status"] == "preempting", "it has to leave")
     site.go(result)
     assert result.get(timeout=IN_S) == "done", "it had time enough to end"
-    held = site.client.wait(wants.id, IN_S)
-    site.client.release(held.id, held.fence or 0)
+    request = site.client.wait(wants.id, IN_S)
+    site.client.release(request.id, request.fence or 0)
     assert len(site.notes(result, "began")) == 1

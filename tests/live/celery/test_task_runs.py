@@ -98,19 +98,19 @@ def test_chains_groups_and_chords(site: Site) -> None:
 
 
 def test_what_beat_sends_is_parked_like_any_other(site: Site) -> None:
-    begun = len(read("ticks"))
+    starts = len(read("ticks"))
     with site.beat():
-        wait_until(lambda: len(read("ticks")) >= begun + 2, "it has run twice")
+        wait_until(lambda: len(read("ticks")) >= starts + 2, "it has run twice")
     assert {line.split()[2] for line in read("ticks")} == {"3"}
 
 
 def test_a_countdown_is_waited_for_outside_of_queue_and_broker(site: Site) -> None:
-    begun = time.time()
+    starts = time.time()
     result = add.apply_async((1, 1), countdown=1)
     assert state(result) == "PARKED"
     assert site.client.call("GET", f"/tasks/{result.id}")["status"] == "delayed"
     assert result.get(timeout=IN_S) == 2
-    assert time.time() - begun >= 1
+    assert time.time() - starts >= 1
 
 
 def test_retries_ask_again_for_the_same_under_a_new_fence(site: Site) -> None:

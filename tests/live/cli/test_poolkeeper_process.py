@@ -53,9 +53,9 @@ def test_completion_scripts_are_scripts(nowhere: Program, shell: str, tmp_path: 
 
 
 def test_a_name_that_is_no_ascii_is_escaped_where_it_must_be(stubbed: Program, stub: StubServer) -> None:
-    who = {**WHO, "name": "→na"}
+    component = {**WHO, "name": "→na"}
     for form in ("json", "table", "name"):
-        stub.script(reply(who), reply(who))
+        stub.script(reply(component), reply(component))
         assert "\\u2192na" in stubbed.process("whoami", "-o", form, PYTHONIOENCODING="latin-1").out
         assert "→na" in stubbed.process("whoami", "-o", form, PYTHONIOENCODING="utf-8").out
 
@@ -102,18 +102,18 @@ def submit(program: Program, *words: str, ends: int = 0) -> str:
 
 def shown(program: Program, request: str) -> dict[str, Any]:
     """The request as it stands."""
-    found: dict[str, Any] = program("request", "describe", request, "-o", "json").json
-    return found
+    document: dict[str, Any] = program("request", "describe", request, "-o", "json").json
+    return document
 
 
 def test_waiting_ends_when_it_is_granted(gpus: Program) -> None:
-    held = submit(gpus, "--resource", "gpu=4")
+    request = submit(gpus, "--resource", "gpu=4")
     words = ("request", "submit", "--component", "team", "--resource", "gpu=2", "--wait", "--lease", "none")
     with gpus.start(*words) as waiting:
         assert waiting.stderr
         assert waiting.stdout
         assert waiting.stderr.readline().endswith(" queued, position 1 in gpus\n")
-        gpus("request", "release", held)
+        gpus("request", "release", request)
         assert waiting.stdout.readline().endswith(": allocated in gpus under fence 2\n")
         assert waiting.wait(10) == ExitCode.OK
 

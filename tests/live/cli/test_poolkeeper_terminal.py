@@ -30,14 +30,14 @@ def submit(program: Program, amount: int, *words: str, ends: int = 0) -> str:
 
 
 def test_a_table_has_colours_on_a_terminal_only(gpus: Program) -> None:
-    held = submit(gpus, 4)
+    request = submit(gpus, 4)
     with gpus.on_a_terminal("request", "list") as terminal:
         assert terminal.wait_for_end() == ExitCode.OK
     assert COLOUR.search(terminal.screen)
     plain = COLOUR.sub("", terminal.screen).replace("\r", "")
     assert [line.split()[:4] for line in plain.splitlines()] == [
         ["ID", "COMPONENT", "ASKS", "STATUS"],
-        [held, "team", "gpu=4", "allocated"],
+        [request, "team", "gpu=4", "allocated"],
     ]
     assert not COLOUR.search(gpus.process("request", "list").out)
 
@@ -85,35 +85,35 @@ def test_json_on_a_terminal_is_json(gpus: Program) -> None:
 
 
 def test_dropping_is_asked_for_on_a_terminal(gpus: Program) -> None:
-    held = submit(gpus, 4)
-    with gpus.on_a_terminal("request", "delete", held) as terminal:
-        terminal.wait_for(rf"drop it\? request {held}: allocated in gpus under fence 1 \[y/N\]: ")
+    request = submit(gpus, 4)
+    with gpus.on_a_terminal("request", "delete", request) as terminal:
+        terminal.wait_for(rf"drop it\? request {request}: allocated in gpus under fence 1 \[y/N\]: ")
         terminal.type("n\n")
         assert terminal.wait_for_end() == ExitCode.REFUSED
     assert "nothing was dropped" in terminal.screen
-    assert gpus("request", "describe", held, "-o", "json").json["status"] == "allocated"
-    with gpus.on_a_terminal("request", "delete", held) as terminal:
+    assert gpus("request", "describe", request, "-o", "json").json["status"] == "allocated"
+    with gpus.on_a_terminal("request", "delete", request) as terminal:
         terminal.wait_for(r"\[y/N\]: ")
         terminal.type("y\n")
         assert terminal.wait_for_end() == ExitCode.OK
-    assert gpus("request", "describe", held, "-o", "json").json["status"] == "released"
+    assert gpus("request", "describe", request, "-o", "json").json["status"] == "released"
 
 
 def test_ctrl_c_at_a_question_does_nothing(gpus: Program) -> None:
-    held = submit(gpus, 4)
-    with gpus.on_a_terminal("request", "delete", held) as terminal:
+    request = submit(gpus, 4)
+    with gpus.on_a_terminal("request", "delete", request) as terminal:
         terminal.wait_for(r"\[y/N\]: ")
         assert terminal.interrupt() == ExitCode.INTERRUPTED
     assert "Traceback" not in terminal.screen
-    assert gpus("request", "describe", held, "-o", "json").json["status"] == "allocated"
+    assert gpus("request", "describe", request, "-o", "json").json["status"] == "allocated"
 
 
 def test_apply_shows_the_plan_and_asks(poolkeeper: Program, tmp_path: Path) -> None:
     paper = tmp_path / "pools.yaml"
     paper.write_text("pools:\n- {name: gpus, capacity: {gpu: 8}}\n")
     with poolkeeper.on_a_terminal("apply", "-f", str(paper)) as terminal:
-        seen = terminal.wait_for(r"change that\? \[y/N\]: ")
-        assert "+ pool gpus" in COLOUR.sub("", seen)
+        output = terminal.wait_for(r"change that\? \[y/N\]: ")
+        assert "+ pool gpus" in COLOUR.sub("", output)
         terminal.type("n\n")
         assert terminal.wait_for_end() == ExitCode.REFUSED
     assert poolkeeper("pool", "list", "-o", "name").out == ""
@@ -124,12 +124,12 @@ def test_apply_shows_the_plan_and_asks(poolkeeper: Program, tmp_path: Path) -> N
 
 
 def test_waiting_is_one_live_line(gpus: Program) -> None:
-    held = submit(gpus, 4)
+    request = submit(gpus, 4)
     waits = submit(gpus, 1)
     with gpus.on_a_terminal("request", "wait", waits) as terminal:
-        seen = terminal.wait_for(rf"{waits} queued, position 1 in gpus, for 0s; Ctrl-C stops waiting")
-        assert "\n" not in seen
-        gpus("request", "release", held)
+        output = terminal.wait_for(rf"{waits} queued, position 1 in gpus, for 0s; Ctrl-C stops waiting")
+        assert "\n" not in output
+        gpus("request", "release", request)
         assert terminal.wait_for_end() == ExitCode.OK
     assert terminal.screen.replace("\r\n", "\n").endswith(
         f"\r\x1b[Krequest {waits}: allocated in gpus under fence 2\n"

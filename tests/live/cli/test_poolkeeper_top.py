@@ -73,9 +73,9 @@ def test_of_many_pools_one_is_looked_at_closely(poolkeeper: Program) -> None:
         poolkeeper("pool", "create", f"pool-{number}", "--capacity", "gpu=1")
         poolkeeper("policy", "attach", f"pool-{number}", f"team-{number}")
     with poolkeeper.on_a_terminal("top", width=60) as terminal:
-        seen = terminal.wait_for("team-1 ")
-        assert "pool-6" in seen
-        assert "team-2" not in seen
+        output = terminal.wait_for("team-1 ")
+        assert "pool-6" in output
+        assert "team-2" not in output
         for key, team in (("\x1b[B", 2), ("3", 3), ("k", 2), ("6", 6), ("j", 6)):
             terminal.screen = ""
             terminal.type(key)
@@ -90,8 +90,8 @@ def answers(to: Mapping[str, Any]) -> list[Action]:
     """Answers by what is asked, as often as one likes."""
 
     def act(handler: StubHandler) -> None:
-        found = next((body for part, body in to.items() if part in handler.path), None)
-        (reply(found) if found is not None else refuse(404, "no_such_route"))(handler)
+        document = next((body for part, body in to.items() if part in handler.path), None)
+        (reply(document) if document is not None else refuse(404, "no_such_route"))(handler)
 
     return [act] * 1000
 

@@ -27,32 +27,32 @@ def test_the_command_has_stdout_its_environment_and_its_exit_code(lab: RunLab) -
     script = "env; exit 3"
     with lab.run("--component", "team", "--gpu", "2", "--mcpu=1500", script=script, FENCE="mine") as run:
         run.wait_for_end(3)
-    seen = dict(line.partition("=")[::2] for line in run.out.splitlines())
-    found = lab.only_request()
-    assert {name.removeprefix("POOLKEEPER_"): text for name, text in seen.items() if name.startswith("POOLKEEPER_")} == {
+    output = dict(line.partition("=")[::2] for line in run.out.splitlines())
+    document = lab.only_request()
+    assert {name.removeprefix("POOLKEEPER_"): text for name, text in output.items() if name.startswith("POOLKEEPER_")} == {
         "URL": lab.program.url,
         "WORKSPACE": lab.program.workspace,
-        "REQUEST": found["id"],
+        "REQUEST": document["id"],
         "FENCE": "1",
         "POOL": "gpus",
         "RESUME": "0",
         "CHECKPOINT_REFERENCE": "",
-        "CHECKPOINT_FILE": seen["POOLKEEPER_CHECKPOINT_FILE"],
+        "CHECKPOINT_FILE": output["POOLKEEPER_CHECKPOINT_FILE"],
         "RESOURCES": "gpu=2,mcpu=1500,step_run=1",
         "AMOUNT_GPU": "2",
         "AMOUNT_MCPU": "1500",
         "AMOUNT_STEP_RUN": "1",
     }
-    assert seen["FENCE"] == "mine"
-    assert (found["status"], found["outcome"], found["lease_s"]) == ("released", "failed", 60)
-    assert run.err == f"poolkeeper: request {found['id']} has gpu=2,mcpu=1500 in gpus under fence 1\n"
-    assert not Path(seen["POOLKEEPER_CHECKPOINT_FILE"]).parent.exists()
+    assert output["FENCE"] == "mine"
+    assert (document["status"], document["outcome"], document["lease_s"]) == ("released", "failed", 60)
+    assert run.err == f"poolkeeper: request {document['id']} has gpu=2,mcpu=1500 in gpus under fence 1\n"
+    assert not Path(output["POOLKEEPER_CHECKPOINT_FILE"]).parent.exists()
 
 
 def test_a_token_that_was_an_option_is_not_passed_on(stubbed: Program, stub: StubServer, beneath: str, tmp_path: Path) -> None:
     granted = {"id": "r", "status": "allocated", "fence": 3, "lease_s": 60, "pool": "p"}
-    begun = {"id": "r", "status": "allocated", "directive": "continue", "lease_expires_at": None, "deadline": None}
-    stub.script(reply(granted, 201), reply(begun), reply(granted | {"status": "released", "outcome": "succeeded"}))
+    starts = {"id": "r", "status": "allocated", "directive": "continue", "lease_expires_at": None, "deadline": None}
+    stub.script(reply(granted, 201), reply(starts), reply(granted | {"status": "released", "outcome": "succeeded"}))
     with RunLab(stubbed, beneath, tmp_path).run(*ALL, "--token", "secret", script="env", POOLKEEPER_TOKEN="of-old") as run:
         run.wait_for_end(0)
     assert [call.headers["authorization"] for call in stub.calls] == ["Bearer secret"] * 3
@@ -142,9 +142,9 @@ def test_what_cannot_be_started_gives_all_back(lab: RunLab, tmp_path: Path, mode
 def test_rejected(lab: RunLab) -> None:
     with lab.run("--component", "team", "--gpus", "5", "--", "true") as run:
         run.wait_for_end(ExitCode.REJECTED)
-    said = run.err.splitlines()
-    assert "asks 5 of gpus, which the pool does not have" in said[0]
-    assert said[1] == "  did you mean gpu?"
+    message = run.err.splitlines()
+    assert "asks 5 of gpus, which the pool does not have" in message[0]
+    assert message[1] == "  did you mean gpu?"
 
 
 def test_the_time_is_up_and_it_waits_no_more(lab: RunLab) -> None:
@@ -235,13 +235,13 @@ def test_a_key_finds_its_request_in_the_queue_again_and_not_while_another_run_ho
 def test_two_runs_of_a_key_that_wait_together_do_not_run_together(lab: RunLab) -> None:
     holder = lab.submit_for_all()
     script = BEGIN + "trap 'exit 4' USR2\n" + WORK
-    with lab.run(*ALL, "--key", "nightly", script=script) as one, lab.run(*ALL, "--key", "nightly", script=script) as other:
-        for run in (one, other):
+    with lab.run(*ALL, "--key", "nightly", script=script) as item, lab.run(*ALL, "--key", "nightly", script=script) as other:
+        for run in (item, other):
             run.wait_for_message("waiting in gpus")
         lab.release(holder)
-        wait_until(lambda: None not in (one.process.poll(), other.process.poll()) or len(lab.lines()) == 1, "one has begun")
-        wait_until(lambda: one.process.poll() is not None or other.process.poll() is not None, "the other has ended")
-        loser, winner = (one, other) if one.process.poll() is not None else (other, one)
+        wait_until(lambda: None not in (item.process.poll(), other.process.poll()) or len(lab.lines()) == 1, "one has begun")
+        wait_until(lambda: item.process.poll() is not None or other.process.poll() is not None, "the other has ended")
+        loser, winner = (item, other) if item.process.poll() is not None else (other, item)
         loser.wait_for_end(ExitCode.REFUSED)
         assert "of this key holds units already" in loser.err
         winner.send_signal(signal.SIGUSR2)
@@ -251,17 +251,17 @@ def test_two_runs_of_a_key_that_wait_together_do_not_run_together(lab: RunLab) -
 
 
 def test_who_comes_again_with_the_key_of_a_dead_run_does_not_prolong_its_lease(lab: RunLab) -> None:
-    asked = ("--component", "team", "--gpu", "4", "--lease", "60", "--key", "nightly")
-    with lab.run(*asked, script=SLEEP) as run:
+    query = ("--component", "team", "--gpu", "4", "--lease", "60", "--key", "nightly")
+    with lab.run(*query, script=SLEEP) as run:
         start = lab.wait_for_start()
         run.send_signal(signal.SIGKILL)
         run.wait_for_end(-signal.SIGKILL)
     until = lab.request(start.request)["lease_expires_at"]
-    with lab.run(*asked, script=SLEEP) as again:
+    with lab.run(*query, script=SLEEP) as again:
         again.wait_for_end(ExitCode.REFUSED)
     assert lab.request(start.request)["lease_expires_at"] == until
     lab.expire_leases()
-    with lab.run(*asked, script=SLEEP) as late:
+    with lab.run(*query, script=SLEEP) as late:
         late.wait_for_end(ExitCode.ENDED)
     assert "is expired" in late.err, "a key is used up with its request"
     lab.check_invariants()
@@ -325,16 +325,16 @@ def test_wrong_usage(poolkeeper: Program, words: str, said: str) -> None:
 def test_checkpoint_outside_of_a_run(poolkeeper: Program) -> None:
     ran = poolkeeper("checkpoint", "done", ends=ExitCode.USAGE)
     assert "this is for a command of `poolkeeper run`" in ran.err
-    gone = str(poolkeeper.folder / "gone" / "checkpoint")
-    ran = poolkeeper("checkpoint", "failed", ends=ExitCode.REFUSED, POOLKEEPER_CHECKPOINT_FILE=gone)
+    ended = str(poolkeeper.folder / "gone" / "checkpoint")
+    ran = poolkeeper("checkpoint", "failed", ends=ExitCode.REFUSED, POOLKEEPER_CHECKPOINT_FILE=ended)
     assert "does not listen at" in ran.err
     lines = ("checkpoint", "done", "--reference", "a\nb")
-    assert "one line" in poolkeeper(*lines, ends=ExitCode.USAGE, POOLKEEPER_CHECKPOINT_FILE=gone).err
+    assert "one line" in poolkeeper(*lines, ends=ExitCode.USAGE, POOLKEEPER_CHECKPOINT_FILE=ended).err
 
 
 def test_checkpoint_where_there_is_no_file(lab: RunLab) -> None:
-    held = lab.program("request", "submit", "--component", "team", "--resource", "gpu=1", "-o", "json").json
-    known = {"POOLKEEPER_REQUEST": held["id"], "POOLKEEPER_FENCE": str(held["fence"])}
-    assert lab.program("checkpoint", "done", "--reference", "step 3", **known).line == f"request {held['id']}: continue"
-    assert lab.request(held["id"])["checkpoint_reference"] == "step 3"
+    request = lab.program("request", "submit", "--component", "team", "--resource", "gpu=1", "-o", "json").json
+    names = {"POOLKEEPER_REQUEST": request["id"], "POOLKEEPER_FENCE": str(request["fence"])}
+    assert lab.program("checkpoint", "done", "--reference", "step 3", **names).line == f"request {request['id']}: continue"
+    assert lab.request(request["id"])["checkpoint_reference"] == "step 3"
     assert os.environ.get("POOLKEEPER_REQUEST") is None

@@ -85,8 +85,8 @@ def test_a_run_that_is_killed_while_it_waits_starts_nothing(lab: RunLab) -> None
 
 
 def _other(lab: RunLab, holder: str) -> str:
-    (found,) = [row["id"] for row in lab.program("request", "list", "-o", "json").json if row["id"] != holder]
-    return str(found)
+    (document,) = [row["id"] for row in lab.program("request", "list", "-o", "json").json if row["id"] != holder]
+    return str(document)
 
 
 def test_the_system_kills_the_command_if_both_that_watch_it_die(lab: RunLab) -> None:
@@ -355,8 +355,8 @@ def test_nobody_reads_what_it_says_and_it_obeys_all_the_same(lab: RunLab) -> Non
     os.close(write)
     try:
         first = lab.wait_for_start()
-        seen: list[int] = []
-        wait_until(lambda: _stands_still(read, seen), "the pipe is full")
+        output: list[int] = []
+        wait_until(lambda: _stands_still(read, output), "the pipe is full")
         waiter = lab.preempt(first)
         lab.wait_for_status(waiter, "allocated")
         assert living({first.pid: ""}) == {}
@@ -373,12 +373,12 @@ def test_nobody_reads_what_it_says_and_it_obeys_all_the_same(lab: RunLab) -> Non
     lab.check_invariants()
 
 
-def _stands_still(read: int, seen: list[int]) -> bool:
+def _stands_still(read: int, output: list[int]) -> bool:
     """Whether there is something in the pipe, and has been no more of it for so many looks."""
-    held = array("i", [0])
-    fcntl.ioctl(read, termios.FIONREAD, held)
-    seen.append(held[0])
-    return held[0] > 0 and seen[-20:] == held.tolist() * 20
+    request = array("i", [0])
+    fcntl.ioctl(read, termios.FIONREAD, request)
+    output.append(request[0])
+    return request[0] > 0 and output[-20:] == request.tolist() * 20
 
 
 def test_the_answer_to_the_submit_is_lost(lab: RunLab, proxy: FlakyProxy) -> None:
@@ -430,9 +430,9 @@ def test_the_answers_to_the_last_words_are_lost(lab: RunLab, proxy: FlakyProxy) 
 
 
 def test_who_is_done_just_as_its_units_are_taken_does_not_wait_again(lab: RunLab, proxy: FlakyProxy) -> None:
-    asked = ("--component", "team", "--gpu", "4", "--lease", "30")
+    query = ("--component", "team", "--gpu", "4", "--lease", "30")
     os.mkfifo(f"{lab.log}.go")
-    with lab.run(*asked, script=BEGIN + 'read <"$LOG.go"; exit 0', url=proxy.url) as run:
+    with lab.run(*query, script=BEGIN + 'read <"$LOG.go"; exit 0', url=proxy.url) as run:
         first = lab.wait_for_start()
         waiter = lab.preempt(first)
         proxy.close()

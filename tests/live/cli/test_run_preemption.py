@@ -49,8 +49,8 @@ def test_the_work_is_saved_and_goes_on_from_there_when_the_units_are_back(lab: R
     assert "others need the units: SIGUSR1 to the command, to save its work and end within" in run.err
     assert "its work is saved (step-7); it ends here for now" in run.err
     assert f"request {first.request} has gpu=4 in gpus under fence {second.fence}, to go on from step-7" in run.err
-    found = lab.request(first.request)
-    assert (found["preemptions"], found["outcome"]) == (1, "failed")
+    document = lab.request(first.request)
+    assert (document["preemptions"], document["outcome"]) == (1, "failed")
     lab.check_invariants()
 
 
@@ -115,8 +115,8 @@ def test_what_ignores_sigterm_is_killed_in_time(lab: RunLab) -> None:
         wait_until_dead({pid: args for pid, args in below.items() if pid != run.pid})
         run.wait_for_end(ExitCode.ENDED)
     assert lab.lines()[1:] == ["term"]
-    found = lab.request(first.request)
-    assert [told["event"] for told in found["story"]][-1] == "preempted", "not forced: it has left in time"
+    document = lab.request(first.request)
+    assert [lines["event"] for lines in document["story"]][-1] == "preempted", "not forced: it has left in time"
     assert f"request {first.request} is preempted: preempted for request {waiter}" in run.err
     lab.release(waiter)
     lab.check_invariants()
@@ -191,8 +191,8 @@ def test_nobody_needs_it_any_more_when_it_has_ended_already(lab: RunLab) -> None
         run.wait_for_end(4)
     assert (second.request, second.fence, second.resume, second.reference) == (first.request, first.fence, "1", "step-7")
     assert "it may stay after all, so it is started again" in run.err
-    found = lab.request(first.request)
-    assert (found["preemptions"], found["checkpoint_reference"], found["outcome"]) == (0, "step-7", "failed")
+    document = lab.request(first.request)
+    assert (document["preemptions"], document["checkpoint_reference"], document["outcome"]) == (0, "step-7", "failed")
 
 
 LEAVES_BEHIND = BEGIN + "(trap '' TERM; exec >/dev/null; echo $BASHPID >>\"$LOG.left\"; exec sleep 308) &\n"
@@ -208,9 +208,9 @@ def test_what_is_done_is_not_begun_again_because_of_what_it_has_left_behind(lab:
         wait_until_dead({first.pid: ""})
         waiter = lab.preempt(first)
         run.wait_for_end(0)
-    found = lab.request(first.request)
-    assert (found["status"], found["outcome"]) in ((("released", "succeeded")), ("cancelled", None))
-    assert (found["status"] == "cancelled") == (grace_s == 0), "its units had been taken"
+    document = lab.request(first.request)
+    assert (document["status"], document["outcome"]) in ((("released", "succeeded")), ("cancelled", None))
+    assert (document["status"] == "cancelled") == (grace_s == 0), "its units had been taken"
     lab.wait_for_status(waiter, "allocated")
     assert len(lab.lines()) == 1
     lab.release(waiter)
@@ -239,8 +239,8 @@ def test_who_may_stay_after_sigterm_is_left_alone_and_ends_as_it_ends(lab: RunLa
 @pytest.mark.parametrize("code", [0, 6])
 def test_who_may_stay_twice_ends_as_it_ends(lab: RunLab, code: int) -> None:
     lab.create_pool("grace_s=3")
-    asked = 'echo asked >>"$LOG"; if [ ! -e "$LOG.no" ]; then touch "$LOG.no" "$POOLKEEPER_CHECKPOINT_FILE.failed"; fi'
-    script = f"{IGNORES_TERM}trap '{asked}' USR1\ntrap 'exit {code}' USR2\n{BEGIN}{WORK}"
+    query = 'echo asked >>"$LOG"; if [ ! -e "$LOG.no" ]; then touch "$LOG.no" "$POOLKEEPER_CHECKPOINT_FILE.failed"; fi'
+    script = f"{IGNORES_TERM}trap '{query}' USR1\ntrap 'exit {code}' USR2\n{BEGIN}{WORK}"
     with lab.run(*MANUAL, script=script) as run:
         first = lab.wait_for_start()
         waiter = lab.preempt(first)
@@ -358,9 +358,13 @@ def test_a_routine_checkpoint_just_as_it_has_to_leave_does_not_say_that_it_has_l
         second = lab.wait_for_start(2)
         assert (second.resume, second.reference) == ("1", "step-3")
         run.wait_for_end(4)
-    said = run.err
-    assert said.index("checkpoint (step-3)") < said.index("others need the units: SIGUSR1") < said.index("in the queue again")
-    assert "taken back" not in said
+    message = run.err
+    assert (
+        message.index("checkpoint (step-3)")
+        < message.index("others need the units: SIGUSR1")
+        < message.index("in the queue again")
+    )
+    assert "taken back" not in message
 
 
 def test_a_checkpoint_that_cannot_be_made(lab: RunLab) -> None:
@@ -374,7 +378,7 @@ def test_a_checkpoint_that_cannot_be_made(lab: RunLab) -> None:
         lab.release(waiter)
         assert lab.wait_for_start(2).resume == "0"
         run.wait_for_end(4)
-    assert "terminating" in [told["event"] for told in lab.request(first.request)["story"]]
+    assert "terminating" in [lines["event"] for lines in lab.request(first.request)["story"]]
 
 
 def test_a_checkpoint_that_takes_too_long_ends_with_sigterm(lab: RunLab) -> None:

@@ -34,8 +34,8 @@ def test_a_person_sees_the_queue_move_then_the_work_then_the_queue_and_the_work_
     script += 'echo "training from ${POOLKEEPER_CHECKPOINT_REFERENCE:-the beginning}"\n'
     script += f"if [ $POOLKEEPER_RESUME = 1 ]; then exit 5; fi\n{WORK}"
     with lab.on_a_terminal(*ALL, "--checkpoint", "manual", script=script) as terminal:
-        seen = terminal.wait_for(r"poolkeeper: waiting in gpus: 2nd in the queue, 1 ahead, since \d\d:\d\d \(0s\)")
-        assert "\n" not in seen, "it is one line, written anew"
+        output = terminal.wait_for(r"poolkeeper: waiting in gpus: 2nd in the queue, 1 ahead, since \d\d:\d\d \(0s\)")
+        assert "\n" not in output, "it is one line, written anew"
         lab.program("request", "cancel", second)
         terminal.wait_for(r"\r\x1b\[Kpoolkeeper: waiting in gpus: 1st in the queue, since \d\d:\d\d \([2-9]s\)")
         lab.release(first)
@@ -218,10 +218,10 @@ def test_a_script_around_it_can_be_typed_to_afterwards(lab: RunLab) -> None:
 
 
 def test_a_person_who_hangs_up_leaves_nothing_behind(lab: RunLab) -> None:
-    with lab.on_a_terminal(*ALL, script=BEGIN + WORK) as seen:
+    with lab.on_a_terminal(*ALL, script=BEGIN + WORK) as output:
         start = lab.wait_for_start()
-        hang_up(seen)
-        assert seen.process.wait(20) == 129
+        hang_up(output)
+        assert output.process.wait(20) == 129
     assert lab.request(start.request)["outcome"] == "failed"
     lab.check_invariants()
 

@@ -14,8 +14,8 @@ EVERYTHING = "from poolkeeper import *"
 def imported(program: str = EVERYTHING) -> set[str]:
     """The modules that come with the client."""
     counted = f"import sys; before = set(sys.modules)\n{program}\nprint(*(set(sys.modules) - before))"
-    told = subprocess.run([sys.executable, "-I", "-c", counted], capture_output=True, text=True, check=True)
-    return set(told.stdout.split())
+    lines = subprocess.run([sys.executable, "-I", "-c", counted], capture_output=True, text=True, check=True)
+    return set(lines.stdout.split())
 
 
 def test_nothing_but_the_standard_library() -> None:

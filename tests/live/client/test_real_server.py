@@ -34,22 +34,22 @@ def test_a_wait_is_answered_as_soon_as_it_is_granted(client: Client) -> None:
 def test_events_go_on_after_a_cut(proxy: FlakyProxy, proxied: Client) -> None:
     events = proxied.events(after="0", component="team")
     request = proxied.submit("team", gpu=2)
-    seen = [next(events), next(events)]
+    output = [next(events), next(events)]
     proxy.close()
     proxy.open()
     proxied.release(request.id, request.fence or 0)
-    seen += [next(events)]
-    assert [event["event"] for event in seen] == ["submitted", "allocated", "released"]
-    assert {event["request"] for event in seen} == {request.id}
+    output += [next(events)]
+    assert [event["event"] for event in output] == ["submitted", "allocated", "released"]
+    assert {event["request"] for event in output} == {request.id}
 
 
 def test_a_fork_that_leaves_the_block_releases_nothing(client: Client) -> None:
-    with client.allocation("team", gpu=1) as held:
+    with client.allocation("team", gpu=1) as allocation:
         child = os.fork()
         if child == 0:
             signal.alarm(20)
-            held.__exit__(None, None, None)
+            allocation.__exit__(None, None, None)
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
-        assert client.request(held.request.id).is_allocated
-    assert client.request(held.request.id).outcome == "succeeded"
+        assert client.request(allocation.request.id).is_allocated
+    assert client.request(allocation.request.id).outcome == "succeeded"

@@ -28,8 +28,8 @@ def shown() -> tuple[list[str], list[str]]:
     """The commands of the README's block, and what the last of them is shown to say."""
     (text,) = re.findall(r"^```console\n(\$ POOLKEEPER_BROKERS=.*?)^```", README, re.M | re.S)
     lines = [line.partition("  # ")[0].strip() for line in text.splitlines() if line.startswith("$ ")]
-    said = text[text.rindex("\n$ ") :].splitlines()[2:]
-    return [line.removeprefix("$ ") for line in lines], said
+    message = text[text.rindex("\n$ ") :].splitlines()[2:]
+    return [line.removeprefix("$ ") for line in lines], message
 
 
 def words(line: str) -> str:
@@ -76,7 +76,7 @@ def example(tmp_path: Path) -> Iterator[Example]:
     try:
         with up(folder, PWD=str(folder), POOLKEEPER_BROKERS=str(EXAMPLE / "brokers.toml")) as running:
             clean = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_")}
-            known = {
+            names = {
                 **clean,
                 "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
                 "POOLKEEPER_URL": f"http://127.0.0.1:{running.port}",
@@ -84,7 +84,7 @@ def example(tmp_path: Path) -> Iterator[Example]:
                 "EXAMPLE_SAVED": str(folder / "saved"),
                 "XDG_CONFIG_HOME": "/nonexistent",
             }
-            yield Example(running, known, tmp_path / "worker.log")
+            yield Example(running, names, tmp_path / "worker.log")
     finally:
         shutil.rmtree(folder)
 
@@ -92,20 +92,20 @@ def example(tmp_path: Path) -> Iterator[Example]:
 @pytest.mark.timeout(180)
 def test_the_example_does_what_the_readme_shows(example: Example) -> None:
     with example.working():
-        said = example.demo()
-    assert sorted(map(words, said)) == sorted(map(words, shown()[1]))
-    told = re.findall(r"(\w+) (leaves at|trains from) step (\d+)", example.log.read_text())
-    (who, left_at) = next((name, step) for name, what, step in told if what == "leaves at")
-    assert told.count((who, "trains from", left_at)) == 1, "it went on from where it left"
+        message = example.demo()
+    assert sorted(map(words, message)) == sorted(map(words, shown()[1]))
+    lines = re.findall(r"(\w+) (leaves at|trains from) step (\d+)", example.log.read_text())
+    (component, left_at) = next((name, step) for name, kind, step in lines if kind == "leaves at")
+    assert lines.count((component, "trains from", left_at)) == 1, "it went on from where it left"
 
 
 @pytest.mark.timeout(180)
 def test_with_few_steps_it_ends_as_well_and_says_what_happened_instead(example: Example) -> None:
     with example.working():
         for steps in ("8", "0"):
-            said = [words(line) for line in example.demo(steps)]
-            trained = [line.partition(",")[0] for line in said if " trained" in line]
+            message = [words(line) for line in example.demo(steps)]
+            trained = [line.partition(",")[0] for line in message if " trained" in line]
             assert trained == ["first trained", "second trained"]
-            assert "model evaluated in cards" in said
-            instead = [line for line in said if " ended before " in line]
-            assert instead or any("in an earlier life" in line for line in said), said
+            assert "model evaluated in cards" in message
+            instead = [line for line in message if " ended before " in line]
+            assert instead or any("in an earlier life" in line for line in message), message

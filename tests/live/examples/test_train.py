@@ -28,8 +28,8 @@ def lab(poolkeeper: Program, beneath: str, tmp_path: Path) -> RunLab:
 def preempted_once(lab: RunLab, run: Run, words: str) -> None:
     """Once it has written that, it has to leave; and it is let back."""
     wait_until(lambda: words in run.out, f"it says {words!r}")
-    found = lab.only_request()
-    waiter = lab.preempt_request(found["id"], found["fence"])
+    document = lab.only_request()
+    waiter = lab.preempt_request(document["id"], document["fence"])
     lab.wait_for_status(waiter, "allocated")
     lab.release(waiter)
 
@@ -82,14 +82,14 @@ def test_the_lines_of_the_readme(tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     with up(tmp_path) as here:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_")}
-        known = {
+        names = {
             "POOLKEEPER_URL": f"http://127.0.0.1:{here.port}",
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         }
         done = subprocess.run(
             ["bash", "-c", "\n".join(commands)],
             cwd=tmp_path,
-            env={**clean, **known, "XDG_CONFIG_HOME": "/nonexistent"},
+            env={**clean, **names, "XDG_CONFIG_HOME": "/nonexistent"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -28,36 +28,36 @@ def errors(app: Celery, monkeypatch: pytest.MonkeyPatch) -> list[object]:
 def test_that_it_will_never_run_is_told_and_then_acknowledged_once(
     app: Celery, stub: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work, one, called = task(app, gives), uuid(), errors(app, monkeypatch)
+    work, task_id, called = task(app, gives), uuid(), errors(app, monkeypatch)
     ends = {"poolkeeper": SENT | {"ended": REJECTED}, "errbacks": [work.si(1)]}
     next_is(stub, stands("ended"), reply_text(204, b""), GONE, GONE)
-    assert run(work, one, **ends).info.state == "FAILURE"
-    assert run(work, one, **ends).info.state == "IGNORED"
-    assert (called, said(stub)) == ([one], [one, "heard"] * 2)
+    assert run(work, task_id, **ends).info.state == "FAILURE"
+    assert run(work, task_id, **ends).info.state == "IGNORED"
+    assert (called, said(stub)) == ([task_id], [task_id, "heard"] * 2)
     assert [call.body for call in stub.calls if call.body] == [{"request": "r-1"}] * 2
     with pytest.raises(TaskNotGranted, match="too much"):
-        work.AsyncResult(one).get(timeout=20)
+        work.AsyncResult(task_id).get(timeout=20)
 
 
 def test_where_no_result_is_kept_who_is_the_first_to_hear_it_tells_it(
     app: Celery, stub: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work, one, called = task(app, gives, ignore_result=True), uuid(), errors(app, monkeypatch)
+    work, task_id, called = task(app, gives, ignore_result=True), uuid(), errors(app, monkeypatch)
     ends = {"poolkeeper": SENT | {"ended": REJECTED}, "errbacks": [work.si(1)]}
     again = {**ends, "poolkeeper": ends["poolkeeper"] | {"tries": 2}}  # type: ignore[operator]
     next_is(stub, stands("ended"), reply_text(204, b""), GONE, GONE)
-    assert run(work, one, **ends).info.state == "FAILURE"
-    assert run(work, one, **again).info.state == "IGNORED"
-    assert (called, said(stub)) == ([one], [one, "heard"] * 2)
+    assert run(work, task_id, **ends).info.state == "FAILURE"
+    assert run(work, task_id, **again).info.state == "IGNORED"
+    assert (called, said(stub)) == ([task_id], [task_id, "heard"] * 2)
 
 
 def test_the_first_word_counts_also_if_nobody_keeps_the_task_any_more(
     app: Celery, stub: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work, one, called = task(app, gives, ignore_result=True), uuid(), errors(app, monkeypatch)
+    work, task_id, called = task(app, gives, ignore_result=True), uuid(), errors(app, monkeypatch)
     next_is(stub, GONE, GONE)
-    assert run(work, one, poolkeeper=SENT | {"ended": REJECTED}, errbacks=[work.si(1)]).info.state == "FAILURE"
-    assert called == [one]
+    assert run(work, task_id, poolkeeper=SENT | {"ended": REJECTED}, errbacks=[work.si(1)]).info.state == "FAILURE"
+    assert called == [task_id]
 
 
 @pytest.mark.parametrize(
@@ -66,22 +66,22 @@ def test_the_first_word_counts_also_if_nobody_keeps_the_task_any_more(
 def test_a_last_word_that_comes_late_is_not_said_of_another_task_of_that_name(
     app: Celery, stub: StubServer, known: dict[str, Any]
 ) -> None:
-    work, one = task(app, gives), uuid()
-    next_is(stub, reply({"task": one, **known}))
-    assert run(work, one, poolkeeper=SENT | {"ended": REJECTED}).info.state == "IGNORED"
-    assert (said(stub), work.AsyncResult(one).state) == ([one], "PENDING")
+    work, task_id = task(app, gives), uuid()
+    next_is(stub, reply({"task": task_id, **known}))
+    assert run(work, task_id, poolkeeper=SENT | {"ended": REJECTED}).info.state == "IGNORED"
+    assert (said(stub), work.AsyncResult(task_id).state) == ([task_id], "PENDING")
 
 
 def test_what_is_revoked_is_acknowledged_and_nobody_minds_if_it_cannot_be(
     app: Celery, stub: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("poolkeeper.celery.task.ACKNOWLEDGE_FOR_S", 0.0)
-    work, one = task(app, gives), uuid()
-    work.backend.mark_as_revoked(one, "revoked")  # by who has cancelled it
+    work, task_id = task(app, gives), uuid()
+    work.backend.mark_as_revoked(task_id, "revoked")  # by who has cancelled it
     next_is(stub, stands("ended"), refuse(503, "unavailable"), stands("ended"))
-    assert run(work, one, poolkeeper=SENT | {"ended": CANCELLED}).info.state == "IGNORED"
-    assert run(work, one, poolkeeper=SENT | {"ended": CANCELLED, "tries": 2}).info.state == "IGNORED"
-    assert (work.AsyncResult(one).state, said(stub)) == ("REVOKED", [one, "heard"] * 2)
+    assert run(work, task_id, poolkeeper=SENT | {"ended": CANCELLED}).info.state == "IGNORED"
+    assert run(work, task_id, poolkeeper=SENT | {"ended": CANCELLED, "tries": 2}).info.state == "IGNORED"
+    assert (work.AsyncResult(task_id).state, said(stub)) == ("REVOKED", [task_id, "heard"] * 2)
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_what_is_revoked_is_acknowledged_and_nobody_minds_if_it_cannot_be(
 def test_what_has_a_result_is_counted_in_its_chord_once_more(
     app: Celery, stub: StubServer, monkeypatch: pytest.MonkeyPatch, incr: bool, sent: dict[str, Any], ends: list[str]
 ) -> None:
-    work, one = task(app, gives), "one"
-    work.backend.store_result(one, 41, "SUCCESS")
+    work, task_id = task(app, gives), "one"
+    work.backend.store_result(task_id, 41, "SUCCESS")
     counted: list[object] = []
     monkeypatch.setitem(vars(app.backend), "implements_incr", incr)
     if sent is not SENT:
@@ -108,6 +108,6 @@ def test_what_has_a_result_is_counted_in_its_chord_once_more(
         "on_chord_part_return",
         lambda request, state, result, **_: counted.append((request.id, state, result)),
     )
-    assert run(work, one, chord=work.si(1), group="g", poolkeeper=sent).info.state == "IGNORED"
-    assert counted == ([] if incr else [(one, "SUCCESS", 41)])
+    assert run(work, task_id, chord=work.si(1), group="g", poolkeeper=sent).info.state == "IGNORED"
+    assert counted == ([] if incr else [(task_id, "SUCCESS", 41)])
     assert said(stub) == ends

@@ -63,7 +63,7 @@ def app(stub: StubServer) -> Iterator[Celery]:
 
 
 @pytest.fixture
-def one() -> str:
+def task_id() -> str:
     """An id that nobody had before: the results of all apps here are in one place."""
     return uuid()
 
@@ -83,9 +83,9 @@ def train(app: Celery) -> Any:
     return train
 
 
-def body(said: dict[str, Any]) -> Any:
+def body(text: dict[str, Any]) -> Any:
     """What a worker would read."""
-    message = said["message"]
+    message = text["message"]
     data = base64.b64decode(message["body"])
     if packed := message["headers"].get("compression"):
         data = decompress(data, packed)
@@ -100,8 +100,8 @@ def test_a_call_parks_the_task_under_its_id_and_publishes_nothing(stub: StubServ
     assert call.headers["idempotency-key"]
     assert call.body["task"] == call.body["message"]["id"] == result.id
     assert (call.body["name"], call.body["not_before"]) == ("shop.train", None)
-    wanted = {"component": "team", "resources": {"gpu": 1}, "checkpoint": "auto", "labels": {"task": "shop.train"}}
-    assert call.body["request"] == wanted
+    expected = {"component": "team", "resources": {"gpu": 1}, "checkpoint": "auto", "labels": {"task": "shop.train"}}
+    assert call.body["request"] == expected
     assert body(call.body)[:2] == [[7], {}]
     message = call.body["message"]
     assert (message["exchange"], message["routing_key"], [q["name"] for q in message["queues"]]) == ("", "celery", ["celery"])
@@ -122,8 +122,8 @@ def test_a_call_may_ask_for_something_else(stub: StubServer, train: Any) -> None
     train.apply_async(
         (1,), resources={"gpu": 2}, lease_s=0, labels={"run": "7"}, preemption_retries=9, redeliveries=0, preemptible=False
     )
-    said = stub.calls[0].body
-    assert said["request"] == {
+    message = stub.calls[0].body
+    assert message["request"] == {
         "component": "team",
         "resources": {"gpu": 2},
         "checkpoint": "auto",
@@ -132,19 +132,19 @@ def test_a_call_may_ask_for_something_else(stub: StubServer, train: Any) -> None
         "preemptible": False,
         "labels": {"task": "shop.train", "run": "7"},
     }
-    assert said["redeliveries"] == 0
-    assert not {"resources", "lease_s", "labels"} & said["message"]["properties"].keys()
+    assert message["redeliveries"] == 0
+    assert not {"resources", "lease_s", "labels"} & message["message"]["properties"].keys()
 
 
 def test_times_are_the_services_business_and_the_end_is_told_to_both(stub: StubServer, train: Any) -> None:
     train.apply_async((1,), countdown=60, expires=100)
-    said = stub.calls[0].body
-    due = datetime.fromisoformat(said["not_before"])
+    message = stub.calls[0].body
+    due = datetime.fromisoformat(message["not_before"])
     assert timedelta(seconds=55) < due - datetime.now(UTC) < timedelta(seconds=61)
-    assert 38 <= said["request"]["queue_ttl_s"] <= 41
-    assert said["message"]["headers"]["eta"] is None
-    assert datetime.fromisoformat(said["message"]["headers"]["expires"]) > due
-    assert "expiration" not in said["message"]["properties"]
+    assert 38 <= message["request"]["queue_ttl_s"] <= 41
+    assert message["message"]["headers"]["eta"] is None
+    assert datetime.fromisoformat(message["message"]["headers"]["expires"]) > due
+    assert "expiration" not in message["message"]["properties"]
 
 
 def test_a_time_without_a_zone_is_in_the_apps_own(stub: StubServer, app: Celery, train: Any) -> None:
@@ -216,26 +216,26 @@ def run(task: Any, task_id: str, **headers: Any) -> Any:
 
 
 def test_what_a_worker_cannot_park_goes_back_into_its_queue(
-    app: Celery, train: Any, one: str, monkeypatch: pytest.MonkeyPatch
+    app: Celery, train: Any, task_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publish_hook, "RETRY_FOR_S", 0.0)
     app.conf.update(broker_url="memory://", poolkeeper={"url": "http://127.0.0.1:1", "tries": 1})
-    assert run(train, one).state == "IGNORED"
+    assert run(train, task_id).state == "IGNORED"
     with app.connection_for_read() as broker, broker.SimpleQueue("celery") as queue:
         again = queue.get(timeout=20)
-    assert (again.headers["id"], list(again.payload[0])) == (one, [1])
+    assert (again.headers["id"], list(again.payload[0])) == (task_id, [1])
     assert datetime.fromisoformat(again.headers["eta"]) > datetime.now(UTC) + timedelta(seconds=20)
     assert "poolkeeper" not in again.headers
 
 
 @pytest.mark.parametrize("code", ["stale_fence", "already_started"])
-def test_who_is_not_to_run_a_message_drops_it_and_writes_nothing(stub: StubServer, train: Any, one: str, code: str) -> None:
+def test_who_is_not_to_run_a_message_drops_it_and_writes_nothing(stub: StubServer, train: Any, task_id: str, code: str) -> None:
     next_is(stub, refuse(409, code))
     sent = {"request": "r-1", "fence": 3, "lease_s": 60, "resources": {"gpu": 1}, "tries": 1, "ended": None}
-    assert run(train, one, poolkeeper=sent).state == "IGNORED"
-    (asked,) = stub.calls
-    assert (asked.path, asked.body["fence"]) == ("/api/v1/requests/r-1/start", 3)
-    assert train.AsyncResult(one).state == "PENDING"
+    assert run(train, task_id, poolkeeper=sent).state == "IGNORED"
+    (query,) = stub.calls
+    assert (query.path, query.body["fence"]) == ("/api/v1/requests/r-1/start", 3)
+    assert train.AsyncResult(task_id).state == "PENDING"
 
 
 def test_each_of_a_group_may_ask_for_its_own(stub: StubServer, train: Any) -> None:
@@ -288,40 +288,40 @@ def test_a_task_sent_by_name_is_caught_before_anything_looked_at_the_app(stub: S
 
 
 def test_the_signals_of_sending_are_given_and_a_receiver_may_add_a_header(stub: StubServer, train: Any) -> None:
-    given: list[str] = []
+    values: list[str] = []
 
     def before(headers: dict[str, Any], **_: object) -> None:
         headers["trace"] = "t-1"
-        given.append("before")
+        values.append("before")
 
     def after(**_: object) -> None:
-        given.append("after")
+        values.append("after")
 
     signals.before_task_publish.connect(before)
     signals.after_task_publish.connect(after)
     train.delay(1)
-    assert given == ["before", "after"]
+    assert values == ["before", "after"]
     assert stub.calls[0].body["message"]["headers"]["trace"] == "t-1"
 
 
-def test_a_refusal_is_raised_to_the_caller_and_leaves_no_state(stub: StubServer, train: Any, one: str) -> None:
+def test_a_refusal_is_raised_to_the_caller_and_leaves_no_state(stub: StubServer, train: Any, task_id: str) -> None:
     next_is(stub, refuse(403, "forbidden"))
     with pytest.raises(AccessDenied):
-        train.apply_async((1,), task_id=one)
-    assert train.AsyncResult(one).state == "PENDING"
+        train.apply_async((1,), task_id=task_id)
+    assert train.AsyncResult(task_id).state == "PENDING"
 
 
-def test_a_task_of_that_id_keeps_its_state(stub: StubServer, train: Any, one: str) -> None:
-    train.apply_async((1,), task_id=one)
+def test_a_task_of_that_id_keeps_its_state(stub: StubServer, train: Any, task_id: str) -> None:
+    train.apply_async((1,), task_id=task_id)
     next_is(stub, refuse(409, "task_exists"))
     with pytest.raises(Conflict):
-        train.apply_async((1,), task_id=one)
-    assert train.AsyncResult(one).state == PARKED
+        train.apply_async((1,), task_id=task_id)
+    assert train.AsyncResult(task_id).state == PARKED
 
 
-def test_a_new_life_under_an_old_id_begins_without_the_old_result(stub: StubServer, train: Any, one: str) -> None:
-    train.backend.store_result(one, 5, "SUCCESS")
-    assert train.apply_async((1,), task_id=one).state == PARKED
+def test_a_new_life_under_an_old_id_begins_without_the_old_result(stub: StubServer, train: Any, task_id: str) -> None:
+    train.backend.store_result(task_id, 5, "SUCCESS")
+    assert train.apply_async((1,), task_id=task_id).state == PARKED
 
 
 def test_a_lost_answer_is_asked_for_again_under_the_same_key(stub: StubServer, train: Any) -> None:
@@ -332,30 +332,30 @@ def test_a_lost_answer_is_asked_for_again_under_the_same_key(stub: StubServer, t
     assert first.body == second.body
 
 
-def test_what_may_be_parked_keeps_its_state(stub: StubServer, app: Celery, train: Any, one: str) -> None:
+def test_what_may_be_parked_keeps_its_state(stub: StubServer, app: Celery, train: Any, task_id: str) -> None:
     app.conf.poolkeeper = {"url": stub.url, "tries": 1}
     next_is(stub, cut)
     with pytest.raises(NotParked) as lost:
-        train.apply_async((1,), task_id=one)
+        train.apply_async((1,), task_id=task_id)
     assert lost.value.answer_lost
-    assert train.AsyncResult(one).state == PARKED
+    assert train.AsyncResult(task_id).state == PARKED
 
 
-def test_a_service_that_is_away_is_as_a_broker_that_is_away(app: Celery, train: Any, one: str) -> None:
+def test_a_service_that_is_away_is_as_a_broker_that_is_away(app: Celery, train: Any, task_id: str) -> None:
     app.conf.poolkeeper = {"url": "http://127.0.0.1:1", "tries": 1}
     with pytest.raises(NotParked) as away:
-        train.apply_async((1,), task_id=one)
+        train.apply_async((1,), task_id=task_id)
     assert isinstance(away.value, train.OperationalError)
     assert isinstance(away.value, PoolkeeperError)
     assert pickle.loads(pickle.dumps(away.value)).code == away.value.code
-    assert train.AsyncResult(one).state == "PENDING"
+    assert train.AsyncResult(task_id).state == "PENDING"
 
 
-def test_a_header_that_is_no_json_is_an_error_of_encoding(stub: StubServer, train: Any, one: str) -> None:
+def test_a_header_that_is_no_json_is_an_error_of_encoding(stub: StubServer, train: Any, task_id: str) -> None:
     with pytest.raises(EncodeError, match="JSON"):
-        train.apply_async((1,), headers={"what": object()}, task_id=one)
+        train.apply_async((1,), headers={"what": object()}, task_id=task_id)
     assert stub.calls == []
-    assert train.AsyncResult(one).state == "PENDING"
+    assert train.AsyncResult(task_id).state == "PENDING"
 
 
 def test_results_that_nobody_wants_get_no_state(stub: StubServer, train: Any) -> None:
@@ -397,12 +397,20 @@ def test_protocol_1_has_no_room_for_what_is_needed(app: Celery, train: Any) -> N
 def test_called_directly_or_eagerly_it_holds_nothing_and_is_never_asked_to_leave(stub: StubServer, app: Celery) -> None:
     @app.task(base=PoolTask, name="shop.looks", component="team", resources={}, bind=True, shared=False)
     def looks(self: PoolTask[Any, Any]) -> tuple[Any, ...]:
-        held = self.allocation
-        held.checkpoint_done("kept")
-        held.progress()
-        held.defer(5)
-        held.checkpoint_failed()
-        return held.request, held.fence, held.pool, dict(held.resources), held.directive, held.should_checkpoint(), held.lost
+        request = self.allocation
+        request.checkpoint_done("kept")
+        request.progress()
+        request.defer(5)
+        request.checkpoint_failed()
+        return (
+            request.request,
+            request.fence,
+            request.pool,
+            dict(request.resources),
+            request.directive,
+            request.should_checkpoint(),
+            request.lost,
+        )
 
     holds: Any = (None, None, None, {}, "continue", False, False)
     assert looks() == holds
@@ -423,28 +431,28 @@ def test_a_revoke_of_what_is_parked_is_a_cancel_and_no_worker_hears_of_it(stub: 
     assert (first.state, second.state) == ("REVOKED", "REVOKED")
 
 
-def test_a_revoke_of_what_is_not_parked_is_broadcast(stub: StubServer, app: Celery, train: Any, one: str) -> None:
+def test_a_revoke_of_what_is_not_parked_is_broadcast(stub: StubServer, app: Celery, train: Any, task_id: str) -> None:
     next_is(stub, refuse(409, "not_queued"), refuse(404, "not_found"), refuse(503, "unavailable", retry_after="0"))
     app.conf.poolkeeper = {"url": stub.url, "tries": 1}
     for _ in range(3):
         with pytest.raises(OperationalError, match="refused"):
-            app.control.revoke(one)
-    assert train.AsyncResult(one).state == "PENDING"
+            app.control.revoke(task_id)
+    assert train.AsyncResult(task_id).state == "PENDING"
 
 
 def test_an_id_that_is_no_name_has_one(stub: StubServer, train: Any) -> None:
     assert task_key("a-1.b_c") == "a-1.b_c"
     train.apply_async((1,), task_id="reports/2026 Q1")
-    said = stub.calls[0].body
-    assert said["message"]["id"] == "reports/2026 Q1"
-    assert said["task"] == task_key("reports/2026 Q1") != task_key("reports/2026 Q2")
+    message = stub.calls[0].body
+    assert message["message"]["id"] == "reports/2026 Q1"
+    assert message["task"] == task_key("reports/2026 Q1") != task_key("reports/2026 Q2")
 
 
-def test_why_it_was_not_granted_survives_pickle_and_json(train: Any, one: str) -> None:
+def test_why_it_was_not_granted_survives_pickle_and_json(train: Any, task_id: str) -> None:
     error = TaskNotGranted("no pool has a policy for this component", "rejected", "no_policy")
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), again.status, again.code) == (str(error), "rejected", "no_policy")
-    train.backend.store_result(one, error, "FAILURE")
-    found = train.AsyncResult(one).result
-    assert isinstance(found, TaskNotGranted)
-    assert (str(found), found.code) == (str(error), "no_policy")
+    train.backend.store_result(task_id, error, "FAILURE")
+    document = train.AsyncResult(task_id).result
+    assert isinstance(document, TaskNotGranted)
+    assert (str(document), document.code) == (str(error), "no_policy")

@@ -112,10 +112,10 @@ def saves(self: Ours, n: int) -> int:
 def test_a_store_that_is_away_is_waited_for(
     app: Celery, stub: StubServer, store: Any, body: Any, state: str, outcome: str
 ) -> None:
-    work, one = task(app, body), uuid()
+    work, task_id = task(app, body), uuid()
     store(3, ConnectionError("away"))
-    run(work, one)
-    assert work.AsyncResult(one).state == state
+    run(work, task_id)
+    assert work.AsyncResult(task_id).state == state
     assert said(stub) == ["start", f"release {outcome}"]
 
 
@@ -125,11 +125,11 @@ def test_what_cannot_be_stored_comes_again(
 ) -> None:
     monkeypatch.setattr(publish_hook, "RETRY_FOR_S", -1.0)
     monkeypatch.setattr(result_backend, "in_pool_child", lambda: True)
-    work, one = task(app, body), uuid()
+    work, task_id = task(app, body), uuid()
     store(1, ConnectionError("away"))
     with pytest.raises(Reject):
-        run(work, one)
-    assert work.AsyncResult(one).state == PARKED
+        run(work, task_id)
+    assert work.AsyncResult(task_id).state == PARKED
     assert said(stub) == ["start", "release lost"]
 
 
@@ -137,23 +137,23 @@ def test_in_a_thread_nothing_of_that_escapes(
     app: Celery, stub: StubServer, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publish_hook, "RETRY_FOR_S", -1.0)
-    work, one = task(app, gives), uuid()
+    work, task_id = task(app, gives), uuid()
     store(2, ConnectionError("away"))
-    run(work, one)
+    run(work, task_id)
     assert said(stub) == ["start", "release lost"]
 
 
 def test_what_the_store_does_not_want_is_a_failure(app: Celery, stub: StubServer, store: Any) -> None:
-    work, one = task(app, gives), uuid()
+    work, task_id = task(app, gives), uuid()
     store(1, ValueError("too large"))
-    assert run(work, one).info.state == "FAILURE"
+    assert run(work, task_id).info.state == "FAILURE"
     assert said(stub)[1:] != ["release lost"]
 
 
 def test_what_is_too_large_for_the_store_is_not_tried_for_ever(app: Celery, stub: StubServer, store: Any) -> None:
-    work, one = task(app, gives), uuid()
+    work, task_id = task(app, gives), uuid()
     store(1, BackendStoreError("value too large"))
-    run(work, one)
+    run(work, task_id)
     assert said(stub)[1:] != ["release lost"]
 
 
@@ -179,9 +179,9 @@ def test_who_has_to_leave_and_cannot_say_what_it_saved_leaves(
 ) -> None:
     monkeypatch.setattr("poolkeeper.celery.allocation.RETRY_FOR_S", 0.2)
     next_is(stub, beat("preempting", "checkpoint"), *[cut] * 40)
-    work, one = task(app, saves), uuid()
-    assert run(work, one).info.state == "IGNORED"
-    assert work.AsyncResult(one).state == PARKED
+    work, task_id = task(app, saves), uuid()
+    assert run(work, task_id).info.state == "IGNORED"
+    assert work.AsyncResult(task_id).state == PARKED
     assert {"checkpoint", "release vacated"} < set(said(stub))
 
 
@@ -334,9 +334,9 @@ def test_who_has_lost_its_units_and_tries_again_leaves_its_successors_result_alo
         raise self.retry(countdown=0)
 
     next_is(stub, beat(), refuse(409, "stale_fence"), *[refuse(409, "stale_fence")] * 3)
-    work, one = task(app, tries_again), uuid()
-    assert run(work, one, poolkeeper=SENT | {"lease_s": 0}).info.state == "IGNORED"
-    assert (work.AsyncResult(one).state, work.AsyncResult(one).result) == ("SUCCESS", 41)
+    work, task_id = task(app, tries_again), uuid()
+    assert run(work, task_id, poolkeeper=SENT | {"lease_s": 0}).info.state == "IGNORED"
+    assert (work.AsyncResult(task_id).state, work.AsyncResult(task_id).result) == ("SUCCESS", 41)
     assert "tasks" not in said(stub)
 
 
@@ -348,11 +348,11 @@ def test_a_try_that_cannot_be_parked_has_failed_and_is_not_begun_for_ever(
         raise self.retry(countdown=0)
 
     next_is(stub, beat(), refuse(status, code, "too large"))
-    work, one = task(app, tries_again), uuid()
-    run(work, one)
+    work, task_id = task(app, tries_again), uuid()
+    run(work, task_id)
     assert said(stub) == ["start", "tasks", "release failed"]
     with pytest.raises(TaskNotGranted, match=r"cannot be parked again: .*too large") as why:
-        work.AsyncResult(one).get(timeout=20)
+        work.AsyncResult(task_id).get(timeout=20)
     assert why.value.code == code
 
 

@@ -45,7 +45,7 @@ def test_login_keeps_what_was_checked(fresh: Program, stub: StubServer) -> None:
     assert [path.name for path in kept(fresh).parent.iterdir()] == ["config.json"]
     assert "Permissions: read" in fresh("whoami").out
     assert [call.headers["authorization"] for call in stub.calls] == ["Bearer secret-1"] * 2
-    assert [heard.headers["poolkeeper-workspace"] for heard in stub.calls] == ["lab"] * 2
+    assert [calls.headers["poolkeeper-workspace"] for calls in stub.calls] == ["lab"] * 2
 
 
 def test_a_token_comes_from_stdin_too(fresh: Program, stub: StubServer) -> None:
@@ -113,17 +113,17 @@ def test_whoami_of_the_real_service(poolkeeper: Program) -> None:
 def test_events_so_far(poolkeeper: Program) -> None:
     poolkeeper("pool", "create", "gpus", "--capacity", "gpu=4")
     poolkeeper("policy", "attach", "gpus", "team")
-    held = poolkeeper("request", "submit", "--component", "team", "--resource", "gpu=4", "-o", "name").line
+    request = poolkeeper("request", "submit", "--component", "team", "--resource", "gpu=4", "-o", "name").line
     other = poolkeeper(
         "request", "submit", "--component", "nobody", "--resource", "gpu=1", "-o", "name", ends=ExitCode.REJECTED
     ).line
     every = poolkeeper("events", "-o", "json").json
     assert [(event["event"], event["request"]) for event in every] == [
-        ("submitted", held), ("allocated", held), ("submitted", other), ("rejected", other),
+        ("submitted", request), ("allocated", request), ("submitted", other), ("rejected", other),
     ]  # fmt: skip
     assert yaml.safe_load(poolkeeper("events", "-o", "yaml").out) == every
     assert poolkeeper("events", "-o", "name", "--since", every[1]["id"]).out.split() == [event["id"] for event in every[2:]]
-    assert [line.split("  ")[-1].strip() for line in poolkeeper("events", "--request", held).out.splitlines()] == [
+    assert [line.split("  ")[-1].strip() for line in poolkeeper("events", "--request", request).out.splitlines()] == [
         "WHAT", "was submitted", "was granted in gpus",
     ]  # fmt: skip
     assert (

@@ -261,12 +261,12 @@ def test_names_are_completed(poolkeeper: Program) -> None:
     for name in ("gpus", "gpus-old", "licences"):
         poolkeeper("pool", "create", name, "--capacity", "gpu=1")
     poolkeeper("policy", "attach", "gpus", "team-ml")
-    held = poolkeeper("request", "submit", "--component", "team-ml", "--resource", "gpu=1", "-o", "name").line
+    request = poolkeeper("request", "submit", "--component", "team-ml", "--resource", "gpu=1", "-o", "name").line
     assert completed(poolkeeper, "poolkeeper pool describe g") == ["gpus", "gpus-old"]
     assert completed(poolkeeper, "poolkeeper policy show gpus t") == ["team-ml"]
     assert completed(poolkeeper, "poolkeeper policy show licences ") == []
-    assert completed(poolkeeper, f"poolkeeper request describe {held[:3]}") == [held]
-    assert completed(poolkeeper, f"poolkeeper --workspace nobody-{held} pool describe ") == []
+    assert completed(poolkeeper, f"poolkeeper request describe {request[:3]}") == [request]
+    assert completed(poolkeeper, f"poolkeeper --workspace nobody-{request} pool describe ") == []
 
 
 def test_only_requests_that_fit_the_verb_are_completed(poolkeeper: Program) -> None:
@@ -283,8 +283,8 @@ def test_only_requests_that_fit_the_verb_are_completed(poolkeeper: Program) -> N
 def test_components_and_keys_are_completed(poolkeeper: Program) -> None:
     poolkeeper("pool", "create", "gpus", "--capacity", "gpu=1,mcpu=1000")
     poolkeeper("pool", "create", "seats", "--capacity", "seat=1,gpu=1")
-    for pool, who in (("gpus", "team-ml"), ("seats", "team-ml"), ("seats", "step_operator/other")):
-        poolkeeper("policy", "attach", pool, who)
+    for pool, component in (("gpus", "team-ml"), ("seats", "team-ml"), ("seats", "step_operator/other")):
+        poolkeeper("policy", "attach", pool, component)
     assert set(completed(poolkeeper, "poolkeeper request submit --component ")) == {"team-ml", "step_operator/other"}
     assert completed(poolkeeper, "poolkeeper request list --component step") == ["step_operator/other"]
     assert completed(poolkeeper, "poolkeeper policy show gpus ") == ["team-ml"]

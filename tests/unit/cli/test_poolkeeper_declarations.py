@@ -160,9 +160,9 @@ def test_everything_that_is_wrong_is_told_where_it_is(poolkeeper: Program, tmp_p
     path = tmp_path / "pools.yaml"
     path.write_text(WRONG)
     for verb in ("plan", "apply"):
-        first, *others = poolkeeper(verb, "-f", str(path), ends=ExitCode.USAGE).err.splitlines()
+        first, *rest = poolkeeper(verb, "-f", str(path), ends=ExitCode.USAGE).err.splitlines()
         assert first.startswith("poolkeeper: ")
-        assert {first.removeprefix("poolkeeper: "), *(line.removeprefix("  ") for line in others)} == {
+        assert {first.removeprefix("poolkeeper: "), *(line.removeprefix("  ") for line in rest)} == {
             f"{path}: pool gpus: capacty is not a field here (line 3)",
             f"{path}: pool gpus: group lab: weigth is not a field here (line 6)",
             f"{path}: pool gpus: policy step_operator/team: reserved.gpu must be at least 0 (line 12)",
@@ -190,9 +190,9 @@ def test_no_fault_hides_another(poolkeeper: Program) -> None:
 
 
 def test_what_is_wrong_besides_the_file_is_not_told_as_of_the_file(poolkeeper: Program, paper: Path) -> None:
-    told = poolkeeper("plan", "-f", str(paper), "--workspace", "no/name", ends=ExitCode.USAGE).err
-    assert str(paper) not in told
-    assert "--workspace" in told
+    lines = poolkeeper("plan", "-f", str(paper), "--workspace", "no/name", ends=ExitCode.USAGE).err
+    assert str(paper) not in lines
+    assert "--workspace" in lines
 
 
 def test_files_that_cannot_be_read_or_written(poolkeeper: Program, tmp_path: Path) -> None:

@@ -28,20 +28,20 @@ def submit(program: Program, *words: str) -> str:
 
 def test_explain_says_why_who_and_when(gpus: Program) -> None:
     waits = submit(gpus, "--component", "team", "--resource", "gpu=2")
-    told = gpus("request", "explain", waits).out.splitlines()
-    assert told[0] == f"Request {waits} waits in gpus as number 1 of 1: it needs 2 gpu, and 0 of 4 are free."
-    assert told[2] == "In gpus: number 1 of 1, no_capacity"
-    assert [line.split() for line in told[3:5]] == [
+    lines = gpus("request", "explain", waits).out.splitlines()
+    assert lines[0] == f"Request {waits} waits in gpus as number 1 of 1: it needs 2 gpu, and 0 of 4 are free."
+    assert lines[2] == "In gpus: number 1 of 1, no_capacity"
+    assert [line.split() for line in lines[3:5]] == [
         ["KEY", "NEEDED", "FREE", "KEPT", "FOR", "OTHERS", "LIMIT", "RESERVED"],
         ["gpu", "2", "0", "0", "-", "0"],
     ]
-    facts = dict(line.strip().split(":", 1) for line in told[5:9])
+    facts = dict(line.strip().split(":", 1) for line in lines[5:9])
     assert facts["Blocked at"].strip() == "pool, which uses 4 of 4 gpu: 2 lacking"
     assert facts["Starts if"].strip() == "2 gpu come free in gpus"
     assert facts["Estimated"].strip().startswith("likely 20")
     assert facts["Estimated"].endswith("(1 promised walltime)")
-    assert "  Who holds the units" in told
-    assert "  Who could be stopped" in told
+    assert "  Who holds the units" in lines
+    assert "  Who could be stopped" in lines
     document = gpus("request", "explain", waits, "-o", "json").json
     assert document["pools"][0]["no_estimate"] is None
     assert (document["pools"][0]["verdict"], document["pools"][0]["ahead"]) == ("no_capacity", 0)
@@ -51,14 +51,14 @@ def test_explain_says_why_it_cannot_say_when(poolkeeper: Program) -> None:
     poolkeeper("pool", "create", "gpus", "--capacity", "gpu=1")
     poolkeeper("policy", "attach", "gpus", "team")
     submit(poolkeeper, "--component", "team", "--resource", "gpu=1", "--lease", "none")
-    told = poolkeeper("request", "explain", submit(poolkeeper, "--component", "team", "--resource", "gpu=1")).out.splitlines()
-    assert "  Estimated:   nothing is known of how long those run that it waits for" in told
+    lines = poolkeeper("request", "explain", submit(poolkeeper, "--component", "team", "--resource", "gpu=1")).out.splitlines()
+    assert "  Estimated:   nothing is known of how long those run that it waits for" in lines
 
 
 def test_explain_of_what_does_not_wait_is_a_sentence(gpus: Program) -> None:
     never = gpus("request", "submit", "--component", "team", "--resource", "gpu=9", "-o", "name", ends=ExitCode.REJECTED).line
-    told = gpus("request", "explain", never).line
-    assert told == f"Request {never} was rejected, as it could never be granted: gpus: asks 9 of gpu; the pool has 4 in all."
+    lines = gpus("request", "explain", never).line
+    assert lines == f"Request {never} was rejected, as it could never be granted: gpus: asks 9 of gpu; the pool has 4 in all."
 
 
 def test_a_dry_run_says_what_would_come_of_it_and_does_nothing(gpus: Program) -> None:
@@ -79,10 +79,10 @@ def test_a_plan_says_what_it_would_mean(gpus: Program, tmp_path: Path) -> None:
     paper = tmp_path / "pools.yaml"
     gpus("export", "-f", str(paper))
     paper.write_text(paper.read_text().replace("gpu: 4", "gpu: 6"))
-    told = gpus("plan", "-f", str(paper)).out.splitlines()
-    assert told[-3:-1] == ["Of those who wait and hold units", f"  1 request would be granted: {waits}"]
+    lines = gpus("plan", "-f", str(paper)).out.splitlines()
+    assert lines[-3:-1] == ["Of those who wait and hold units", f"  1 request would be granted: {waits}"]
     assert gpus("plan", "-f", str(paper), "-o", "json").json["effect"]["granted"] == [waits]
-    assert "" not in told
+    assert "" not in lines
     paper.write_text(paper.read_text().replace("gpu: 6", "gpu: 4") + "\n")
     assert gpus("plan", "-f", str(paper)).line == "nothing to change"
 
@@ -92,9 +92,9 @@ def test_slots_are_told_where_they_are_what_lacks(poolkeeper: Program) -> None:
     poolkeeper("policy", "attach", "steps", "team")
     submit(poolkeeper, "--component", "team", "--resource", "gpu=1", "--lease", "none")
     waits = submit(poolkeeper, "--component", "team", "--resource", "gpu=1")
-    told = [line.split() for line in poolkeeper("request", "explain", waits).out.splitlines()]
-    assert ["step_run", "1", "0", "0", "-", "0"] in told
-    assert ["team", "gpu=1,step_run=1", "-", "gpu=1,step_run=1", "-"] in told
+    lines = [line.split() for line in poolkeeper("request", "explain", waits).out.splitlines()]
+    assert ["step_run", "1", "0", "0", "-", "0"] in lines
+    assert ["team", "gpu=1,step_run=1", "-", "gpu=1,step_run=1", "-"] in lines
 
 
 def test_where_none_of_what_it_asks_is_bounded_no_empty_table_is_shown(poolkeeper: Program) -> None:
@@ -102,24 +102,24 @@ def test_where_none_of_what_it_asks_is_bounded_no_empty_table_is_shown(poolkeepe
     poolkeeper("policy", "attach", "line", "team")
     for gpus in ("1", "1"):
         submit(poolkeeper, "--component", "team", "--resource", f"gpu={gpus}", "--lease", "none")
-    told = poolkeeper("request", "explain", submit(poolkeeper, "--component", "team", "--resource", "mcpu=1")).out.splitlines()
-    assert (told[2], told[3].split(":")[0].strip()) == ("In line: number 2 of 2, behind", "Starts if")
-    assert told.count("") == 1
+    lines = poolkeeper("request", "explain", submit(poolkeeper, "--component", "team", "--resource", "mcpu=1")).out.splitlines()
+    assert (lines[2], lines[3].split(":")[0].strip()) == ("In line: number 2 of 2, behind", "Starts if")
+    assert lines.count("") == 1
 
 
 def test_a_plan_that_would_be_refused_is_shown_and_says_so(gpus: Program, tmp_path: Path) -> None:
     paper = tmp_path / "pools.yaml"
     paper.write_text("pools: [{name: gpus, capacity: {gpu: 4}, policies: [{component: lab, priority: 9}]}]")
-    held = gpus("request", "list", "-o", "name").line
-    told = gpus("plan", "-f", str(paper)).out.splitlines()
-    assert told[0] == "- policy gpus/orchestrator/team"
-    assert told[-2].startswith("applying this would be refused: pool gpus: policy orchestrator/team")
-    assert told[-2].endswith("is in use: 0 queued, 1 active")
+    request = gpus("request", "list", "-o", "name").line
+    lines = gpus("plan", "-f", str(paper)).out.splitlines()
+    assert lines[0] == "- policy gpus/orchestrator/team"
+    assert lines[-2].startswith("applying this would be refused: pool gpus: policy orchestrator/team")
+    assert lines[-2].endswith("is in use: 0 queued, 1 active")
     gpus("plan", "-f", str(paper), "--exit-code", ends=ExitCode.CHANGES)
     document = gpus("plan", "-f", str(paper), "-o", "json").json
     assert (document["effect"], document["refused"]["code"], len(document["changes"])) == (None, "in_use", 1)
     assert "in use" in gpus("apply", "-f", str(paper), "--yes", ends=ExitCode.REFUSED).err
-    assert gpus("request", "list", "-o", "name").line == held
+    assert gpus("request", "list", "-o", "name").line == request
 
 
 UNKNOWN = "what it would mean to those who wait and hold units is not known"
@@ -143,4 +143,4 @@ def test_where_nothing_can_be_tried_out_a_plan_is_a_plan(
     stub.script(reply({"changes": [change], "sentence": "1 to create"}), refuse(status, code, detail, retry_after="300"))
     ran = stubbed("plan", "-f", "-", "--exit-code", feed="pools: [{name: gpus, capacity: {gpu: 4}}]", ends=ExitCode.CHANGES)
     assert ran.out.splitlines() == ["+ pool gpus", "    capacity: 4 gpu", f"{said}: {detail}", "1 to create"]
-    assert [one.path.partition("?")[0] for one in stub.calls] == ["/api/v1/declaration/plan", "/api/v1/dry-run"]
+    assert [item.path.partition("?")[0] for item in stub.calls] == ["/api/v1/declaration/plan", "/api/v1/dry-run"]

@@ -146,15 +146,15 @@ def test_settings_are_shown_as_they_are_typed() -> None:
     ],
 )
 def test_a_setting_that_is_left_to_the_discipline_shows_what_that_has(discipline: str, shown: str) -> None:
-    told = {"near_completion_s": None, "max_victims": 7, "over_limit": None}
-    assert pool_settings.format_settings({"discipline": discipline, **told}).removeprefix(f"discipline={discipline} ") == shown
+    lines = {"near_completion_s": None, "max_victims": 7, "over_limit": None}
+    assert pool_settings.format_settings({"discipline": discipline, **lines}).removeprefix(f"discipline={discipline} ") == shown
 
 
 def test_the_settings_there_are_are_those_of_the_service() -> None:
     assert list(pool_settings.POOL_SETTINGS) == list(PoolSettings.model_fields)
     assert list(pool_settings.ACCOUNT_SETTINGS) == list(AccountSettings.model_fields)
-    for known, model in ((pool_settings.POOL_SETTINGS, PoolSettings), (pool_settings.ACCOUNT_SETTINGS, AccountSettings)):
-        for name, words in known.items():
+    for names, model in ((pool_settings.POOL_SETTINGS, PoolSettings), (pool_settings.ACCOUNT_SETTINGS, AccountSettings)):
+        for name, words in names.items():
             for word in words:
                 model.model_validate(param_types.Setting().convert(f"{name}={word}", None, None))
 

@@ -24,8 +24,12 @@ def test_a_pool_from_its_making_to_its_end(poolkeeper: Program) -> None:
         "pool", "update", "gpus", "--capacity", "gpu=16,mcpu=0", "--description", "The lab's", "--setting", "patience_s=none"
     )
     assert changed.line == "updated pool gpus: gpu=16"
-    found = poolkeeper("pool", "describe", "gpus", "-o", "json").json
-    assert (found["capacity"], found["description"], found["settings"]["patience_s"]) == ({"gpu": 16}, "The lab's", None)
+    document = poolkeeper("pool", "describe", "gpus", "-o", "json").json
+    assert (document["capacity"], document["description"], document["settings"]["patience_s"]) == (
+        {"gpu": 16},
+        "The lab's",
+        None,
+    )
     assert poolkeeper("pool", "delete", "gpus").line == "deleted pool gpus"
     assert poolkeeper("pool", "delete", "gpus", ends=ExitCode.NOT_FOUND).err == "poolkeeper: there is no pool gpus\n"
 
@@ -106,14 +110,14 @@ def test_a_policy_from_its_making_to_its_end(poolkeeper: Program) -> None:
     assert "policy update" in refused.err
     assert "--replace" in refused.err
     poolkeeper("policy", "update", "gpus", "team", "--reserved", "gpu=2,mcpu=500")
-    found = poolkeeper("policy", "show", "gpus", "team", "-o", "json").json
-    assert (found["priority"], found["reserved"], found["limit"]) == (10, {"gpu": 2, "mcpu": 500}, {"gpu": 6})
+    document = poolkeeper("policy", "show", "gpus", "team", "-o", "json").json
+    assert (document["priority"], document["reserved"], document["limit"]) == (10, {"gpu": 2, "mcpu": 500}, {"gpu": 6})
     poolkeeper("policy", "update", "gpus", "team", "--limit", "gpu=none", "--reserved", "mcpu=none", "--weight", "3")
-    found = poolkeeper("policy", "show", "gpus", "orchestrator/team", "-o", "json").json
-    assert (found["priority"], found["reserved"], found["limit"], found["weight"]) == (10, {"gpu": 2}, {}, 3)
+    document = poolkeeper("policy", "show", "gpus", "orchestrator/team", "-o", "json").json
+    assert (document["priority"], document["reserved"], document["limit"], document["weight"]) == (10, {"gpu": 2}, {}, 3)
     poolkeeper("policy", "attach", "gpus", "team", "--replace", "--priority", "1")
-    found = poolkeeper("policy", "show", "gpus", "team", "-o", "json").json
-    assert (found["priority"], found["reserved"], found["weight"]) == (1, {}, 1)
+    document = poolkeeper("policy", "show", "gpus", "team", "-o", "json").json
+    assert (document["priority"], document["reserved"], document["weight"]) == (1, {}, 1)
     assert "Priority:    1\n" in poolkeeper("policy", "show", "gpus", "team").out
     assert poolkeeper("policy", "detach", "gpus", "team").line == "detached team from pool gpus"
     assert poolkeeper("policy", "list", "gpus", "-o", "name").out == ""
@@ -162,8 +166,13 @@ def test_groups(poolkeeper: Program) -> None:
     tree = poolkeeper("group", "list", "gpus").out.splitlines()
     assert [line[:10].rstrip() for line in tree] == ["GROUP", "lab", "  audio", "  vision", "zoo"]
     poolkeeper("group", "update", "gpus", "vision", "--reserved", "gpu=1")
-    found = poolkeeper("group", "show", "gpus", "vision", "-o", "json").json
-    assert (found["parent"], found["reserved"], found["limit"], found["weight"]) == ("lab", {"gpu": 1}, {"gpu": 6}, 2)
+    document = poolkeeper("group", "show", "gpus", "vision", "-o", "json").json
+    assert (document["parent"], document["reserved"], document["limit"], document["weight"]) == (
+        "lab",
+        {"gpu": 1},
+        {"gpu": 6},
+        2,
+    )
     poolkeeper("group", "update", "gpus", "vision", "--no-parent")
     assert poolkeeper("group", "show", "gpus", "vision", "-o", "json").json["parent"] is None
     assert "Limit:       gpu=6" in poolkeeper("group", "show", "gpus", "vision").out
@@ -172,14 +181,14 @@ def test_groups(poolkeeper: Program) -> None:
 
 
 def test_settings_of_a_pool_of_fair_share(poolkeeper: Program) -> None:
-    said = ("discipline=fair_share", "starvation_timeout_s=1m", "non_preemptible_usage_threshold=gpu=2", "over_limit=none")
-    poolkeeper("pool", "create", "gpus", "--capacity", "gpu=8", *(word for one in said for word in ("--setting", one)))
+    message = ("discipline=fair_share", "starvation_timeout_s=1m", "non_preemptible_usage_threshold=gpu=2", "over_limit=none")
+    poolkeeper("pool", "create", "gpus", "--capacity", "gpu=8", *(word for item in message for word in ("--setting", item)))
     settings = poolkeeper("pool", "describe", "gpus", "-o", "json").json["settings"]
     assert (settings["discipline"], settings["starvation_timeout_s"], settings["backoff_s"]) == ("fair_share", 60, None)
     assert (settings["non_preemptible_usage_threshold"], settings["over_limit"]) == ({"gpu": 2}, None)
-    told = poolkeeper("pool", "describe", "gpus").out
+    lines = poolkeeper("pool", "describe", "gpus").out
     for shown in ("backoff_s=5 (as the discipline)", "over_limit=evict (as the discipline)", "preemption_threshold=1 "):
-        assert shown in told
+        assert shown in lines
     poolkeeper("pool", "update", "gpus", "--setting", "non_preemptible_usage_threshold=none", "--setting", "backoff_s=0")
     settings = poolkeeper("pool", "describe", "gpus", "-o", "json").json["settings"]
     assert (settings["non_preemptible_usage_threshold"], settings["backoff_s"], settings["starvation_timeout_s"]) == ({}, 0, 60)
@@ -195,13 +204,13 @@ def test_settings_of_a_policy(poolkeeper: Program) -> None:
     poolkeeper("policy", "attach", "gpus", "plain")
     assert "SETTINGS" not in poolkeeper("policy", "list", "gpus", "-o", "wide").out
     assert "Settings" not in poolkeeper("policy", "show", "gpus", "plain").out
-    said = ("--setting", "starvation_timeout_s=2m", "--setting", "fair_share_tolerance=0.5")
-    made = poolkeeper("policy", "attach", "gpus", "team", "--priority", "1", *said).line
+    message = ("--setting", "starvation_timeout_s=2m", "--setting", "fair_share_tolerance=0.5")
+    made = poolkeeper("policy", "attach", "gpus", "team", "--priority", "1", *message).line
     assert made == "attached team to pool gpus: priority 1, fair_share_tolerance=0.5 starvation_timeout_s=120"
     more = ("--setting", "fair_share_tolerance=none", "--setting", "non_preemptible_usage_threshold=gpu=2")
     poolkeeper("policy", "update", "gpus", "team", *more)
-    found = poolkeeper("policy", "show", "gpus", "team", "-o", "json").json
-    assert (found["priority"], found["settings"]) == (
+    document = poolkeeper("policy", "show", "gpus", "team", "-o", "json").json
+    assert (document["priority"], document["settings"]) == (
         1,
         {"starvation_timeout_s": 120, "non_preemptible_usage_threshold": {"gpu": 2}},
     )
@@ -210,8 +219,8 @@ def test_settings_of_a_policy(poolkeeper: Program) -> None:
     assert f"Settings:    {shown}\n" in poolkeeper("policy", "show", "gpus", "team").out
     for listed in ("policy list gpus", "policy list --component team", "pool describe gpus"):
         assert shown in poolkeeper(*listed.split()).out
-    gone = ("--setting", "starvation_timeout_s=none", "--setting", "non_preemptible_usage_threshold=none")
-    poolkeeper("policy", "update", "gpus", "team", *gone)
+    ended = ("--setting", "starvation_timeout_s=none", "--setting", "non_preemptible_usage_threshold=none")
+    poolkeeper("policy", "update", "gpus", "team", *ended)
     assert poolkeeper("policy", "show", "gpus", "team", "-o", "json").json["settings"] == {}
     wrong = poolkeeper("policy", "update", "gpus", "team", "--setting", "queueing=strict", ends=ExitCode.USAGE)
     assert "--setting queueing: is not a field here" in wrong.err
@@ -222,18 +231,18 @@ def test_the_mode_and_settings_of_a_group(poolkeeper: Program) -> None:
     poolkeeper("group", "create", "gpus", "lab")
     assert "MODE" not in poolkeeper("group", "list", "gpus").out
     poolkeeper("group", "create", "gpus", "sweeps", "--mode", "fifo", "--setting", "aggressive_starvation=true")
-    found = poolkeeper("group", "show", "gpus", "sweeps", "-o", "json").json
-    assert (found["mode"], found["settings"]) == ("fifo", {"aggressive_starvation": True})
+    document = poolkeeper("group", "show", "gpus", "sweeps", "-o", "json").json
+    assert (document["mode"], document["settings"]) == ("fifo", {"aggressive_starvation": True})
     poolkeeper("group", "update", "gpus", "sweeps", "--setting", "over_limit=keep")
-    told = poolkeeper("group", "show", "gpus", "sweeps").out
-    assert "Mode:        fifo\nSettings:    over_limit=keep aggressive_starvation=true\n" in told
+    lines = poolkeeper("group", "show", "gpus", "sweeps").out
+    assert "Mode:        fifo\nSettings:    over_limit=keep aggressive_starvation=true\n" in lines
     for listed in ("group list gpus", "pool describe gpus"):
         out = poolkeeper(*listed.split()).out
         assert "over_limit=keep aggressive_starvation=true" in out
         assert ["fair_share", "-"] in [line.split()[-2:] for line in out.splitlines()]
     poolkeeper("group", "update", "gpus", "sweeps", "--mode", "fair_share", "--setting", "aggressive_starvation=none")
-    found = poolkeeper("group", "show", "gpus", "sweeps", "-o", "json").json
-    assert (found["mode"], found["settings"]) == ("fair_share", {"over_limit": "keep"})
+    document = poolkeeper("group", "show", "gpus", "sweeps", "-o", "json").json
+    assert (document["mode"], document["settings"]) == ("fair_share", {"over_limit": "keep"})
     twice = ("--setting", "over_limit=keep", "--setting", "over_limit=evict")
     wrong = poolkeeper("group", "update", "gpus", "sweeps", *twice, ends=ExitCode.USAGE)
     assert "--setting: over_limit is given twice" in wrong.err
@@ -253,9 +262,9 @@ def test_names_that_are_near_are_suggested(poolkeeper: Program) -> None:
         "group create gpus audio --parent lob": "did you mean lab?",
         "pool requests zzz": "there are: gpus",
     }.items():
-        told = poolkeeper(*words.split(), ends=ExitCode.NOT_FOUND).err.splitlines()
-        assert told[0].startswith("poolkeeper: there is no ")
-        assert told[1:] == [f"  {hint}"]
+        lines = poolkeeper(*words.split(), ends=ExitCode.NOT_FOUND).err.splitlines()
+        assert lines[0].startswith("poolkeeper: there is no ")
+        assert lines[1:] == [f"  {hint}"]
 
 
 def test_the_workspace(poolkeeper: Program) -> None:

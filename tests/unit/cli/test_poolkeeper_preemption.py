@@ -19,9 +19,9 @@ AT = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
 
 def submit(program: Program, *words: str) -> dict[str, Any]:
     """A new request of `team` for all there is."""
-    asked = ("request", "submit", "--component", "team", "--resource", "gpu=4", "-o", "json")
-    found: dict[str, Any] = program(*asked, *words).json
-    return found
+    query = ("request", "submit", "--component", "team", "--resource", "gpu=4", "-o", "json")
+    document: dict[str, Any] = program(*query, *words).json
+    return document
 
 
 @pytest.fixture
@@ -31,10 +31,10 @@ def contended(api: Api, poolkeeper: Program) -> Callable[..., tuple[str, str, st
     def make(*words: str) -> tuple[str, str, str]:
         poolkeeper("pool", "create", "gpus", "--capacity", "gpu=4")
         poolkeeper("policy", "attach", "gpus", "team", "--priority", "7")
-        held, waits = submit(poolkeeper, *words), submit(poolkeeper, "--class", "8")
+        request, waits = submit(poolkeeper, *words), submit(poolkeeper, "--class", "8")
         with api.redis() as redis:
-            preemptions.preempt(redis, waits["id"], [(held["id"], held["fence"])], workspace=poolkeeper.workspace)
-        return held["id"], str(held["fence"]), waits["id"]
+            preemptions.preempt(redis, waits["id"], [(request["id"], request["fence"])], workspace=poolkeeper.workspace)
+        return request["id"], str(request["fence"]), waits["id"]
 
     return make
 
@@ -42,38 +42,39 @@ def contended(api: Api, poolkeeper: Program) -> Callable[..., tuple[str, str, st
 def test_it_is_shown_what_has_to_be_done_until_when_and_for_whom(
     poolkeeper: Program, contended: Callable[..., tuple[str, str, str]]
 ) -> None:
-    held, fence, waits = contended()
-    shown = poolkeeper("request", "describe", held).out
+    request, fence, waits = contended()
+    shown = poolkeeper("request", "describe", request).out
     assert re.search(rf"^Why: +preempted for request {waits}, which ranks higher$", shown, re.MULTILINE)
     assert re.search(rf"^Directive: +terminate until {AT}$", shown, re.MULTILINE)
     assert re.search(rf"^Preempted by: +{waits}$", shown, re.MULTILINE)
-    told = "was told to leave in gpus: the one it leaves for ranks higher "
-    assert told + f"(on account of {waits}, priority 7 class 8 against priority 7 class 5)\n" in shown
+    lines = "was told to leave in gpus: the one it leaves for ranks higher "
+    assert lines + f"(on account of {waits}, priority 7 class 8 against priority 7 class 5)\n" in shown
     assert (
-        f"is to be granted in gpus once {held} (priority 7 class 5) has left\n" in poolkeeper("request", "describe", waits).out
+        f"is to be granted in gpus once {request} (priority 7 class 5) has left\n"
+        in poolkeeper("request", "describe", waits).out
     )
-    assert re.search(rf"{held}.* terminate until {AT}", poolkeeper("request", "list", "-o", "wide").out)
-    beat = poolkeeper("request", "heartbeat", held).line
-    assert re.fullmatch(rf"request {held}: terminate until {AT}, lease until {AT}", beat)
+    assert re.search(rf"{request}.* terminate until {AT}", poolkeeper("request", "list", "-o", "wide").out)
+    beat = poolkeeper("request", "heartbeat", request).line
+    assert re.fullmatch(rf"request {request}: terminate until {AT}, lease until {AT}", beat)
     assert re.fullmatch(
-        rf"request {held}: preempting in gpus under fence {fence}: terminate until {AT}",
-        poolkeeper("request", "wait", held).line,
+        rf"request {request}: preempting in gpus under fence {fence}: terminate until {AT}",
+        poolkeeper("request", "wait", request).line,
     )
 
 
 def test_a_checkpoint_from_its_beginning_to_its_end(
     poolkeeper: Program, contended: Callable[..., tuple[str, str, str]]
 ) -> None:
-    held, fence, waits = contended("--checkpoint", "manual", "--lease", "none")
+    request, fence, waits = contended("--checkpoint", "manual", "--lease", "none")
 
     def say(*words: str, ends: int = 0) -> str:
-        ran = poolkeeper("request", "checkpoint", held, "--fence", fence, *words, ends=ends)
+        ran = poolkeeper("request", "checkpoint", request, "--fence", fence, *words, ends=ends)
         return ran.line if not ends else ran.err
 
-    assert re.fullmatch(rf"request {held}: checkpoint until {AT}, without a lease", say("--state", "started"))
+    assert re.fullmatch(rf"request {request}: checkpoint until {AT}, without a lease", say("--state", "started"))
     assert "checkpoint until" in say("--state", "defer", "--for", "2m")
-    assert say("--state", "completed", "--reference", "step 9") == f"request {held}: queued, it has left"
-    shown = poolkeeper("request", "describe", held).out
+    assert say("--state", "completed", "--reference", "step 9") == f"request {request}: queued, it has left"
+    shown = poolkeeper("request", "describe", request).out
     assert re.search(r"^Resumes: +step 9$", shown, re.MULTILINE)
     assert re.search(r"^Preempted: +once$", shown, re.MULTILINE)
     assert poolkeeper("request", "describe", waits, "-o", "json").json["status"] == "allocated"
@@ -81,19 +82,19 @@ def test_a_checkpoint_from_its_beginning_to_its_end(
 
 
 def test_a_checkpoint_that_is_said_wrongly(poolkeeper: Program, contended: Callable[..., tuple[str, str, str]]) -> None:
-    held, fence, _ = contended()
+    request, fence, _ = contended()
     for words in (("--state", "defer"), ("--state", "failed", "--for", "5s")):
-        wrong = poolkeeper("request", "checkpoint", held, *words, ends=ExitCode.USAGE)
+        wrong = poolkeeper("request", "checkpoint", request, *words, ends=ExitCode.USAGE)
         assert "--for goes with --state defer" in wrong.err
     too_much = ("--fence", fence, "--state", "failed", "--reference", "x")
-    wrong = poolkeeper("request", "checkpoint", held, *too_much, ends=ExitCode.USAGE)
+    wrong = poolkeeper("request", "checkpoint", request, *too_much, ends=ExitCode.USAGE)
     assert "--reference: goes with completed" in wrong.err
 
 
 def test_vacated(poolkeeper: Program, contended: Callable[..., tuple[str, str, str]]) -> None:
-    held, fence, waits = contended("--retries", "0")
-    line = poolkeeper("request", "release", held, "--fence", fence, "--outcome", "vacated").line
-    assert line == f"request {held}: preempted: preempted for request {waits}, which ranks higher"
+    request, fence, waits = contended("--retries", "0")
+    line = poolkeeper("request", "release", request, "--fence", fence, "--outcome", "vacated").line
+    assert line == f"request {request}: preempted: preempted for request {waits}, which ranks higher"
     refused = poolkeeper("request", "release", waits, "--outcome", "vacated", ends=ExitCode.REFUSED)
     assert refused.err.count("\n") == 1
     wrong = poolkeeper("request", "release", waits, "--failed", "--outcome", "vacated", ends=ExitCode.USAGE)

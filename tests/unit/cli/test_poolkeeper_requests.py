@@ -30,21 +30,21 @@ def submit(program: Program, *words: str, ends: int = 0) -> str:
 
 def shown(program: Program, request: str) -> dict[str, Any]:
     """The request as it stands."""
-    found: dict[str, Any] = program("request", "describe", request, "-o", "json").json
-    return found
+    document: dict[str, Any] = program("request", "describe", request, "-o", "json").json
+    return document
 
 
 def test_from_submit_to_release(gpus: Program) -> None:
     first = gpus("request", "submit", "--component", "team", "--resource", "gpu=3", "--lease", "none")
-    held = first.line.split()[1].rstrip(":")
-    assert first.line == f"request {held}: allocated in gpus under fence 1"
+    request = first.line.split()[1].rstrip(":")
+    assert first.line == f"request {request}: allocated in gpus under fence 1"
     assert first.err == ""
     second = gpus("request", "submit", "--component", "team", "--gpu-count", "2")
     waits = second.line.split()[1].rstrip(":")
     assert second.line == f"request {waits}: queued, position 1 in gpus"
-    assert gpus("request", "release", held).line == f"request {held}: released"
+    assert gpus("request", "release", request).line == f"request {request}: released"
     assert gpus("request", "wait", waits).line == f"request {waits}: allocated in gpus under fence 2"
-    assert shown(gpus, held)["outcome"] == "succeeded"
+    assert shown(gpus, request)["outcome"] == "succeeded"
     gpus("request", "release", waits, "--fence", "2", "--failed")
     assert shown(gpus, waits)["outcome"] == "failed"
 
@@ -55,12 +55,12 @@ def test_everything_that_can_be_asked_arrives(gpus: Program) -> None:
         "--class", "7", "--checkpoint", "auto", "--checkpoint-minutes", "2", "--walltime", "2h", "--retries", "-1",
         "--lease", "5m", "--queue-ttl", "none", "--label", "owner=ana", "--label", "why=a=b", "--fixed", ends=ExitCode.REJECTED,
     )  # fmt: skip
-    found = shown(gpus, request)
-    assert found["resources"] == {"gpu": 1, "seat": 1, "licence": 2, "mcpu": 290, "memory_mb": 17180, "step_run": 1}
-    assert (found["preemptible"], found["preemption_class"]) == (False, 7)
-    assert (found["checkpoint"], found["checkpoint_minutes"], found["walltime_s"]) == ("auto", 2, 7200)
-    assert (found["retries"], found["lease_s"], found["queue_ttl_s"]) == (-1, 300, None)
-    assert found["labels"] == {"owner": "ana", "why": "a=b"}
+    document = shown(gpus, request)
+    assert document["resources"] == {"gpu": 1, "seat": 1, "licence": 2, "mcpu": 290, "memory_mb": 17180, "step_run": 1}
+    assert (document["preemptible"], document["preemption_class"]) == (False, 7)
+    assert (document["checkpoint"], document["checkpoint_minutes"], document["walltime_s"]) == ("auto", 2, 7200)
+    assert (document["retries"], document["lease_s"], document["queue_ttl_s"]) == (-1, 300, None)
+    assert document["labels"] == {"owner": "ana", "why": "a=b"}
 
 
 def test_what_can_never_be_granted_is_rejected_with_why(gpus: Program) -> None:
@@ -122,9 +122,9 @@ def test_a_rejection_stays_one_when_nothing_can_be_suggested(stubbed: Program, s
 
 def test_malformed_asks_are_told_field_by_field(gpus: Program) -> None:
     ran = gpus("request", "submit", "--component", "team", "--resource", "GPU=1", "--memory", "lots", ends=ExitCode.USAGE)
-    told = ran.err.splitlines()
-    assert told[0] == "poolkeeper: the body is malformed"
-    assert {line.split(":")[0] for line in told[1:]} == {"  --resource GPU", "  --memory"}
+    lines = ran.err.splitlines()
+    assert lines[0] == "poolkeeper: the body is malformed"
+    assert {line.split(":")[0] for line in lines[1:]} == {"  --resource GPU", "  --memory"}
 
 
 def test_what_is_wrong_is_told_by_the_option_that_said_it(gpus: Program) -> None:
@@ -155,7 +155,7 @@ def test_a_lease_is_spoken_of_to_people(gpus: Program) -> None:
 
 def test_lists_and_their_filters(gpus: Program) -> None:
     gpus("policy", "attach", "gpus", "step_operator/other")
-    held = submit(gpus, "--resource", "gpu=4", "--label", "owner=ana", "--label", "kind=x")
+    request = submit(gpus, "--resource", "gpu=4", "--label", "owner=ana", "--label", "kind=x")
     waits = submit(gpus, "--resource", "gpu=1", "--label", "owner=bo")
     refused = submit(gpus, "--resource", "gpu=5", "--label", "owner=ana", ends=ExitCode.REJECTED)
     other = gpus("request", "submit", "--component", "step_operator/other", "--resource", "gpu=1", "-o", "name").line
@@ -163,13 +163,13 @@ def test_lists_and_their_filters(gpus: Program) -> None:
     def listed(*words: str) -> list[str]:
         return gpus("request", "list", *words, "-o", "name").out.split()
 
-    assert listed() == [other, refused, waits, held]
+    assert listed() == [other, refused, waits, request]
     assert listed("--status", "queued", "--status", "rejected") == [other, refused, waits]
-    assert listed("--component", "team") == [refused, waits, held]
+    assert listed("--component", "team") == [refused, waits, request]
     assert listed("--component", "step_operator/other") == [other]
     assert listed("--component", "orchestrator/other") == []
-    assert listed("--label", "owner=ana", "--label", "kind=x") == [held]
-    assert listed("--pool", "gpus", "--status", "allocated") == [held]
+    assert listed("--label", "owner=ana", "--label", "kind=x") == [request]
+    assert listed("--pool", "gpus", "--status", "allocated") == [request]
     assert listed("--limit", "2") == [other, refused]
     lines = gpus("request", "list").out.splitlines()
     assert lines[0].split() == ["ID", "COMPONENT", "ASKS", "STATUS", "POOL", "PLACE", "AGE", "WHY"]
@@ -179,16 +179,16 @@ def test_lists_and_their_filters(gpus: Program) -> None:
 
 
 def test_a_request_in_full_with_its_story(gpus: Program) -> None:
-    held = submit(gpus, "--resource", "gpu=4", "--label", "owner=ana", "--walltime", "90m")
-    gpus("request", "release", held)
-    told = gpus("request", "describe", held).out
-    facts = dict(line.split(":", 1) for line in told.split("\n\n")[0].splitlines())
+    request = submit(gpus, "--resource", "gpu=4", "--label", "owner=ana", "--walltime", "90m")
+    gpus("request", "release", request)
+    lines = gpus("request", "describe", request).out
+    facts = dict(line.split(":", 1) for line in lines.split("\n\n")[0].splitlines())
     facts = {name: value.strip() for name, value in facts.items()}
     assert facts | {
-        "Request": held, "Component": "team", "Asks": "gpu=4", "Status": "released", "Outcome": "succeeded", "Pool": "gpus",
+        "Request": request, "Component": "team", "Asks": "gpu=4", "Status": "released", "Outcome": "succeeded", "Pool": "gpus",
         "Lease": "1m", "Preemptible": "yes, class 5", "Walltime": "1h30m", "Labels": "owner=ana", "Queue TTL": "10m",
     } == facts  # fmt: skip
-    story = told.split("Story\n")[1].splitlines()
+    story = lines.split("Story\n")[1].splitlines()
     assert [re.sub(r"^  \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ  ", "", line) for line in story] == [
         "was submitted",
         "was granted in gpus",
@@ -200,41 +200,41 @@ def test_a_story_says_why(gpus: Program) -> None:
     gpus("pool", "create", "spare", "--capacity", "gpu=2")
     gpus("policy", "attach", "spare", "team")
     refused = submit(gpus, "--resource", "gpu=5", ends=ExitCode.REJECTED)
-    told = gpus("request", "describe", refused).out
+    lines = gpus("request", "describe", refused).out
     assert (
         "What each pool said\n  gpus: asks 5 of gpu; the pool has 4 in all\n  spare: asks 5 of gpu; the pool has 2 in all\n"
-        in told
+        in lines
     )
-    held = submit(gpus, "--resource", "gpu=1")
-    gpus("request", "delete", held)
-    assert "gave its units back: an operator dropped it" in gpus("request", "describe", held).out
+    request = submit(gpus, "--resource", "gpu=1")
+    gpus("request", "delete", request)
+    assert "gave its units back: an operator dropped it" in gpus("request", "describe", request).out
 
 
 def test_cancel_and_delete(gpus: Program) -> None:
-    held, waits = submit(gpus, "--resource", "gpu=4"), submit(gpus, "--resource", "gpu=1")
+    request, waits = submit(gpus, "--resource", "gpu=4"), submit(gpus, "--resource", "gpu=1")
     assert gpus("request", "cancel", waits).line == f"request {waits}: cancelled"
-    refused = gpus("request", "cancel", held, ends=ExitCode.REFUSED)
+    refused = gpus("request", "cancel", request, ends=ExitCode.REFUSED)
     assert "request release" in refused.err.splitlines()[1]
-    assert gpus("request", "delete", held).line == f"request {held}: released: an operator dropped it"
+    assert gpus("request", "delete", request).line == f"request {request}: released: an operator dropped it"
     assert gpus("request", "delete", "nothing", ends=ExitCode.NOT_FOUND).err.startswith(
         "poolkeeper: there is no request nothing"
     )
 
 
 def test_release_of_what_holds_nothing(gpus: Program) -> None:
-    held, waits = submit(gpus, "--resource", "gpu=4"), submit(gpus, "--resource", "gpu=1")
+    request, waits = submit(gpus, "--resource", "gpu=4"), submit(gpus, "--resource", "gpu=1")
     queued = gpus("request", "release", waits, ends=ExitCode.REFUSED)
     assert queued.err.splitlines()[1] == f"  to leave the queue: poolkeeper request cancel {waits}"
-    stale = gpus("request", "release", held, "--fence", "99", ends=ExitCode.REFUSED)
+    stale = gpus("request", "release", request, "--fence", "99", ends=ExitCode.REFUSED)
     assert stale.err.startswith("poolkeeper: this fence holds nothing of")
 
 
 def test_heartbeat(gpus: Program) -> None:
-    held = submit(gpus, "--resource", "gpu=1")
-    before = shown(gpus, held)["lease_expires_at"]
-    assert re.fullmatch(rf"request {held}: continue, lease until \d{{4}}-.*Z", gpus("request", "heartbeat", held).line)
-    assert shown(gpus, held)["lease_expires_at"] > before
-    assert gpus("request", "heartbeat", held, "--fence", "77", ends=ExitCode.REFUSED).out == ""
+    request = submit(gpus, "--resource", "gpu=1")
+    before = shown(gpus, request)["lease_expires_at"]
+    assert re.fullmatch(rf"request {request}: continue, lease until \d{{4}}-.*Z", gpus("request", "heartbeat", request).line)
+    assert shown(gpus, request)["lease_expires_at"] > before
+    assert gpus("request", "heartbeat", request, "--fence", "77", ends=ExitCode.REFUSED).out == ""
 
 
 def test_waiting_in_vain_ends_with_its_own_code_and_leaves_it_queued(gpus: Program) -> None:
@@ -282,7 +282,7 @@ def test_how_a_wait_ends(stubbed: Program, stub: StubServer, status: str, code: 
     assert ran.out.startswith(f"request r1: {status}")
     assert ran.err.splitlines() == ["r1 queued, position 2 in gpus", "r1 queued, position 1 in gpus"]
     assert [call.path.split("?")[0] for call in stub.calls] == ["/api/v1/requests/r1"] * 3
-    assert all("status=queued" in heard.path and "wait_s=" in heard.path for heard in stub.calls[1:])
+    assert all("status=queued" in calls.path and "wait_s=" in calls.path for calls in stub.calls[1:])
 
 
 @pytest.fixture

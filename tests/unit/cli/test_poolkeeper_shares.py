@@ -147,8 +147,8 @@ def test_on_the_real_service(poolkeeper: Program) -> None:
     poolkeeper("group", "create", "gpus", "lab", "--reserved", "gpu=2")
     poolkeeper("policy", "attach", "gpus", "team", "--group", "lab")
     poolkeeper("policy", "attach", "gpus", "step_operator/other", "--weight", "2", "--limit", "gpu=6")
-    for who, amount in (("team", 6), ("step_operator/other", 4)):
-        poolkeeper("request", "submit", "--component", who, "--resource", f"gpu={amount}")
+    for component, amount in (("team", 6), ("step_operator/other", 4)):
+        poolkeeper("request", "submit", "--component", component, "--resource", f"gpu={amount}")
     shown = poolkeeper("pool", "shares", "gpus", "--no-headers").out
     assert re.sub(r"\d+s$", "a while", shown, flags=re.M).splitlines() == [
         "gpus                   75%  125%  100%  100%  100%  0.00  -      non-starving",
@@ -156,8 +156,8 @@ def test_on_the_real_service(poolkeeper: Program) -> None:
         "    team               75%  75%   50%   0%    100%  1.50  1/0/0  non-starving",
         "  step_operator/other  0%   50%   50%   0%    75%   0.00  -      below for a while",
     ]
-    found = poolkeeper("pool", "shares", "gpus", "-o", "json").json
-    assert [node["parent"] for node in found] == [None, None, "lab", None]
+    document = poolkeeper("pool", "shares", "gpus", "-o", "json").json
+    assert [node["parent"] for node in document] == [None, None, "lab", None]
 
 
 def test_for_programs(stubbed: Program, stub: StubServer) -> None:

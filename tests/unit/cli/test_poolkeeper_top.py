@@ -62,8 +62,8 @@ def test_a_pool_that_was_lowered_below_its_use() -> None:
 
 
 def a_waiter(place: int, explained: Mapping[str, Any] | None, **more: Any) -> dict[str, Any]:
-    at = {"id": f"r{place}", "component": "team", "component_type": "orchestrator", "submitted_at": "2026-01-31T11:55:00Z"}
-    return {**at, "resources": {"gpu": 6, "step_run": 1}, "position": {"gpus": place}, "explained": explained, **more}
+    index = {"id": f"r{place}", "component": "team", "component_type": "orchestrator", "submitted_at": "2026-01-31T11:55:00Z"}
+    return {**index, "resources": {"gpu": 6, "step_run": 1}, "position": {"gpus": place}, "explained": explained, **more}
 
 
 def test_policies_and_who_is_next_and_why() -> None:
@@ -107,9 +107,9 @@ def test_of_many_policies_those_are_shown_that_do_something() -> None:
     policies[7] |= {"used": {"gpu": 1}}
     sight = TopData([a_pool(queue_length=2)], {"gpus": PoolDetail(policies, [a_waiter(1, None)])})
     ((_, lines),) = TopView(80, plain=True, now=NOW, max_policies=3).pools(sight)
-    told = ["".join(word.text for word in line).strip() for line in lines][2:]
-    assert [line.split()[0] for line in told] == ["team-0", "team-4", "team-7", "and", "1.", "and"]
-    assert told[3] == "and 6 more policies"
+    messages = ["".join(word.text for word in line).strip() for line in lines][2:]
+    assert [line.split()[0] for line in messages] == ["team-0", "team-4", "team-7", "and", "1.", "and"]
+    assert messages[3] == "and 6 more policies"
 
 
 @pytest.mark.parametrize(
@@ -173,8 +173,8 @@ def answers(to: Mapping[str, Any]) -> list[Action]:
     """Answers by what is asked, as often as one likes."""
 
     def act(handler: StubHandler) -> None:
-        found = next((body for part, body in to.items() if part in handler.path), None)
-        (reply(found) if found is not None else refuse(404, "no_such_route"))(handler)
+        document = next((body for part, body in to.items() if part in handler.path), None)
+        (reply(document) if document is not None else refuse(404, "no_such_route"))(handler)
 
     return [act] * 1000
 

@@ -49,13 +49,17 @@ def interrupt_when(condition: Callable[[], object]) -> None:
 
 class TestGoingIn:
     def test_it_is_held_inside_and_released_after(self, client: Client) -> None:
-        with client.allocation("team", gpu=2, labels={"run": "1"}) as held:
-            assert (held.pool, held.resources, held.directive) == ("gpus", {"gpu": 2, "step_run": 1}, "continue")
-            assert (held.lost, held.suspected, held.deadline) == (False, False, None)
-            assert held.fence == client.request(held.request.id).fence
+        with client.allocation("team", gpu=2, labels={"run": "1"}) as allocation:
+            assert (allocation.pool, allocation.resources, allocation.directive) == (
+                "gpus",
+                {"gpu": 2, "step_run": 1},
+                "continue",
+            )
+            assert (allocation.lost, allocation.suspected, allocation.deadline) == (False, False, None)
+            assert allocation.fence == client.request(allocation.request.id).fence
             assert client.pool("gpus").used["gpu"] == 2
-            held.ensure()
-        ended = client.request(held.request.id)
+            allocation.ensure()
+        ended = client.request(allocation.request.id)
         assert (ended.status, ended.outcome, ended.labels) == ("released", "succeeded", {"run": "1"})
         assert client.pool("gpus").used.get("gpu", 0) == 0
 
@@ -66,9 +70,9 @@ class TestGoingIn:
             wait_until(lambda: client.pool("gpus").queue_length == 1, "it waits")
             self.free(client, first)
 
-        with meanwhile(free_when_it_waits), client.allocation("team", gpu=4, wait_s=30) as held:
-            assert held.request.is_allocated
-        assert client.request(held.request.id).outcome == "succeeded"
+        with meanwhile(free_when_it_waits), client.allocation("team", gpu=4, wait_s=30) as allocation:
+            assert allocation.request.is_allocated
+        assert client.request(allocation.request.id).outcome == "succeeded"
 
     @staticmethod
     def free(client: Client, request: Request) -> Request:
@@ -99,9 +103,9 @@ class TestGoingIn:
                 TestGoingIn.free(client, first)
                 return super().cancel(request_id)
 
-        with TooLate(api.url, workspace=client.workspace).allocation("team", gpu=1, wait_s=0) as held:
-            assert held.request.is_allocated
-        assert client.request(held.request.id).outcome == "succeeded"
+        with TooLate(api.url, workspace=client.workspace).allocation("team", gpu=1, wait_s=0) as allocation:
+            assert allocation.request.is_allocated
+        assert client.request(allocation.request.id).outcome == "succeeded"
 
     def test_one_that_somebody_cancels_is_not_granted(self, client: Client) -> None:
         client.submit("team", gpu=8)
@@ -123,8 +127,8 @@ class TestGoingIn:
         self, proxy: FlakyProxy, proxied: Client, client: Client
     ) -> None:
         proxy.lose_answer_to("POST /api/v1/requests ")
-        with proxied.allocation("team", gpu=2) as held:
-            assert only(client).id == held.request.id
+        with proxied.allocation("team", gpu=2) as allocation:
+            assert only(client).id == allocation.request.id
         assert (proxy.lost_answers, only(client).outcome) == (1, "succeeded")
 
     def test_one_is_for_one_use(self, client: Client) -> None:
@@ -138,8 +142,8 @@ class TestGoingIn:
 
     def test_a_key_of_ones_own_finds_what_was_asked_before(self, client: Client) -> None:
         before = client.submit("team", gpu=2, idempotency_key="job-7")
-        with client.allocation("team", gpu=2, idempotency_key="job-7") as held:
-            assert held.request.id == before.id
+        with client.allocation("team", gpu=2, idempotency_key="job-7") as allocation:
+            assert allocation.request.id == before.id
         with pytest.raises(errors.NotGranted, match="is released"), client.allocation("team", gpu=2, idempotency_key="job-7"):
             pytest.fail("it was entered")
 
@@ -194,12 +198,12 @@ class TestInterrupted:
 
 class TestKept:
     def test_by_heartbeats_of_which_a_busy_main_thread_knows_nothing(self, api: Api, client: Client) -> None:
-        with client.allocation("team", gpu=1, lease_s=1) as held:
+        with client.allocation("team", gpu=1, lease_s=1) as allocation:
             until, spins = time.monotonic() + 1.5, 0
             while time.monotonic() < until:
                 spins += sum(range(100))
             assert api.sweep(client.workspace) == 0
-            held.ensure()
+            allocation.ensure()
         assert only(client).outcome == "succeeded"
 
     def test_without_them_it_would_lapse(self, api: Api, client: Client) -> None:
@@ -208,20 +212,20 @@ class TestKept:
         assert client.request(request.id).status == "expired"
 
     def test_through_an_outage_shorter_than_the_lease(self, proxy: FlakyProxy, proxied: Client) -> None:
-        with proxied.allocation("team", gpu=1, lease_s=3) as held:
-            first = proxied.request(held.request.id).lease_expires_at
+        with proxied.allocation("team", gpu=1, lease_s=3) as allocation:
+            first = proxied.request(allocation.request.id).lease_expires_at
             proxy.close()
             with pytest.raises(errors.Unavailable):
                 proxied.clone(tries=1).whoami()
             proxy.open()
-            wait_until(lambda: proxied.request(held.request.id).lease_expires_at != first, "a heartbeat gets through")
-            assert (held.lost, held.suspected) == (False, False)
+            wait_until(lambda: proxied.request(allocation.request.id).lease_expires_at != first, "a heartbeat gets through")
+            assert (allocation.lost, allocation.suspected) == (False, False)
 
     def test_in_several_threads_at_once(self, client: Client) -> None:
         def work(_: int) -> str:
-            with client.allocation("team", gpu=3, wait_s=30) as held:
-                held.ensure()
-            return held.request.id
+            with client.allocation("team", gpu=3, wait_s=30) as allocation:
+                allocation.ensure()
+            return allocation.request.id
 
         with ThreadPoolExecutor(4) as threads:
             ids = list(threads.map(work, range(20)))
@@ -232,16 +236,16 @@ class TestKept:
 
 class TestLost:
     def test_the_holder_learns_it_from_the_next_heartbeat(self, api: Api, client: Client) -> None:
-        told: list[tuple[Allocation, str]] = []
+        lines: list[tuple[Allocation, str]] = []
 
         def work() -> None:
-            with client.allocation("team", gpu=1, lease_s=LEASE_S, on_directive=lambda *what: told.append(what)) as held:
+            with client.allocation("team", gpu=1, lease_s=LEASE_S, on_directive=lambda *what: lines.append(what)) as allocation:
                 assert api.lapse(client.workspace) == 1
-                wait_until(lambda: held.lost, "the heartbeat is refused")
-                wait_until(lambda: told, "the callback is called")
-                assert (held.directive, told) == ("kill", [(held, "kill")])
+                wait_until(lambda: allocation.lost, "the heartbeat is refused")
+                wait_until(lambda: lines, "the callback is called")
+                assert (allocation.directive, lines) == ("kill", [(allocation, "kill")])
                 with pytest.raises(errors.AllocationLost) as ensured:
-                    held.ensure()
+                    allocation.ensure()
                 assert ensured.value.suspected is False
 
         with pytest.raises(errors.AllocationLost, match="expired") as caught:
@@ -250,13 +254,13 @@ class TestLost:
         assert only(client).status == "expired"
 
     def test_it_is_known_at_the_end_at_the_latest(self, api: Api, client: Client) -> None:
-        with pytest.raises(errors.AllocationLost), client.allocation("team", gpu=1) as held:
-            client.drop(held.request.id)
+        with pytest.raises(errors.AllocationLost), client.allocation("team", gpu=1) as allocation:
+            client.drop(allocation.request.id)
 
     def test_what_the_block_raised_goes_first(self, api: Api, client: Client) -> None:
         def work() -> None:
-            with client.allocation("team", gpu=1) as held:
-                client.drop(held.request.id)
+            with client.allocation("team", gpu=1) as allocation:
+                client.drop(allocation.request.id)
                 raise WorkError
 
         with pytest.raises(WorkError) as caught:
@@ -266,32 +270,32 @@ class TestLost:
     def test_an_outage_as_long_as_the_lease_is_a_suspicion(
         self, lease_clock: LeaseClock, proxy: FlakyProxy, proxied: Client, client: Client
     ) -> None:
-        with proxied.allocation("team", gpu=1) as held:
+        with proxied.allocation("team", gpu=1) as allocation:
             proxy.close()
             lease_clock.ahead_s += 59
-            early = held.suspected
+            early = allocation.suspected
             lease_clock.ahead_s += 1
-            assert (early, held.suspected) == (False, True)
-            assert held.lost is False
+            assert (early, allocation.suspected) == (False, True)
+            assert allocation.lost is False
             with pytest.raises(errors.AllocationLost, match="may have lapsed") as caught:
-                held.ensure()
+                allocation.ensure()
             assert caught.value.suspected is True
             proxy.open()
-            wait_until(lambda: not held.suspected, "the lease was kept after all")
-            held.ensure()
+            wait_until(lambda: not allocation.suspected, "the lease was kept after all")
+            allocation.ensure()
         assert only(client).outcome == "succeeded"
 
     def test_and_a_loss_when_the_server_says_so(
         self, api: Api, lease_clock: LeaseClock, proxy: FlakyProxy, proxied: Client
     ) -> None:
         def work() -> None:
-            with proxied.allocation("team", gpu=1) as held:
+            with proxied.allocation("team", gpu=1) as allocation:
                 proxy.close()
                 api.lapse(proxied.workspace)
                 lease_clock.ahead_s += 60
-                assert held.suspected is True
+                assert allocation.suspected is True
                 proxy.open()
-                wait_until(lambda: held.lost, "a heartbeat is refused")
+                wait_until(lambda: allocation.lost, "a heartbeat is refused")
 
         with pytest.raises(errors.AllocationLost):
             work()
@@ -318,8 +322,8 @@ class TestGoingOut:
         assert (only(client).status, only(client).outcome) == ("released", "failed")
 
     def test_a_lost_answer_to_the_release_is_no_matter(self, proxy: FlakyProxy, proxied: Client, client: Client) -> None:
-        with proxied.allocation("team", gpu=1) as held:
-            proxy.lose_answer_to(f"POST /api/v1/requests/{held.request.id}/release ")
+        with proxied.allocation("team", gpu=1) as allocation:
+            proxy.lose_answer_to(f"POST /api/v1/requests/{allocation.request.id}/release ")
         assert (proxy.lost_answers, only(client).outcome) == (1, "succeeded")
 
     def test_a_release_that_comes_late_is_no_loss(self, api: Api, proxy: FlakyProxy, client: Client) -> None:
@@ -347,9 +351,9 @@ class TestGoingOut:
         ours = Client(proxy.url, workspace=client.workspace, tries=1)
 
         def work() -> None:
-            with ours.allocation("team", gpu=1, lease_s=None) as held:
+            with ours.allocation("team", gpu=1, lease_s=None) as allocation:
                 proxy.close()
-                assert held.suspected is False
+                assert allocation.suspected is False
                 raise WorkError
 
         with pytest.raises(WorkError) as caught:
@@ -357,11 +361,11 @@ class TestGoingOut:
         assert "Unavailable: no answer from" in caught.value.__notes__[0]
 
     def test_no_heartbeat_comes_after_it(self, client: Client) -> None:
-        with client.allocation("team", gpu=1, lease_s=LEASE_S) as held:
-            keeper = held._heartbeats
+        with client.allocation("team", gpu=1, lease_s=LEASE_S) as allocation:
+            keeper = allocation._heartbeats
         assert keeper is not None
         wait_until(lambda: not keeper._thread.is_alive(), "the thread ends")
-        assert (held.lost, held.directive) == (False, "continue")
+        assert (allocation.lost, allocation.directive) == (False, "continue")
 
 
 class TestDirectives:
@@ -374,17 +378,17 @@ class TestDirectives:
         return reply({"id": "r", "status": "preempting", "directive": directive, "deadline": "2026-01-31T12:00:00.000Z"})
 
     def test_each_is_told_once_in_a_thread_that_delays_nothing(self, stub: StubServer) -> None:
-        told, done = [], Event()
+        lines, done = [], Event()
 
-        def slow(held: Allocation, directive: str) -> None:
-            told.append(directive)
+        def slow(allocation: Allocation, directive: str) -> None:
+            lines.append(directive)
             assert done.wait(20)
 
         stub.script(self.GRANTED, *[self.beat("checkpoint")] * 2, *[self.beat("terminate")] * 2, *[self.beat("continue")] * 9)
-        with Client(stub.url, tries=1).allocation("team", on_directive=slow) as held:
-            wait_until(lambda: len(told) == 3, "three directives came")
-            assert told == ["checkpoint", "terminate", "continue"]
-            assert (held.directive, held.deadline and held.deadline.year) == ("continue", 2026)
+        with Client(stub.url, tries=1).allocation("team", on_directive=slow) as allocation:
+            wait_until(lambda: len(lines) == 3, "three directives came")
+            assert lines == ["checkpoint", "terminate", "continue"]
+            assert (allocation.directive, allocation.deadline and allocation.deadline.year) == ("continue", 2026)
             done.set()
             stub.actions.clear()
             stub.actions.extend([reply({"id": "r", "status": "released", "outcome": "succeeded"})] * 9)
@@ -395,19 +399,19 @@ class TestDirectives:
             refuse(409, "stale_fence")(handler)
 
         stub.script(self.GRANTED, refuses_late, reply({"id": "r", "status": "released", "outcome": "succeeded"}))
-        with Client(stub.url, tries=1).allocation("team") as held:
-            keeper = held._heartbeats
+        with Client(stub.url, tries=1).allocation("team") as allocation:
+            keeper = allocation._heartbeats
             wait_until(lambda: len(stub.calls) == 2, "a heartbeat is under way")
         assert keeper is not None
         wait_until(lambda: not keeper._thread.is_alive(), "the heartbeat is answered")
-        assert (held.lost, held.directive) == (False, "continue")
+        assert (allocation.lost, allocation.directive) == (False, "continue")
 
     def test_heartbeats_go_on_whatever_they_are_answered(self, stub: StubServer) -> None:
         odd = [refuse(401, "no_token"), refuse(500, "bug"), reply([]), reply({"deadline": "soon", "id": "r", "status": "x"})]
         stub.script(self.GRANTED, *odd, *[self.beat("checkpoint")] * 99)
-        with Client(stub.url, tries=1).allocation("team") as held:
-            wait_until(lambda: held.directive == "checkpoint", "a heartbeat is understood")
-            assert held.lost is False
+        with Client(stub.url, tries=1).allocation("team") as allocation:
+            wait_until(lambda: allocation.directive == "checkpoint", "a heartbeat is understood")
+            assert allocation.lost is False
             stub.actions.clear()
             stub.actions.extend([reply({"id": "r", "status": "released", "outcome": "succeeded"})] * 9)
 

@@ -32,10 +32,10 @@ class TestRequests:
         assert caught.value.directive == "kill"
 
     def test_a_story_is_read_to_its_end(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-        held = client.submit("team", gpu=2)
-        client.release(held.id, held.fence or 0)
+        request = client.submit("team", gpu=2)
+        client.release(request.id, request.fence or 0)
         monkeypatch.setattr(client, "items", partial(client.items, page=1))
-        assert [line.event for line in client.timeline(held.id)] == ["submitted", "allocated", "released"]
+        assert [line.event for line in client.timeline(request.id)] == ["submitted", "allocated", "released"]
 
     def test_what_is_not_given_is_the_servers_default_and_none_is_none(self, client: Client) -> None:
         usual, for_ever = client.submit("team", gpu=1), client.submit("team", gpu=1, lease_s=None, queue_ttl_s=None)
@@ -84,21 +84,21 @@ class TestRequests:
         ]
 
     def test_lists_narrow(self, client: Client) -> None:
-        held, waits = client.submit("team", gpu=8), client.submit("team", gpu=8, labels={"run": "7"})
-        assert [request.id for request in client.requests()] == [waits.id, held.id]
-        assert [request.id for request in client.requests(status="allocated")] == [held.id]
+        first, waits = client.submit("team", gpu=8), client.submit("team", gpu=8, labels={"run": "7"})
+        assert [request.id for request in client.requests()] == [waits.id, first.id]
+        assert [request.id for request in client.requests(status="allocated")] == [first.id]
         assert [request.id for request in client.requests(status=["queued", "rejected"])] == [waits.id]
         assert [request.id for request in client.requests(labels={"run": "7"})] == [waits.id]
         assert list(client.requests(component="other")) == []
 
     def test_leaving_the_queue(self, client: Client) -> None:
-        held, waits = client.submit("team", gpu=8), client.submit("team", gpu=8)
+        request, waits = client.submit("team", gpu=8), client.submit("team", gpu=8)
         assert client.cancel(waits.id).status == "cancelled"
         assert client.cancel(waits.id).status == "cancelled"
         with pytest.raises(errors.Conflict) as caught:
-            client.cancel(held.id)
+            client.cancel(request.id)
         assert caught.value.code == "not_queued"
-        dropped = client.drop(held.id)
+        dropped = client.drop(request.id)
         assert (dropped.status, dropped.reason and dropped.reason.code) == ("released", "dropped")
 
     def test_a_lost_answer_to_a_cancel_is_no_matter(self, proxy: FlakyProxy, proxied: Client) -> None:

@@ -94,13 +94,13 @@ def test_closing_it_ends_the_connection(make_client: Asking, stub: StubServer) -
 def test_the_real_server_tells_all_of_it_across_a_cut(proxy: FlakyProxy, proxied: Client) -> None:
     events = proxied.events(after="0", component="team")
     first = proxied.submit("team", gpu=2)
-    told = [next(events), next(events)]
+    lines = [next(events), next(events)]
     proxy.close()
     proxy.open()
     proxied.release(first.id, first.fence or 0)
-    told += [next(events)]
-    assert [each["event"] for each in told] == ["submitted", "allocated", "released"]
-    assert {each["request"] for each in told} == {first.id}
+    lines += [next(events)]
+    assert [each["event"] for each in lines] == ["submitted", "allocated", "released"]
+    assert {each["request"] for each in lines} == {first.id}
 
 
 def test_who_is_cut_off_before_the_first_event_misses_none(proxy: FlakyProxy, proxied: Client, client: Client) -> None:
@@ -111,6 +111,6 @@ def test_who_is_cut_off_before_the_first_event_misses_none(proxy: FlakyProxy, pr
         proxy.close()
         meanwhile = client.submit("team", gpu=2)
         proxy.open()
-        told = [first.result(30), next(events)]
+        lines = [first.result(30), next(events)]
     events.close()
-    assert [(each["event"], each["request"]) for each in told] == [("submitted", meanwhile.id), ("allocated", meanwhile.id)]
+    assert [(each["event"], each["request"]) for each in lines] == [("submitted", meanwhile.id), ("allocated", meanwhile.id)]

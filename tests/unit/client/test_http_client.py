@@ -152,7 +152,7 @@ class TestAgain:
         stub.script(trouble, trouble)
         assert make_client().call(method, path, body={"a": 1}) == {"path": f"/api/v1{path}"}
         assert [call.body for call in stub.calls] == [{"a": 1}] * 3
-        assert len({heard.headers.get("idempotency-key") for heard in stub.calls}) == 1
+        assert len({calls.headers.get("idempotency-key") for calls in stub.calls}) == 1
         assert 0.05 <= pauses[0] <= 0.1 <= pauses[1] <= 0.2
 
     @pytest.mark.parametrize("name", ["503", "cut", "cut midway"])

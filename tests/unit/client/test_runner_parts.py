@@ -119,21 +119,21 @@ class TestVariables:
         return command_environment(before, client, self.REQUEST, Path("/x/checkpoint"), resume=True, reference="s3://x")
 
     def test_those_of_another_run_around_it_are_not_its_own(self) -> None:
-        seen = self.variables(POOLKEEPER_AMOUNT_NODE="4", POOLKEEPER_POOL="outer", POOLKEEPER_TOKEN="mine", PATH="/bin")
-        assert "POOLKEEPER_AMOUNT_NODE" not in seen
-        assert (seen["POOLKEEPER_POOL"], seen["POOLKEEPER_TOKEN"], seen["PATH"]) == ("", "mine", "/bin")
-        assert (seen["POOLKEEPER_RESUME"], seen["POOLKEEPER_CHECKPOINT_REFERENCE"]) == ("1", "s3://x")
-        assert seen["POOLKEEPER_RESOURCES"] == "gpu=2,a100.80-gb=1,port=3,chunk=1"
-        assert seen["POOLKEEPER_AMOUNT_A100_80_GB"] == "1"
+        output = self.variables(POOLKEEPER_AMOUNT_NODE="4", POOLKEEPER_POOL="outer", POOLKEEPER_TOKEN="mine", PATH="/bin")
+        assert "POOLKEEPER_AMOUNT_NODE" not in output
+        assert (output["POOLKEEPER_POOL"], output["POOLKEEPER_TOKEN"], output["PATH"]) == ("", "mine", "/bin")
+        assert (output["POOLKEEPER_RESUME"], output["POOLKEEPER_CHECKPOINT_REFERENCE"]) == ("1", "s3://x")
+        assert output["POOLKEEPER_RESOURCES"] == "gpu=2,a100.80-gb=1,port=3,chunk=1"
+        assert output["POOLKEEPER_AMOUNT_A100_80_GB"] == "1"
 
     def test_none_of_them_is_taken_for_a_setting_of_the_service(self) -> None:
-        known = Settings.read(environ={})
-        assert Settings.read(environ=self.variables()) == known
+        names = Settings.read(environ={})
+        assert Settings.read(environ=self.variables()) == names
 
     def test_a_reference_that_no_variable_can_hold(self) -> None:
         client = Client("http://127.0.0.1:1", workspace="w")
-        seen = command_environment({}, client, self.REQUEST, Path("/x"), resume=True, reference="step\0 7")
-        assert seen["POOLKEEPER_CHECKPOINT_REFERENCE"] == "step 7"
+        output = command_environment({}, client, self.REQUEST, Path("/x"), resume=True, reference="step\0 7")
+        assert output["POOLKEEPER_CHECKPOINT_REFERENCE"] == "step 7"
 
     def test_names(self) -> None:
         assert amount_variable("step_run") == "POOLKEEPER_AMOUNT_STEP_RUN"

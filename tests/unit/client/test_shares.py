@@ -76,7 +76,7 @@ def test_what_is_something_else_is_said_to_be() -> None:
 
 
 def test_the_history_of_a_pool_is_as_it_is_told(make_client: Callable[..., Client], stub: StubServer) -> None:
-    told = {"times": ["2026-01-31T12:00:00.000Z"], "capacity": {"gpu": [8]}, "series": {"pool": {"gpu": [None]}}}
-    stub.script(reply(told))
-    assert make_client().history("a/b") == told
+    lines = {"times": ["2026-01-31T12:00:00.000Z"], "capacity": {"gpu": [8]}, "series": {"pool": {"gpu": [None]}}}
+    stub.script(reply(lines))
+    assert make_client().history("a/b") == lines
     assert [call.path for call in stub.calls] == ["/api/v1/pools/a%2Fb/history"]

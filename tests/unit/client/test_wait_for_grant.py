@@ -75,8 +75,8 @@ def test_no_longer_than_asked(make_client: Asking, stub: StubServer) -> None:
 def test_a_poll_is_no_longer_than_what_is_left(make_client: Asking, stub: StubServer) -> None:
     stub.script(stands("allocated"))
     make_client().wait("r", timeout_s=7)
-    [asked] = parse_qs(urlsplit(stub.calls[0].path).query)["wait_s"]
-    assert 6 < float(asked) <= 7
+    [query] = parse_qs(urlsplit(stub.calls[0].path).query)["wait_s"]
+    assert 6 < float(query) <= 7
 
 
 def test_the_real_server_answers_as_soon_as_it_is_granted(client: Client) -> None:
