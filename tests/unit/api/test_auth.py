@@ -60,10 +60,10 @@ def test_a_stream_of_which_nothing_is_wanted_says_that_it_lives_and_how_far_it_i
     site.submit()
     with stream(site, request="another") as pieces:
         next(pieces)
-        told = [next(pieces) for _ in range(2)]
-    assert all(piece.startswith(": alive\nid: ") for piece in told)
+        result = [next(pieces) for _ in range(2)]
+    assert all(piece.startswith(": alive\nid: ") for piece in result)
     listed = site.get("/events", headers={"Accept": "application/json"}).items
-    assert [piece.split("id: ")[1].strip() for piece in told] == [event["id"] for event in listed[:2]]
+    assert [piece.split("id: ")[1].strip() for piece in result] == [event["id"] for event in listed[:2]]
 
 
 def test_a_token_for_one_workspace_needs_not_name_it(site: Site) -> None:

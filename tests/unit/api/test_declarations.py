@@ -96,12 +96,12 @@ def test_a_change_is_told_in_lines(site: Site) -> None:
 
 def test_a_pool_that_is_not_listed_stays_unless_pruned(site: Site) -> None:
     site.put("/declaration", WANTED)
-    one = {"pools": [WANTED["pools"][1]]}
-    assert site.put("/declaration", one).body["changes"] == []
-    planned = site.post("/declaration/plan", one, prune="true").body
+    item = {"pools": [WANTED["pools"][1]]}
+    assert site.put("/declaration", item).body["changes"] == []
+    planned = site.post("/declaration/plan", item, prune="true").body
     assert _changes(planned) == [("delete", "pool", "gpus", "gpus")]
-    assert site.put("/declaration", one, prune="true").body == planned
-    assert site.get("/declaration").body == one
+    assert site.put("/declaration", item, prune="true").body == planned
+    assert site.get("/declaration").body == item
     assert site.put("/declaration", {}, prune="false").body["changes"] == []
     assert site.put("/declaration", {}, prune="true").body["sentence"] == "0 to create, 0 to change, 1 to delete"
 
@@ -126,8 +126,8 @@ def test_it_is_all_or_nothing(everywhere: Site, pool: dict[str, Any], status: in
     everywhere.policy(pool="held")
     everywhere.submit()
     before = everywhere.get("/declaration").body
-    wanted = {"pools": [{"name": "a", "capacity": {"gpu": 1}}, pool]}
-    refused = everywhere.put("/declaration", wanted)
+    expected = {"pools": [{"name": "a", "capacity": {"gpu": 1}}, pool]}
+    refused = everywhere.put("/declaration", expected)
     refused.refused(status, code or refused.body["code"])
     assert pool["name"] in refused.body["detail"]
     assert everywhere.get("/declaration").body == before

@@ -27,7 +27,7 @@ def test_what_a_submit_would_come_to(site: Site, busy: dict[str, str]) -> None:
     preempts = site.post("/dry-run", {"request": an_ask("high", gpu=2)}).body
     assert (preempts["outcome"], preempts["pool"], preempts["victims"]) == ("preempts", "gpus", [busy["second"]])
     waits = site.post("/dry-run", {"request": an_ask("low", gpu=1)}).body
-    assert (waits["outcome"], [one["verdict"] for one in waits["verdicts"]]) == ("queued", ["no_capacity"])
+    assert (waits["outcome"], [item["verdict"] for item in waits["verdicts"]]) == ("queued", ["no_capacity"])
     never = site.post("/dry-run", {"request": an_ask("low", gpu=5)}).body
     assert (never["outcome"], never["reason"]["code"]) == ("rejected", "exceeds_capacity")
     free = site.post("/dry-run", {"request": {"component": "low"}}).body
@@ -39,10 +39,10 @@ def test_what_a_change_would_come_to(site: Site, busy: dict[str, str]) -> None:
     waits = site.submit("low", gpu=3)["id"]
     before = site.state()
 
-    def tried(**what: Any) -> dict[str, Any]:
-        told = site.post("/dry-run", what).body
-        assert "outcome" in told, told
-        return {name: told[name] for name in ("granted", "victims", "preemptible", "rejected", "ended") if told[name]}
+    def tried(**field: Any) -> dict[str, Any]:
+        body = site.post("/dry-run", field).body
+        assert "outcome" in body, body
+        return {name: body[name] for name in ("granted", "victims", "preemptible", "rejected", "ended") if body[name]}
 
     assert tried(pool={"name": "gpus", "capacity": {"gpu": 7}}) == {"granted": [waits]}
     assert tried(pool={"name": "gpus", "capacity": {"gpu": 2}}) == {"rejected": [waits]}
@@ -59,9 +59,9 @@ def test_what_a_change_would_come_to(site: Site, busy: dict[str, str]) -> None:
 def test_share_taken_away_makes_preemptible(site: Site) -> None:
     site.pool(gpu=4)
     site.policy("low", reserved={"gpu": 2})
-    held = site.submit("low", gpu=2)["id"]
-    told = site.post("/dry-run", {"policy": {"pool": "gpus", "component": "low"}}).body
-    assert (told["outcome"], told["preemptible"], told["counts"]["preemptible"]) == ("changes", [held], 1)
+    allocation = site.submit("low", gpu=2)["id"]
+    body = site.post("/dry-run", {"policy": {"pool": "gpus", "component": "low"}}).body
+    assert (body["outcome"], body["preemptible"], body["counts"]["preemptible"]) == ("changes", [allocation], 1)
 
 
 def test_what_is_refused_for_real_is_refused(site: Site, busy: dict[str, str]) -> None:
@@ -80,13 +80,13 @@ def test_who_is_called_back_is_told(site: Site) -> None:
     site.pool(gpu=4)
     site.policy("low", priority=1)
     site.policy("high", priority=9)
-    held = site.submit("low", gpu=4, lease_s=None)["id"]
+    allocation = site.submit("low", gpu=4, lease_s=None)["id"]
     waits = site.submit("high", gpu=4)["id"]
     site.services.periodic_jobs.reconcile_workspace("default")
-    assert site.get(f"/requests/{held}").body["status"] == "preempting"
-    told = site.post("/dry-run", {"cancel": waits}).body
-    assert (told["outcome"], told["reprieved"], told["ended"]) == ("changes", [held], [waits])
-    assert told["counts"]["reprieved"] == 1
+    assert site.get(f"/requests/{allocation}").body["status"] == "preempting"
+    body = site.post("/dry-run", {"cancel": waits}).body
+    assert (body["outcome"], body["reprieved"], body["ended"]) == ("changes", [allocation], [waits])
+    assert body["counts"]["reprieved"] == 1
 
 
 def test_a_submit_that_would_wait_is_told_when_it_may_start(site: Site) -> None:
@@ -113,10 +113,10 @@ def test_why_nothing_is_tried_has_codes_of_its_own(
         raise DryRunUnavailable(reason)
 
     monkeypatch.setattr(FakeRedisProvider, "empty_redis", none)
-    said = site.post("/dry-run", {"request": an_ask()})
-    problem = said.refused(503, f"dry_run_{reason}")
+    response = site.post("/dry-run", {"request": an_ask()})
+    problem = response.refused(503, f"dry_run_{reason}")
     assert problem["detail"] == DRY_RUN_REASONS[reason]
-    assert (int(said.headers["Retry-After"]) > LONGEST_RETRY_AFTER_S) is not soon
+    assert (int(response.headers["Retry-After"]) > LONGEST_RETRY_AFTER_S) is not soon
     assert site.get("/pools").status == 200
 
 
@@ -136,7 +136,7 @@ def test_what_says_nothing_or_too_much_is_malformed(site: Site, body: dict[str, 
 
 def test_a_requester_tries_what_is_its_own(site: Site, busy: dict[str, str]) -> None:
     secret = site.token("requester", "high", workspaces=["default"])
-    told = site.post("/dry-run", {"request": an_ask("high", gpu=2)}, token=secret).body
-    assert (told["outcome"], told["victims"], told["counts"]) == ("preempts", [], {"victims": 1})
+    body = site.post("/dry-run", {"request": an_ask("high", gpu=2)}, token=secret).body
+    assert (body["outcome"], body["victims"], body["counts"]) == ("preempts", [], {"victims": 1})
     site.post("/dry-run", {"request": an_ask("low")}, token=secret).refused(403, "other_component")
     site.post("/dry-run", {"drop": busy["first"]}, token=secret).refused(403, "not_permitted")

@@ -45,7 +45,7 @@ def test_every_refusal_has_its_status_and_code(kind: type[Exception]) -> None:
 def test_no_class_of_the_domain_is_forgotten() -> None:
     classes = {kind for kind in vars(domain).values() if isinstance(kind, type) and issubclass(kind, Exception)}
     assert classes - {StoreUnavailable} == MADE.keys() - {TooManyWaiters}
-    assert all(any(issubclass(kind, known) for known, _ in errors.STATUSES) for kind in classes)
+    assert all(any(issubclass(kind, current) for current, _ in errors.STATUSES) for kind in classes)
 
 
 @pytest.mark.parametrize("code", domain._RULE_REFUSALS)

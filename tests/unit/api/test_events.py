@@ -31,11 +31,11 @@ def _events(site: Site, **query: Any) -> list[dict[str, Any]]:
 
 
 def test_an_event_says_what_became_of_what(everywhere: Site) -> None:
-    held, waits = _busy(everywhere)
-    told = everywhere.get("/events", headers=JSON)
-    assert (told.status, told.body["next_cursor"], told.kind) == (200, None, "application/json")
+    allocation, waits = _busy(everywhere)
+    result = everywhere.get("/events", headers=JSON)
+    assert (result.status, result.body["next_cursor"], result.kind) == (200, None, "application/json")
     event = {
-        "request": held["id"],
+        "request": allocation["id"],
         "at": NOW,
         "component": "team",
         "component_type": "orchestrator",
@@ -51,7 +51,7 @@ def test_an_event_says_what_became_of_what(everywhere: Site) -> None:
     queued = event | {"event": "submitted", "from": None, "to": "queued"}
     granted = event | {"event": "allocated", "from": "queued", "to": "allocated", "pool": "gpus", "fence": 1}
     other = queued | {"request": waits["id"], "component": "other", "component_type": "step_operator"}
-    assert [{name: row[name] for name in row if name != "id"} for row in told.items] == [queued, granted, other]
+    assert [{name: row[name] for name in row if name != "id"} for row in result.items] == [queued, granted, other]
 
 
 def test_the_list_goes_on_after_any_event_and_page(everywhere: Site) -> None:
@@ -68,15 +68,15 @@ def test_the_list_goes_on_after_any_event_and_page(everywhere: Site) -> None:
 
 
 def test_the_list_is_narrowed(site: Site) -> None:
-    held, waits = _busy(site)
+    allocation, waits = _busy(site)
     site.pool("second")
     site.policy(pool="second")
     second = site.submit()
-    assert {row["request"] for row in _events(site, component="team")} == {held["id"], second["id"]}
+    assert {row["request"] for row in _events(site, component="team")} == {allocation["id"], second["id"]}
     assert {row["request"] for row in _events(site, component="other")} == {waits["id"]}
     assert [row["request"] for row in _events(site, pool="second")] == [second["id"]]
-    assert [row["event"] for row in _events(site, request=held["id"])] == ["submitted", "allocated"]
-    assert _events(site, request=held["id"], component="other") == []
+    assert [row["event"] for row in _events(site, request=allocation["id"])] == ["submitted", "allocated"]
+    assert _events(site, request=allocation["id"], component="other") == []
     pages = site.every("/events", 1, headers=JSON, request=second["id"])
     assert [row["event"] for page in pages for row in page] == ["submitted", "allocated"]
     assert [] in pages, "what is left out is left out of its page"
@@ -123,9 +123,9 @@ def _event(part: str) -> dict[str, Any]:
     """The event a part tells; its lines have to be the three of the format."""
     names = [line.partition(": ")[0] for line in part.split("\n")]
     assert names == ["id", "event", "data"]
-    said = dict(line.split(": ", 1) for line in part.split("\n"))
-    event: dict[str, Any] = json.loads(said["data"])
-    assert (said["id"], said["event"]) == (event["id"], event["event"])
+    fields = dict(line.split(": ", 1) for line in part.split("\n"))
+    event: dict[str, Any] = json.loads(fields["data"])
+    assert (fields["id"], fields["event"]) == (event["id"], event["event"])
     return event
 
 
@@ -138,11 +138,11 @@ def test_a_stream_tells_what_the_list_tells(everywhere: Site) -> None:
 
 
 def test_a_stream_without_a_beginning_tells_what_comes(site: Site) -> None:
-    held, waits = _busy(site)
+    allocation, waits = _busy(site)
     last = _events(site)[-1]["id"]
     with _stream(site) as parts:
         assert next(parts) == f"retry: 2000\nid: {last}"
-        site.post(f"/requests/{held['id']}/release", {"fence": held["fence"]})
+        site.post(f"/requests/{allocation['id']}/release", {"fence": allocation["fence"]})
         assert [_event(next(parts))["event"] for _ in range(2)] == ["released", "allocated"]
     assert waits["id"] == _events(site)[-1]["request"]
 
@@ -156,11 +156,11 @@ def test_a_stream_goes_on_after_the_last_event_it_told(site: Site) -> None:
 
 
 def test_a_stream_is_narrowed(site: Site) -> None:
-    held, waits = _busy(site)
-    for query, wanted in (({"component": "other"}, waits), ({"request": waits["id"]}, waits), ({"pool": "gpus"}, held)):
+    allocation, waits = _busy(site)
+    for query, expected in (({"component": "other"}, waits), ({"request": waits["id"]}, waits), ({"pool": "gpus"}, allocation)):
         with _stream(site, after="0", **query) as parts:
             next(parts)
-            assert _event(next(parts))["request"] == wanted["id"]
+            assert _event(next(parts))["request"] == expected["id"]
 
 
 def test_a_seat_is_given_back_when_the_stream_is_closed(site: Site) -> None:

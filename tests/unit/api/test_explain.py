@@ -17,14 +17,14 @@ def queue(site: Site) -> dict[str, str]:
     site.pool()
     site.policy()
     site.policy("other")
-    one, two = site.submit(gpu=5, walltime_s=60), site.submit(gpu=3)
-    return {"one": one["id"], "two": two["id"], "waits": site.submit("other", gpu=2)["id"]}
+    first, second = site.submit(gpu=5, walltime_s=60), site.submit(gpu=3)
+    return {"one": first["id"], "two": second["id"], "waits": site.submit("other", gpu=2)["id"]}
 
 
 def test_the_whole_answer(site: Site, queue: dict[str, str]) -> None:
-    told = site.get(f"/requests/{queue['waits']}/explain").body
-    (pool,) = told.pop("pools")
-    assert told == {
+    body = site.get(f"/requests/{queue['waits']}/explain").body
+    (pool,) = body.pop("pools")
+    assert body == {
         "request": queue["waits"],
         "status": "queued",
         "sentence": f"Request {queue['waits']} waits in gpus as number 1 of 1: it needs 2 gpu, and 0 of 8 are free.",
@@ -96,8 +96,8 @@ def test_where_there_is_no_estimate_it_says_why(site: Site) -> None:
 
 def test_whom_a_token_is_not_for_is_not_told_by_name(site: Site, queue: dict[str, str]) -> None:
     secret = site.token("requester", "other", workspaces=["default"])
-    told = site.get(f"/requests/{queue['waits']}/explain", token=secret).body["pools"][0]["preemption"]
-    assert (told["candidates"], told["more"]) == ([], 2)
+    body = site.get(f"/requests/{queue['waits']}/explain", token=secret).body["pools"][0]["preemption"]
+    assert (body["candidates"], body["more"]) == ([], 2)
     site.get(f"/requests/{queue['one']}/explain", token=secret).refused(403, "other_component")
     site.get("/requests/" + "0" * 20 + "/explain", token=secret).refused(404, "no_such_request")
 
@@ -109,10 +109,10 @@ def test_a_token_for_some_components_learns_no_ids_of_others(site: Site) -> None
     site.submit("secret", gpu=3)
     first, mine = site.submit("secret", gpu=2)["id"], site.submit("mine", gpu=1)["id"]
     secret = site.token("requester", "mine", workspaces=["default"])
-    told = site.get(f"/requests/{mine}/explain", token=secret).body
-    assert first not in json.dumps(told)
-    assert "the queue is strict and another request is before it" in told["sentence"]
-    assert told["pools"][0]["would_start_if"].startswith("another request, the first in the line, is granted")
+    body = site.get(f"/requests/{mine}/explain", token=secret).body
+    assert first not in json.dumps(body)
+    assert "the queue is strict and another request is before it" in body["sentence"]
+    assert body["pools"][0]["would_start_if"].startswith("another request, the first in the line, is granted")
     everything = site.get(f"/requests/{mine}/explain", token=site.token("admin")).body
     assert f"request {first} is before it" in everything["sentence"]
 
@@ -126,8 +126,8 @@ def test_who_may_not_see_a_request_does_not_have_it_worked_out(
     monkeypatch.setattr(QueueStatusStore, "list_statuses", worked_out)
     monkeypatch.setattr(Estimator, "get", worked_out)
     secret = site.token("requester", "other", workspaces=["default"])
-    for what in ("explain", "estimate"):
-        site.get(f"/requests/{queue['one']}/{what}", token=secret).refused(403, "other_component")
+    for name in ("explain", "estimate"):
+        site.get(f"/requests/{queue['one']}/{name}", token=secret).refused(403, "other_component")
 
 
 def test_an_estimate_is_that_of_the_explanation_and_costs_no_look_at_the_rules(
@@ -135,9 +135,9 @@ def test_an_estimate_is_that_of_the_explanation_and_costs_no_look_at_the_rules(
 ) -> None:
     (explained,) = site.get(f"/requests/{queue['waits']}/explain").body["pools"]
     monkeypatch.setattr(QueueStatusStore, "list_statuses", None)
-    told = site.get(f"/requests/{queue['waits']}/estimate").body
+    body = site.get(f"/requests/{queue['waits']}/estimate").body
     pools = [{"pool": "gpus", "estimated_start": explained["estimated_start"], "no_estimate": None}]
-    assert told == {"request": queue["waits"], "status": "queued", "pools": pools}
+    assert body == {"request": queue["waits"], "status": "queued", "pools": pools}
     assert explained["estimated_start"]["basis"] == "1 promised walltime"
     assert site.get(f"/requests/{queue['one']}/estimate").body["pools"] == []
     site.get("/requests/" + "0" * 20 + "/estimate").refused(404, "no_such_request")

@@ -59,7 +59,7 @@ def test_pools_and_policies_are_as_the_ledger_says(everywhere: Site) -> None:
     numbers = _numbers(everywhere)
     pool = {"workspace": "default", "pool": "gpus"}
     policy = pool | {"component": "orchestrator/team"}
-    wanted = {
+    expected = {
         _row("pool_capacity", **pool, key="gpu"): 8,
         _row("pool_capacity", **pool, key="cpu"): 4,
         _row("pool_used", **pool, key="gpu"): 5,
@@ -85,16 +85,16 @@ def test_pools_and_policies_are_as_the_ledger_says(everywhere: Site) -> None:
         _row("policy_oldest_wait_seconds", **policy): 8.5,
     }
     of_pools = {row: value for row, value in numbers.items() if row[0].startswith(("poolkeeper_pool", "poolkeeper_policy"))}
-    assert of_pools == wanted
+    assert of_pools == expected
 
 
 def test_who_has_waited_longest_is_found_in_every_lane_and_class(everywhere: Site) -> None:
     everywhere.pool(gpu=4)
-    for team, wanted in (("a", {"preemption_class": 1}), ("b", {})):
+    for team, expected in (("a", {"preemption_class": 1}), ("b", {})):
         everywhere.policy(team, reserved={"gpu": 1})
         for gpu in (4, 3):
             everywhere.clock.advance(10)
-            everywhere.submit(team, gpu=gpu, **wanted)
+            everywhere.submit(team, gpu=gpu, **expected)
             everywhere.clock.advance(10)
             everywhere.submit(team, gpu=gpu, preemption_class=8)
     everywhere.policy("idle")
@@ -115,11 +115,11 @@ def test_requests_are_counted_by_state_and_reason_and_waits_by_their_length(ever
     everywhere.policy()
     everywhere.submit(gpu=9)
     everywhere.submit("stranger")
-    held = everywhere.submit(gpu=2)
-    waits, gone = everywhere.submit(gpu=2, lease_s=5), everywhere.submit(gpu=2)
-    everywhere.post(f"/requests/{gone['id']}/cancel")
+    allocation = everywhere.submit(gpu=2)
+    waits, ended = everywhere.submit(gpu=2, lease_s=5), everywhere.submit(gpu=2)
+    everywhere.post(f"/requests/{ended['id']}/cancel")
     everywhere.clock.advance(20)
-    everywhere.post(f"/requests/{held['id']}/release", {"fence": held["fence"]})
+    everywhere.post(f"/requests/{allocation['id']}/release", {"fence": allocation["fence"]})
     everywhere.submit(gpu=1)
     everywhere.clock.advance(6)
     everywhere.services.cleanup.run("default")  # the lease of who waited has lapsed
@@ -156,8 +156,8 @@ def test_what_was_counted_of_a_pool_goes_with_it(everywhere: Site) -> None:
     for pool in ("gpus", "other"):
         everywhere.pool(pool)
         everywhere.policy(pool=pool)
-        held = everywhere.submit()
-        everywhere.post(f"/requests/{held['id']}/release", {"fence": held["fence"]})
+        allocation = everywhere.submit()
+        everywhere.post(f"/requests/{allocation['id']}/release", {"fence": allocation["fence"]})
         everywhere.delete(f"/pools/{pool}/policies/team") if pool == "gpus" else None
     everywhere.delete("/pools/gpus")
     pools = {dict(labels).get("pool") for _, labels in _numbers(everywhere)}
@@ -176,12 +176,12 @@ def test_satisfaction_and_starvation_are_told_where_shares_are_fair(everywhere: 
     everywhere.services.periodic_jobs.update_fair_shares()
     everywhere.pool("plain")
     everywhere.policy("poor", pool="plain")
-    told = {
+    result = {
         (name.removeprefix("poolkeeper_policy_"), dict(labels)["component"].removeprefix("orchestrator/")): value
         for (name, labels), value in _numbers(everywhere).items()
         if name.endswith(("satisfaction", "starving"))
     }
-    assert told == {
+    assert result == {
         ("satisfaction", "greedy"): 2,
         ("satisfaction", "poor"): 0,
         ("satisfaction", "idle"): 0,
@@ -203,12 +203,12 @@ def test_the_text_is_as_prometheus_reads_it() -> None:
 def test_who_was_preempted_and_how_it_left(everywhere: Site) -> None:
     everywhere.pool(gpu=2)
     everywhere.policy(profile="training")
-    ended, held = (everywhere.submit(checkpoint="manual", retries=retries) for retries in (0, 1))
+    ended, allocation = (everywhere.submit(checkpoint="manual", retries=retries) for retries in (0, 1))
     first, second = (everywhere.submit(preemption_class=8) for _ in range(2))
     everywhere.preempt(first["id"], ended)
-    everywhere.preempt(second["id"], held, reason=Trigger.RECLAIM)
+    everywhere.preempt(second["id"], allocation, reason=Trigger.RECLAIM)
     everywhere.clock.advance(20)
-    everywhere.post(f"/requests/{held['id']}/checkpoint", {"fence": held["fence"], "state": "completed"})
+    everywhere.post(f"/requests/{allocation['id']}/checkpoint", {"fence": allocation["fence"], "state": "completed"})
     everywhere.clock.advance(600)
     everywhere.depart()
     numbers = {row: value for row, value in _numbers(everywhere).items() if row[0].startswith("poolkeeper_preemption")}
@@ -239,14 +239,14 @@ def test_what_is_sent_of_tasks(everywhere: Site) -> None:
     store.mark_dispatched("default", [first], 60)
     store.mark_dispatch_failed("default", [second], 0.5)
 
-    def told() -> dict[str, float]:
+    def result() -> dict[str, float]:
         rows = {name: value for (name, labels), value in _numbers(everywhere).items() if labels == {("workspace", "default")}}
         names = ("poolkeeper_tasks_", "poolkeeper_outbox_", "poolkeeper_dispatch", "poolkeeper_redispatch")
         return {name.removeprefix("poolkeeper_"): value for name, value in rows.items() if name.startswith(names)}
 
     sums = {"dispatches_total": 1, "redispatches_total": 0, "dispatch_failures_total": 1}
     sums |= {"tasks_not_started_total": 0, "tasks_redelivered_total": 0}
-    assert told() == sums | {
+    assert result() == sums | {
         "tasks_delayed": 1,
         "outbox_waiting": 1,
         "outbox_oldest_seconds": 2.5,
@@ -254,7 +254,7 @@ def test_what_is_sent_of_tasks(everywhere: Site) -> None:
     }
     everywhere.clock.advance(60)
     store.mark_dispatched("default", store.take_outbox("default", 15, 60, 3).dispatches, 60)
-    assert told() | {"outbox_oldest_seconds": 0} == sums | {
+    assert result() | {"outbox_oldest_seconds": 0} == sums | {
         "dispatches_total": 2,
         "redispatches_total": 1,
         "tasks_delayed": 1,
@@ -267,8 +267,8 @@ def test_what_is_sent_of_tasks(everywhere: Site) -> None:
 def test_how_long_decisions_take(site: Site) -> None:
     site.pool()
     assert not [row for row in _numbers(site) if row[0].startswith("poolkeeper_reconcile")]
-    for what, count in (("reconciles", 1), ("reconcile_ms", 1000)):  # before lengths were counted
-        site.client.hset(key("counters", "default"), what, str(count))
+    for name, count in (("reconciles", 1), ("reconcile_ms", 1000)):  # before lengths were counted
+        site.client.hset(key("counters", "default"), name, str(count))
     nudges = Nudges(site.client, site.clock)
     for took_s in (0.004, 0.3, 0.196):
         site.client.set(key("job_lock", "default", "reconcile"), "me")
@@ -326,8 +326,8 @@ def test_only_workspaces_of_the_token_are_told(site: Site) -> None:
     for workspace in ("default", "a", "b"):
         site.post("/pools", {"name": "gpus", "capacity": {"gpu": 8}}, workspace=workspace)
 
-    def told(token: str | None) -> set[str]:
+    def result(token: str | None) -> set[str]:
         return {dict(labels)["workspace"] for name, labels in _numbers(site, token) if name == "poolkeeper_pool_capacity"}
 
-    assert told(None) == {"default", "a", "b"}
-    assert told(site.token("viewer", workspaces=["default", "a"])) == {"default", "a"}
+    assert result(None) == {"default", "a", "b"}
+    assert result(site.token("viewer", workspaces=["default", "a"])) == {"default", "a"}

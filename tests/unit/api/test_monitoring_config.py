@@ -37,16 +37,16 @@ WORDS = {*FUNCTIONS.split(), "by", "without", "or", "unless", "and"}
 
 TABLE_HEAD = "| `poolkeeper_…` | labels beside `workspace` | |\n"
 
-Told = dict[str, set[str]]
+ExposedLabels = dict[str, set[str]]
 """Metric → the labels of its rows."""
 
 
-def _told(page: str) -> Told:
-    told: Told = defaultdict(set)
+def _exposed_labels(page: str) -> ExposedLabels:
+    result: ExposedLabels = defaultdict(set)
     for family in text_string_to_metric_families(page):
         for row in (row for row in family.samples if not row.name.endswith("_created")):  # of one process alone
-            told[row.name] |= row.labels.keys()
-    return told
+            result[row.name] |= row.labels.keys()
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def _starving(site: Site) -> None:
         site.clock.advance(5)
 
 
-def _asked() -> Iterator[tuple[str, str]]:
+def _queries() -> Iterator[tuple[str, str]]:
     """Where, and what is asked there."""
     for panel in GRAFANA["panels"]:
         for target in panel.get("targets", ()):
@@ -106,18 +106,20 @@ def _asked() -> Iterator[tuple[str, str]]:
         yield rule.get("alert") or rule["record"], rule["expr"]
 
 
-def _strange(query: str, told: Told) -> Iterator[str]:
+def _strange(query: str, result: ExposedLabels) -> Iterator[str]:
     """The names in a query that nobody tells: of metrics, of their labels in braces, and of labels that are grouped by."""
-    known = told | PROMETHEUS_OWN
+    current = result | PROMETHEUS_OWN
     named = set[str]()
     for name, matchers in re.findall(r"([a-zA-Z_:][\w:]*)\s*(?:{([^}]*)})?", _plain(query)):
         if name in WORDS or (not name.startswith(("poolkeeper", "up")) and not matchers):
             continue
         named.add(name)
-        if name not in known:
+        if name not in current:
             yield name
-        yield from (f"{name}{{{label}}}" for label in re.findall(r"(\w+)\s*[=!]", matchers) if label not in known.get(name, ()))
-    labels = set[str]().union(*(known.get(name, ()) for name in named)) | {"instance"}
+        yield from (
+            f"{name}{{{label}}}" for label in re.findall(r"(\w+)\s*[=!]", matchers) if label not in current.get(name, ())
+        )
+    labels = set[str]().union(*(current.get(name, ()) for name in named)) | {"instance"}
     for grouped in re.findall(r"\b(?:by|without)\s*\(([^)]*)\)", query):
         yield from (f"by ({label})" for label in re.split(r"\s*,\s*", grouped) if label not in labels)
 
@@ -128,30 +130,30 @@ def _plain(query: str) -> str:
     return re.sub(r"\[[^\]]*\]|\b(?:by|without)\s*\([^)]*\)|,\s*\w+\)$", " ", query)
 
 
-def test_every_query_asks_for_what_is_told(page: str) -> None:
-    told, asked = _told(page), list(_asked())
-    assert [(where, list(strange)) for where, query in asked if (strange := [*_strange(query, told)])] == []
-    assert [where for where, query in asked if "poolkeeper_" not in query and "up{" not in query] == []
-    assert len(asked) > 50
+def test_every_query_asks_for_what_is_exposed_labels(page: str) -> None:
+    exposed, queries = _exposed_labels(page), list(_queries())
+    assert [(where, list(strange)) for where, query in queries if (strange := [*_strange(query, exposed)])] == []
+    assert [where for where, query in queries if "poolkeeper_" not in query and "up{" not in query] == []
+    assert len(queries) > 50
 
 
 def test_a_query_for_something_else_is_found(page: str) -> None:
     wrong = 'max by (pool, team) (poolkeeper_pool_used{pool=~"$pool",kye="gpu"}) / rate(poolkeeper_pool_usage[5m])'
-    assert list(_strange(wrong, _told(page))) == ["poolkeeper_pool_used{kye}", "poolkeeper_pool_usage", "by (team)"]
+    assert list(_strange(wrong, _exposed_labels(page))) == ["poolkeeper_pool_used{kye}", "poolkeeper_pool_usage", "by (team)"]
 
 
 def test_the_dashboard_shows_every_metric(page: str) -> None:
     shown = " ".join(target["expr"] for panel in GRAFANA["panels"] for target in panel.get("targets", ()))
-    families = {re.sub(r"_(bucket|count|sum)$", "", name) for name in _told(page)} - {""}
+    families = {re.sub(r"_(bucket|count|sum)$", "", name) for name in _exposed_labels(page)} - {""}
     assert {name for name in families if not re.search(rf"\b{name}(_bucket|_count|_sum)?\b", shown)} == set()
 
 
 def test_panels_lie_beside_each_other_and_have_numbers_of_their_own() -> None:
     taken: dict[tuple[int, int], str] = {}
     for panel in GRAFANA["panels"]:
-        at = panel["gridPos"]
-        for x in range(at["x"], at["x"] + at["w"]):
-            for y in range(at["y"], at["y"] + at["h"]):
+        position = panel["gridPos"]
+        for x in range(position["x"], position["x"] + position["w"]):
+            for y in range(position["y"], position["y"] + position["h"]):
                 assert taken.setdefault((x, y), panel["title"]) == panel["title"]
                 assert x < 24
     ids = [panel["id"] for panel in GRAFANA["panels"]]
@@ -168,8 +170,8 @@ def test_a_busy_service_has_every_metric_of_the_table_and_no_other(page: str) ->
     helps = dict(re.findall(r"^# HELP (\w+) (.+)$", page, re.M))
     assert kinds == {metric.full_name: metric.kind for metric in METRICS.values()}
     assert helps.items() >= {metric.full_name: metric.help for metric in METRICS.values()}.items()
-    labels: Told = defaultdict(set)
-    for name, names in _told(page).items():
+    labels: ExposedLabels = defaultdict(set)
+    for name, names in _exposed_labels(page).items():
         labels[re.sub(r"_(bucket|count|sum)$", "", name)] |= names - {"le"}
     assert labels == {metric.full_name: set(metric.labels) for metric in METRICS.values()}
 
@@ -198,11 +200,11 @@ def test_every_counter_of_the_scripts_is_read_by_a_metric() -> None:
 # ---- what Prometheus's own tool says, where it is installed
 
 
-def _promtool(*words: str, said: str = "") -> None:
+def _promtool(*words: str, page: str = "") -> None:
     tool = shutil.which("promtool")
     if tool is None:  # 316 MB with what Debian puts beside it: not in CI
         pytest.skip("no promtool on PATH (Debian: prometheus)")
-    done = subprocess.run([tool, *words], input=said, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([tool, *words], input=page, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -214,7 +216,7 @@ def test_promtool_takes_the_configuration_and_the_rules(tmp_path: Path) -> None:
 
 
 def test_promtool_takes_every_query_of_the_dashboard(tmp_path: Path) -> None:
-    queries = [query for where, query in _asked() if not where.startswith("$")]
+    queries = [query for where, query in _queries() if not where.startswith("$")]
     plain = [query.replace("$__rate_interval", "5m") for query in queries]
     rules: list[dict[str, Any]] = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(plain)]
     written = tmp_path / "queries.yml"
@@ -223,4 +225,4 @@ def test_promtool_takes_every_query_of_the_dashboard(tmp_path: Path) -> None:
 
 
 def test_promtool_finds_nothing_wrong_with_the_page(page: str) -> None:
-    _promtool("check", "metrics", said=page)
+    _promtool("check", "metrics", page=page)

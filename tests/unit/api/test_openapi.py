@@ -83,8 +83,8 @@ def test_every_schema_in_it_is_a_schema_and_every_reference_leads_somewhere() ->
 
 
 def test_it_has_every_route_and_nothing_else() -> None:
-    wanted = sorted(f"{route.method} {prefix}{route.path}" for prefix, route in ROWS)
-    assert sorted(name for name, _ in _operations()) == wanted
+    expected = sorted(f"{route.method} {prefix}{route.path}" for prefix, route in ROWS)
+    assert sorted(name for name, _ in _operations()) == expected
     names = [operation["operationId"] for _, operation in _operations()]
     assert len(set(names)) == len(names)
 
@@ -93,9 +93,9 @@ def test_it_has_every_route_and_nothing_else() -> None:
 def test_a_route_has_every_status_it_can_answer(route: str) -> None:
     verb, _, path = route.partition(" ")
     where = path if path == "/metrics" else PREFIX + path
-    said = DOCUMENT["paths"][where][verb.lower()]["responses"]
-    assert set(said) == OF_ALL | set(MUST[route].split())
-    for status, answer in said.items():
+    responses = DOCUMENT["paths"][where][verb.lower()]["responses"]
+    assert set(responses) == OF_ALL | set(MUST[route].split())
+    for status, answer in responses.items():
         if int(status) >= 400:
             assert list(answer["content"]) == ["application/problem+json"]
         assert ("Retry-After" in answer.get("headers", {})) == (status in ("429", "503"))
@@ -136,7 +136,7 @@ def test_what_is_answered_has_the_shape_that_is_promised(site: Site) -> None:
     site.pool(gpu=1)
     site.policy(reserved={"gpu": 1}, limit={"gpu": 1})
     site.put("/pools/gpus/groups/lab", {"limit": {"gpu": 1}})
-    held, waits, rejected = site.submit(labels={"a": "b"}), site.submit(), site.submit(gpu=2)
+    allocation, waits, rejected = site.submit(labels={"a": "b"}), site.submit(), site.submit(gpu=2)
     json = {"Accept": "application/json"}
     for path, filled in (
         ("/pools", "/pools"),
@@ -150,9 +150,9 @@ def test_what_is_answered_has_the_shape_that_is_promised(site: Site) -> None:
         ("/pools/{pool}/groups/{group}", "/pools/gpus/groups/lab"),
         ("/components/{component}/policies", "/components/team/policies"),
         ("/requests", "/requests"),
-        *(("/requests/{request}", f"/requests/{request['id']}") for request in (held, waits, rejected)),
-        ("/requests/{request}/events", f"/requests/{held['id']}/events"),
-        ("/requests/{request}/explain", f"/requests/{held['id']}/explain"),
+        *(("/requests/{request}", f"/requests/{request['id']}") for request in (allocation, waits, rejected)),
+        ("/requests/{request}/events", f"/requests/{allocation['id']}/events"),
+        ("/requests/{request}/explain", f"/requests/{allocation['id']}/explain"),
         ("/requests/{request}/explain", f"/requests/{waits['id']}/explain"),
         ("/requests/{request}/estimate", f"/requests/{waits['id']}/estimate"),
         ("/events", "/events"),
@@ -163,10 +163,10 @@ def test_what_is_answered_has_the_shape_that_is_promised(site: Site) -> None:
         _fits(f"GET {path}", 200, site.get(filled, headers=json).body)
     batch = site.post("/requests/batch", {"requests": [an_ask(), {}]})
     _fits("POST /requests/batch", 201, batch.body)
-    stale = site.post(f"/requests/{held['id']}/release", {"fence": 99})
+    stale = site.post(f"/requests/{allocation['id']}/release", {"fence": 99})
     _fits("POST /requests/{request}/release", 409, stale.body)
-    beat = {"fence": held["fence"], "state": "completed", "reference": "x"}
-    _fits("POST /requests/{request}/checkpoint", 200, site.post(f"/requests/{held['id']}/checkpoint", beat).body)
+    beat = {"fence": allocation["fence"], "state": "completed", "reference": "x"}
+    _fits("POST /requests/{request}/checkpoint", 200, site.post(f"/requests/{allocation['id']}/checkpoint", beat).body)
     _fits("POST /pools", 400, site.post("/pools", {}).body)
     larger = {"pool": {"name": "gpus", "capacity": {"gpu": 2}}}
     trials: list[dict[str, Any]] = [{"request": an_ask()}, {"request": an_ask(gpu=9)}, {"pools": []}, larger]
@@ -178,15 +178,15 @@ def test_what_is_answered_has_the_shape_that_is_promised(site: Site) -> None:
 def test_what_is_answered_of_a_preemption_has_the_shape_that_is_promised(site: Site) -> None:
     site.pool(gpu=1)
     site.policy()
-    held, waits = site.submit(), site.submit(preemption_class=8)
-    site.preempt(waits["id"], held)
-    for request in (held, waits):
+    allocation, waits = site.submit(), site.submit(preemption_class=8)
+    site.preempt(waits["id"], allocation)
+    for request in (allocation, waits):
         _fits("GET /requests/{request}", 200, site.get(f"/requests/{request['id']}").body)
         _fits("GET /requests/{request}/events", 200, site.get(f"/requests/{request['id']}/events").body)
     _fits("GET /events", 200, site.get("/events", headers={"Accept": "application/json"}).body)
-    beat = site.post(f"/requests/{held['id']}/heartbeat", {"fence": held["fence"]})
+    beat = site.post(f"/requests/{allocation['id']}/heartbeat", {"fence": allocation["fence"]})
     _fits("POST /requests/{request}/heartbeat", 200, beat.body)
-    left = site.post(f"/requests/{held['id']}/checkpoint", {"fence": held["fence"], "state": "completed"})
+    left = site.post(f"/requests/{allocation['id']}/checkpoint", {"fence": allocation["fence"], "state": "completed"})
     _fits("POST /requests/{request}/checkpoint", 200, left.body)
 
 
@@ -199,10 +199,10 @@ def test_what_is_answered_of_tasks_has_the_shape_that_is_promised(site: Site) ->
     _fits("POST /tasks", 409, site.post("/tasks", a_task("parked")).body)
     for task in ("granted", "parked", "delayed"):
         _fits("GET /tasks/{task}", 200, site.get(f"/tasks/{task}").body)
-    held = site.get("/tasks/granted").body["request"]
-    begun = site.post(f"/requests/{held['id']}/start", {"fence": held["fence"], "runner": "w"})
-    _fits("POST /requests/{request}/start", 200, begun.body)
-    _fits("GET /requests/{request}", 200, site.get(f"/requests/{held['id']}").body)
+    allocation = site.get("/tasks/granted").body["request"]
+    start = site.post(f"/requests/{allocation['id']}/start", {"fence": allocation["fence"], "runner": "w"})
+    _fits("POST /requests/{request}/start", 200, start.body)
+    _fits("GET /requests/{request}", 200, site.get(f"/requests/{allocation['id']}").body)
     _fits("POST /tasks/{task}/cancel", 200, site.post("/tasks/delayed/cancel").body)
 
 
@@ -213,7 +213,7 @@ def test_that_a_stale_holder_has_to_stop_is_documented() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "right"),
+    ("fields", "right"),
     [
         ({"state": "progress"}, True),
         ({"state": "progress", "seconds": None, "reference": None}, True),
@@ -225,8 +225,8 @@ def test_that_a_stale_holder_has_to_stop_is_documented() -> None:
         ({"state": "failed", "reference": "x"}, False),
     ],
 )
-def test_what_goes_with_a_checkpoint_is_in_the_schema(site: Site, said: dict[str, Any], right: bool) -> None:
-    body = {"fence": 1, **said}
+def test_what_goes_with_a_checkpoint_is_in_the_schema(site: Site, fields: dict[str, Any], right: bool) -> None:
+    body = {"fence": 1, **fields}
     schema = {"$ref": "#/components/schemas/CheckpointBody", "components": DOCUMENT["components"]}
     assert jsonschema_rs.validator_for(schema).is_valid(body) is right
     assert (site.post("/requests/none/checkpoint", body).status == 404) is right

@@ -48,18 +48,18 @@ def test_every_list_is_told_in_pages_and_loses_and_repeats_nothing(site: Site, l
         site.put(f"/pools/p0/groups/g{number}", {})
     ids = _submitted(site, *[an_ask(gpu=8)] * 14)
 
-    def told(path: str, field: str, **more: Any) -> list[str]:
+    def result(path: str, field: str, **more: Any) -> list[str]:
         return [row[field] for page in site.every(path, limit, **more) for row in page]
 
-    assert told("/pools", "name") == [f"p{number}" for number in range(7)]
-    assert told("/pools/p0/policies", "component") == [f"c{number}" for number in reversed(range(7))] + ["team"]
-    assert told("/pools/p0/groups", "name") == [f"g{number}" for number in range(7)]
-    assert told("/components/team/policies", "pool") == [f"p{number}" for number in reversed(range(7))]
-    assert told("/requests", "id") == ids[::-1]
-    assert told("/pools/p0/requests", "id") == ids[7:]
-    listed = told("/events", "request", headers={"Accept": "application/json"})
+    assert result("/pools", "name") == [f"p{number}" for number in range(7)]
+    assert result("/pools/p0/policies", "component") == [f"c{number}" for number in reversed(range(7))] + ["team"]
+    assert result("/pools/p0/groups", "name") == [f"g{number}" for number in range(7)]
+    assert result("/components/team/policies", "pool") == [f"p{number}" for number in reversed(range(7))]
+    assert result("/requests", "id") == ids[::-1]
+    assert result("/pools/p0/requests", "id") == ids[7:]
+    listed = result("/events", "request", headers={"Accept": "application/json"})
     assert sorted(set(listed)) == sorted(ids)
-    assert told(f"/requests/{ids[0]}/events", "event") == ["submitted", "allocated"]
+    assert result(f"/requests/{ids[0]}/events", "event") == ["submitted", "allocated"]
     assert len(listed) == 14 + 7
 
 
@@ -81,10 +81,10 @@ def test_a_cursor_that_nobody_was_given(site: Site, path: str) -> None:
     site.pool()
     if path == STORY:
         path = f"/requests/{site.submit()['id']}/events"
-    known = {"/events": ("0", "00", "9" * 16), "/pools/gpus/requests": ("a:",)}.get(path, ())
+    current = {"/events": ("0", "00", "9" * 16), "/pools/gpus/requests": ("a:",)}.get(path, ())
     for cursor in FORGED:
         answer = site.get(path, cursor=cursor, headers={"Accept": "application/json"})
-        if cursor in known:  # one that could have been
+        if cursor in current:  # one that could have been
             assert answer.body == {"items": [], "next_cursor": None}
         else:
             assert answer.malformed().keys() == {"cursor"}
@@ -129,7 +129,7 @@ def test_requests_are_found_by_what_is_known_of_them(everywhere: Site) -> None:
     for component in ("team", "step_operator/team", "other"):
         everywhere.policy(component)
     labels = [{"run": "1", "tier": "a"}, {"run": "2", "tier": "a"}, {}, {"run": "1"}]
-    held, waits, typed, other = _submitted(
+    allocation, waits, typed, other = _submitted(
         everywhere,
         an_ask(labels=labels[0]),
         an_ask(labels=labels[1]),
@@ -138,26 +138,26 @@ def test_requests_are_found_by_what_is_known_of_them(everywhere: Site) -> None:
     )
     rejected = everywhere.submit("nobody")["id"]
 
-    def found(**query: Any) -> list[str]:
+    def rows(**query: Any) -> list[str]:
         return _ids(everywhere.get("/requests", **query).items)
 
-    assert found() == [rejected, other, typed, waits, held]
-    assert found(status="allocated") == [held]
-    assert found(status=["allocated", "rejected"]) == [rejected, held]
-    assert found(status="released") == []
-    assert found(component="team") == [typed, waits, held]
-    assert found(component="team", component_type="orchestrator") == [waits, held]
-    assert found(component_type="step_operator") == [typed]
-    assert found(pool="gpus") == [held]
-    assert found(pool="none") == []
-    assert found(label="run:1") == [other, held]
-    assert found(label=["run:1", "tier:a"]) == [held]
-    assert found(label=["run:1", "run:1"]) == [other, held]
-    assert found(label=["run:1", "run:2"]) == []
-    assert found(label="run:") == []
-    assert found(label="run:1", component="other", status="queued") == [other]
+    assert rows() == [rejected, other, typed, waits, allocation]
+    assert rows(status="allocated") == [allocation]
+    assert rows(status=["allocated", "rejected"]) == [rejected, allocation]
+    assert rows(status="released") == []
+    assert rows(component="team") == [typed, waits, allocation]
+    assert rows(component="team", component_type="orchestrator") == [waits, allocation]
+    assert rows(component_type="step_operator") == [typed]
+    assert rows(pool="gpus") == [allocation]
+    assert rows(pool="none") == []
+    assert rows(label="run:1") == [other, allocation]
+    assert rows(label=["run:1", "tier:a"]) == [allocation]
+    assert rows(label=["run:1", "run:1"]) == [other, allocation]
+    assert rows(label=["run:1", "run:2"]) == []
+    assert rows(label="run:") == []
+    assert rows(label="run:1", component="other", status="queued") == [other]
     row = everywhere.get("/requests", label="tier:a", status="allocated").items[0]
-    assert row == everywhere.get(f"/requests/{held}").body
+    assert row == everywhere.get(f"/requests/{allocation}").body
 
 
 def test_labels_may_hold_anything_but_a_line(site: Site) -> None:
@@ -212,10 +212,10 @@ def test_the_queue_is_told_in_its_order_with_places_across_pages(everywhere: Sit
     for limit in (1, 2, 3, 1000):
         rows = [row for page in everywhere.every("/pools/gpus/requests", limit) for row in page]
         assert [(row["id"], row["position"]) for row in rows] == [(id_, {"gpus": n}) for n, id_ in enumerate(queue, start=1)]
-        held = [row for page in everywhere.every("/pools/gpus/requests", limit, view="active") for row in page]
-        assert held == [first, second]
+        allocation = [row for page in everywhere.every("/pools/gpus/requests", limit, view="active") for row in page]
+        assert allocation == [first, second]
         both = [row for page in everywhere.every("/pools/gpus/requests", limit, view="all") for row in page]
-        assert both == held + rows
+        assert both == allocation + rows
     rows = everywhere.get("/pools/gpus/requests").items
     assert rows == [everywhere.get(f"/requests/{id_}").body for id_ in queue]
 

@@ -104,7 +104,7 @@ def _place(site: Site, route: str) -> str:
     """The path of a route, in a workspace where it can succeed."""
     site.pool()
     site.policy()
-    held = site.submit(gpu=7)["id"]
+    allocation = site.submit(gpu=7)["id"]
     granted = site.park("granted")["request"]["id"]
     waits = site.submit()["id"]
     site.park("parked")
@@ -118,7 +118,7 @@ def _place(site: Site, route: str) -> str:
         "pool": "idle" if route == "DELETE /pools/{pool}" else "gpus",
         "component": "idle" if free else "team",
         "group": "lab",
-        "request": waits if route.endswith("cancel") else granted if route.endswith("start") else held,
+        "request": waits if route.endswith("cancel") else granted if route.endswith("start") else allocation,
         "task": "over" if route.endswith("heard") else "parked",
     }
     return route.partition(" ")[2].format(**names)
@@ -131,18 +131,18 @@ def test_the_table_has_every_route() -> None:
 @pytest.mark.parametrize("caller", [*ROLES, *OUTSIDERS])
 @pytest.mark.parametrize("route", WALK)
 def test_the_walk(site: Site, route: str, caller: str) -> None:
-    who, body = WALK[route]
+    role, body = WALK[route]
     path, secret = _place(site, route), _secret(site, caller)
     before = site.state()
     method, at_root = route.partition(" ")[0], path in ("/healthz", "/readyz", "/metrics")
     answer = site.ask(method, path, body, token=secret, root=at_root, headers={"Accept": "application/json"})
-    if who == ANYONE or caller in who.split():
+    if role == ANYONE or caller in role.split():
         assert answer.status in (200, 201, 204), answer
         return
     if caller in OUTSIDERS:
         answer.refused(*OUTSIDERS[caller])
     else:
-        mine_only = caller == "stranger" and "owner" in who.split()
+        mine_only = caller == "stranger" and "owner" in role.split()
         answer.refused(403, "other_component" if mine_only else "not_permitted")
     assert site.state() == before, "who may not changes nothing"
     if answer.status == 401:
@@ -221,8 +221,8 @@ def test_without_tokens_only_who_names_this_machine_is_served(site: Site, host: 
     ],
 )
 def test_without_tokens_no_page_of_elsewhere_is_served(site: Site, origin: str, served: bool) -> None:
-    held = site.submit()["id"]
-    for method, path in (("GET", "/pools"), ("POST", f"/requests/{held}/cancel")):
+    allocation = site.submit()["id"]
+    for method, path in (("GET", "/pools"), ("POST", f"/requests/{allocation}/cancel")):
         answer = site.ask(method, path, headers={"Origin": origin})
         if not served:
             answer.refused(403, "foreign_host")
@@ -241,10 +241,10 @@ def test_once_there_is_a_token_nobody_is_let_in_without(site: Site) -> None:
     assert site.get("/pools").status == 200, "as before, once there is none"
 
 
-@pytest.mark.parametrize("given", ["", "Bearer", "Bearer ", "Basic dTpw", "Token x", "bearer\t"])
-def test_what_is_no_bearer(site: Site, given: str) -> None:
+@pytest.mark.parametrize("value", ["", "Bearer", "Bearer ", "Basic dTpw", "Token x", "bearer\t"])
+def test_what_is_no_bearer(site: Site, value: str) -> None:
     site.token()
-    site.get("/pools", headers={"Authorization": given}).refused(401, "no_token")
+    site.get("/pools", headers={"Authorization": value}).refused(401, "no_token")
 
 
 @pytest.mark.parametrize("secret", ["x", "pk_short", UNKNOWN + "A", "pk_" + "é" * 43, "pk_" + "A" * 42 + " "])
@@ -304,8 +304,8 @@ def test_what_is_refused_counts_as_a_call_too(site: Site) -> None:
 
 def test_whoami(site: Site) -> None:
     secret = site.token("requester", "team", "step_operator/x", name="ci", workspaces=["a", "b"], sensitive=True)
-    said = site.get("/whoami", token=secret, workspace="b").body
-    assert said == {
+    response = site.get("/whoami", token=secret, workspace="b").body
+    assert response == {
         "name": "ci",
         "roles": ["requester"],
         "sensitive": True,
@@ -327,17 +327,17 @@ def test_a_requester_sees_its_own_in_lists_stories_and_streams(everywhere: Site)
     site.pool(gpu=1)
     for component in ("team", "step_operator/team", "other"):
         site.policy(component)
-    held = site.submit()
+    allocation = site.submit()
     own, typed, other = (site.submit(name)["id"] for name in ("team", "step_operator/team", "other"))
     secret = site.token("requester", "team")
     json = {"token": secret, "headers": {"Accept": "application/json"}}
-    assert [row["id"] for row in site.get("/requests", token=secret).items] == [own, held["id"]]
+    assert [row["id"] for row in site.get("/requests", token=secret).items] == [own, allocation["id"]]
     assert [(row["id"], row["position"]) for row in site.get("/pools/gpus/requests", token=secret).items] == [
         (own, {"gpus": 1})
     ]
     rows = [row for page in site.every("/pools/gpus/requests", 10, token=secret, view="all") for row in page]
-    assert [row["id"] for row in rows] == [held["id"], own]
-    assert {row["request"] for row in site.get("/events", **json).items} == {held["id"], own}
+    assert [row["id"] for row in rows] == [allocation["id"], own]
+    assert {row["request"] for row in site.get("/events", **json).items} == {allocation["id"], own}
     assert site.get("/events", **json, request=other).items == []
     assert len(site.get(f"/requests/{own}/events", token=secret).items) == 1
     for foreign in (typed, other):

@@ -162,9 +162,9 @@ def test_a_requester_is_told_the_numbers_of_all_and_the_allocations_of_its_own(
 ) -> None:
     services = SharesAlone(POOL, TEAM, IDLE)
     whole = accounts_json(services)
-    seen = accounts_json(services, Token(id="t", name="t", role=role, workspaces=("*",), components=components))
-    assert [account["allocations"] for account in seen] == [NOTHING, team, idle]
-    for account, full in zip(seen, whole, strict=True):
+    visible = accounts_json(services, Token(id="t", name="t", role=role, workspaces=("*",), components=components))
+    assert [account["allocations"] for account in visible] == [NOTHING, team, idle]
+    for account, full in zip(visible, whole, strict=True):
         assert account | {"allocations": None} == full | {"allocations": None}
 
 
@@ -177,9 +177,9 @@ def a_divided_pool(site: Site) -> tuple[str, str]:
     site.put("/pools/gpus/groups/lab", {"reserved": {"gpu": 2}})
     site.policy("team", group="lab")
     site.policy("step_operator/other", weight=2)
-    held, waits = site.submit("team", gpu=6), site.submit("step_operator/other", gpu=4)
-    assert (held["status"], waits["status"]) == ("allocated", "queued")
-    return held["id"], waits["id"]
+    allocation, waits = site.submit("team", gpu=6), site.submit("step_operator/other", gpu=4)
+    assert (allocation["status"], waits["status"]) == ("allocated", "queued")
+    return allocation["id"], waits["id"]
 
 
 def accounts_of(site: Site, token: str | None = None) -> dict[str, dict[str, Any]]:
@@ -190,7 +190,7 @@ def accounts_of(site: Site, token: str | None = None) -> dict[str, dict[str, Any
 
 
 def test_a_pool_is_divided(everywhere: Site) -> None:
-    held, _ = a_divided_pool(everywhere)
+    allocation, _ = a_divided_pool(everywhere)
     accounts = accounts_of(everywhere)
     assert [(account["name"], account["kind"], account["parent"], account["mode"]) for account in accounts.values()] == [
         ("gpus", "pool", None, "fair_share"),
@@ -211,18 +211,18 @@ def test_a_pool_is_divided(everywhere: Site) -> None:
     assert numbers["team"] == pytest.approx([0.75, 0.75, 0.5, 0.0, 1.0])
     assert numbers["other"] == pytest.approx([0.0, 0.5, 0.5, 0.0, 1.0])
     assert (accounts["team"]["satisfaction"], accounts["other"]["satisfaction"]) == (pytest.approx(1.5), 0.0)
-    assert accounts["team"]["allocations"] == NOTHING | {"non_preemptible": [held]}
+    assert accounts["team"]["allocations"] == NOTHING | {"non_preemptible": [allocation]}
     assert accounts["other"]["allocations"] == NOTHING
     assert {name: account["below_since"] for name, account in accounts.items()} == dict.fromkeys(accounts) | {"other": NOW}
 
 
 def test_a_requester_sees_whose_turn_it_is_and_its_own_allocations(site: Site) -> None:
-    held, _ = a_divided_pool(site)
+    allocation, _ = a_divided_pool(site)
     mine = accounts_of(site, site.token("requester", "team"))
-    others = accounts_of(site, site.token("requester", "step_operator/other"))
-    assert mine["team"]["allocations"] == NOTHING | {"non_preemptible": [held]}
-    assert others["team"]["allocations"] == NOTHING
-    assert others["team"]["fair_share"] == mine["team"]["fair_share"]
+    foreign = accounts_of(site, site.token("requester", "step_operator/other"))
+    assert mine["team"]["allocations"] == NOTHING | {"non_preemptible": [allocation]}
+    assert foreign["team"]["allocations"] == NOTHING
+    assert foreign["team"]["fair_share"] == mine["team"]["fair_share"]
 
 
 def test_a_pool_of_another_discipline_has_shares_and_nobody_starves_there(site: Site) -> None:

@@ -66,8 +66,8 @@ def test_a_pool_in_use_shows_by_whom(everywhere: Site) -> None:
     everywhere.policy(reserved={"gpu": 2}, limit={"gpu": 6})
     everywhere.submit(gpu=5)
     everywhere.submit(gpu=2)
-    wanted = {"used": {"gpu": 5}, "free": {"gpu": 3}, "borrowed": {"gpu": 3}, "queue_length": 1, "active_count": 1}
-    assert everywhere.get("/pools/gpus").body == GPUS | wanted
+    expected = {"used": {"gpu": 5}, "free": {"gpu": 3}, "borrowed": {"gpu": 3}, "queue_length": 1, "active_count": 1}
+    assert everywhere.get("/pools/gpus").body == GPUS | expected
     used = {"reserved": {"gpu": 2}, "limit": {"gpu": 6}, "used": {"gpu": 5}, "borrowed": {"gpu": 3}, "queued": 1}
     assert everywhere.get("/pools/gpus/policies/team").body == POLICY | used
 
@@ -88,7 +88,7 @@ def test_a_change_is_merged(site: Site) -> None:
 
 
 def test_every_setting_is_kept_as_it_was_given(everywhere: Site) -> None:
-    given = {
+    value = {
         "discipline": "classes",
         "order": "priority_first",
         "queueing": "strict",
@@ -115,12 +115,12 @@ def test_every_setting_is_kept_as_it_was_given(everywhere: Site) -> None:
         "preemption_threshold": 2.5,
         "non_preemptible_usage_threshold": {"gpu": 2},
     }
-    assert given.keys() == FRESH_POOL["settings"].keys()
-    assert everywhere.pool(settings=given)["settings"] == given
+    assert value.keys() == FRESH_POOL["settings"].keys()
+    assert everywhere.pool(settings=value)["settings"] == value
     assert everywhere.pool("other")["settings"] == FRESH_POOL["settings"]
-    assert everywhere.patch("/pools/other", {"settings": given}).body["settings"] == given
+    assert everywhere.patch("/pools/other", {"settings": value}).body["settings"] == value
     assert everywhere.patch("/pools/gpus", {"settings": FRESH_POOL["settings"]}).body["settings"] == FRESH_POOL["settings"]
-    assert everywhere.get("/declaration").body["pools"][1]["settings"] == given
+    assert everywhere.get("/declaration").body["pools"][1]["settings"] == value
 
 
 def test_a_pool_that_grows_has_granted_when_it_answers(site: Site) -> None:
@@ -174,12 +174,12 @@ def test_a_repeated_creation_is_done_once(site: Site) -> None:
 def test_what_is_in_use_cannot_be_deleted_and_says_by_how_many(site: Site) -> None:
     site.pool()
     site.policy()
-    held, _ = site.submit(gpu=8), site.submit()
+    allocation, _ = site.submit(gpu=8), site.submit()
     pool = site.delete("/pools/gpus").refused(409, "in_use")["detail"]
     policy = site.delete("/pools/gpus/policies/team").refused(409, "in_use")["detail"]
     assert pool == "pool gpus is in use: 1 queued, 1 active"
     assert policy == "policy orchestrator/team is in use: 1 queued, 1 active"
-    assert site.get(f"/requests/{held['id']}").body["status"] == "allocated"
+    assert site.get(f"/requests/{allocation['id']}").body["status"] == "allocated"
 
 
 def test_shrinking_names_the_policy_the_key_and_the_numbers(site: Site) -> None:
@@ -345,8 +345,8 @@ def test_groups_are_nested_used_and_kept_while_they_have_children(site: Site) ->
     site.policy(group="vision", reserved={"gpu": 1})
     site.submit(gpu=3)
     vision = site.get("/pools/gpus/groups/vision").body
-    wanted = {"parent": "lab", "reserved": {"gpu": 2}, "used": {"gpu": 3}, "borrowed": {"gpu": 1}}
-    assert vision == GROUP | {"name": "vision"} | wanted
+    expected = {"parent": "lab", "reserved": {"gpu": 2}, "used": {"gpu": 3}, "borrowed": {"gpu": 1}}
+    assert vision == GROUP | {"name": "vision"} | expected
     assert [row["name"] for page in site.every("/pools/gpus/groups", 1) for row in page] == ["lab", "vision"]
     in_use = site.delete("/pools/gpus/groups/lab").refused(409, "in_use")["detail"]
     assert in_use == "group lab is the parent of group vision"
@@ -382,7 +382,7 @@ def test_the_settings_of_the_workspace(everywhere: Site) -> None:
 def test_workspaces_know_nothing_of_each_other(everywhere: Site) -> None:
     everywhere.pool()
     everywhere.policy()
-    held = everywhere.submit()
+    allocation = everywhere.submit()
     before = everywhere.state()
     elsewhere = {"workspace": "elsewhere"}
     for path in ("/pools", "/requests", "/components/team/policies"):
@@ -391,9 +391,11 @@ def test_workspaces_know_nothing_of_each_other(everywhere: Site) -> None:
     listed = everywhere.get("/events", headers={"Accept": "application/json"}, **elsewhere)
     assert listed.body == {"items": [], "next_cursor": None}
     everywhere.get("/pools/gpus", **elsewhere).refused(404, "no_such_pool")
-    everywhere.get(f"/requests/{held['id']}", **elsewhere).refused(404, "no_such_request")
-    everywhere.post(f"/requests/{held['id']}/release", {"fence": held["fence"]}, **elsewhere).refused(404, "no_such_request")
-    everywhere.delete(f"/requests/{held['id']}", **elsewhere).refused(404, "no_such_request")
+    everywhere.get(f"/requests/{allocation['id']}", **elsewhere).refused(404, "no_such_request")
+    everywhere.post(f"/requests/{allocation['id']}/release", {"fence": allocation["fence"]}, **elsewhere).refused(
+        404, "no_such_request"
+    )
+    everywhere.delete(f"/requests/{allocation['id']}", **elsewhere).refused(404, "no_such_request")
     everywhere.delete("/pools/gpus", **elsewhere).refused(404, "no_such_pool")
     assert everywhere.state() == before
     assert everywhere.get("/pools", workspace="a/b").malformed().keys() == {"Poolkeeper-Workspace"}
@@ -406,9 +408,9 @@ def test_history_tells_each_time_what_the_pool_and_its_policies_used(everywhere:
     assert empty == {"times": [], "capacity": {}, "series": {"pool": {}}}
     everywhere.submit(gpu=5)
     everywhere.services.usage_history.record("default")
-    told = everywhere.get("/pools/gpus/history").body
-    (at,) = told.pop("times")
-    assert at == time_of(everywhere.clock.now_ms())
+    body = everywhere.get("/pools/gpus/history").body
+    (position,) = body.pop("times")
+    assert position == time_of(everywhere.clock.now_ms())
     used = {"gpu": [5]}
-    assert told == {"capacity": {"gpu": [8]}, "series": {"pool": used, "orchestrator/team": used}}
+    assert body == {"capacity": {"gpu": [8]}, "series": {"pool": used, "orchestrator/team": used}}
     everywhere.get("/pools/nowhere/history").refused(404, "no_such_pool")

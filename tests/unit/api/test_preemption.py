@@ -18,11 +18,11 @@ CLASS_5, CLASS_8 = ({"priority": 0, "preemption_class": each} for each in (5, 8)
 GRACE_OVER, SAVED_BY = "2023-11-14T22:13:50.000Z", "2023-11-14T22:23:20.000Z"
 
 
-def _contended(site: Site, settings: dict[str, Any] | None = None, **wanted: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _contended(site: Site, settings: dict[str, Any] | None = None, **expected: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """One who holds everything, and one of a higher class who waits."""
     site.pool(gpu=1, settings=settings or {})
     site.policy()
-    return site.submit(**wanted), site.submit(preemption_class=8)
+    return site.submit(**expected), site.submit(preemption_class=8)
 
 
 def _path(request: dict[str, Any], verb: str) -> str:
@@ -50,18 +50,18 @@ def _now(site: Site, request: dict[str, Any], *fields: str) -> dict[str, Any]:
 def test_who_has_to_leave_is_told_what_for_whom_and_until_when(
     everywhere: Site, checkpoint: str, directive: str, deadline: str
 ) -> None:
-    held, waits = _contended(everywhere, checkpoint=checkpoint, gpu=1)
-    everywhere.preempt(waits["id"], held)
+    allocation, waits = _contended(everywhere, checkpoint=checkpoint, gpu=1)
+    everywhere.preempt(waits["id"], allocation)
     sentence = f"preempted for request {waits['id']}, which ranks higher"
-    told = {
+    result = {
         "status": "preempting",
         "directive": directive,
         "deadline": deadline,
         "preempted_by": waits["id"],
         "reason": {"code": "priority", "message": sentence, "pools": []},
     }
-    assert _now(everywhere, held) == held | told
-    beat = everywhere.post(_path(held, "heartbeat"), {"fence": held["fence"]}).body
+    assert _now(everywhere, allocation) == allocation | result
+    beat = everywhere.post(_path(allocation, "heartbeat"), {"fence": allocation["fence"]}).body
     assert {field: beat[field] for field in ("status", "directive", "deadline")} == {
         "status": "preempting",
         "directive": directive,
@@ -79,18 +79,18 @@ def test_who_has_to_leave_is_told_what_for_whom_and_until_when(
     ],
 )
 def test_each_reason_has_a_sentence(site: Site, reason: Trigger, words: str) -> None:
-    held, waits = _contended(site)
-    site.preempt(waits["id"], held, reason=reason)
-    said = _now(site, held, "reason")["reason"]
-    assert (said["code"], said["message"]) == (reason, f"preempted for request {waits['id']}, {words}")
+    allocation, waits = _contended(site)
+    site.preempt(waits["id"], allocation, reason=reason)
+    text = _now(site, allocation, "reason")["reason"]
+    assert (text["code"], text["message"]) == (reason, f"preempted for request {waits['id']}, {words}")
 
 
 def test_a_poll_that_knows_the_directive_answers_when_it_differs(site: Site) -> None:
-    held, waits = _contended(site, checkpoint="auto")
-    path = f"/requests/{held['id']}"
-    known = {"wait_s": 0.05, "status": "allocated"}
-    assert site.get(path, **known, directive="continue").body == held
-    site.preempt(waits["id"], held)
+    allocation, waits = _contended(site, checkpoint="auto")
+    path = f"/requests/{allocation['id']}"
+    current = {"wait_s": 0.05, "status": "allocated"}
+    assert site.get(path, **current, directive="continue").body == allocation
+    site.preempt(waits["id"], allocation)
     leaving = {"wait_s": 60, "status": "preempting"}
     assert site.get(path, **leaving, directive="continue").body["directive"] == "checkpoint"
     site.clock.advance(601)
@@ -101,25 +101,25 @@ def test_a_poll_that_knows_the_directive_answers_when_it_differs(site: Site) -> 
 
 
 def test_a_poll_is_woken_when_the_directive_changes(site: Site) -> None:
-    held, waits = _contended(site, checkpoint="auto")
-    path = f"/requests/{held['id']}"
+    allocation, waits = _contended(site, checkpoint="auto")
+    path = f"/requests/{allocation['id']}"
 
-    def woken(known: dict[str, str], act: Callable[[], object]) -> Any:
+    def woken(current: dict[str, str], act: Callable[[], object]) -> Any:
         with ThreadPoolExecutor(1) as polls:
-            answer = polls.submit(site.get, path, wait_s=60, **known)
+            answer = polls.submit(site.get, path, wait_s=60, **current)
             wait_until(lambda: site.services.long_polls.slots.used()["poll"] == 1, "it waits")
-            begun = time.monotonic()
+            start = time.monotonic()
             act()
-            told = answer.result(30).body["directive"]
-        assert time.monotonic() - begun < POLL_INTERVAL_S, "and not because it looked by itself"
-        return told
+            body = answer.result(30).body["directive"]
+        assert time.monotonic() - start < POLL_INTERVAL_S, "and not because it looked by itself"
+        return body
 
     def time_is_up() -> None:
         site.clock.advance(601)
         site.depart()
 
     at_work = {"status": "allocated", "directive": "continue"}
-    assert woken(at_work, lambda: site.preempt(waits["id"], held)) == "checkpoint"
+    assert woken(at_work, lambda: site.preempt(waits["id"], allocation)) == "checkpoint"
     assert woken({"status": "preempting", "directive": "checkpoint"}, time_is_up) == "terminate"
 
 
@@ -133,17 +133,17 @@ def test_a_waiter_has_no_directive(site: Site) -> None:
 
 
 def test_who_completes_has_left_and_comes_back_to_go_on(everywhere: Site) -> None:
-    held, waits = _contended(everywhere, checkpoint="manual")
-    everywhere.preempt(waits["id"], held)
+    allocation, waits = _contended(everywhere, checkpoint="manual")
+    everywhere.preempt(waits["id"], allocation)
     everywhere.clock.advance(10)
-    assert _said(everywhere, held, "started")["directive"] == "checkpoint"
-    left = _said(everywhere, held, "completed", reference="s3://runs/é 42")
-    assert left == {"id": held["id"], "status": "queued", "lease_expires_at": None, "directive": None, "deadline": None}
-    assert _said(everywhere, held, "completed", reference="s3://runs/é 42")["status"] == "queued", "the same, said again"
+    assert _said(everywhere, allocation, "started")["directive"] == "checkpoint"
+    left = _said(everywhere, allocation, "completed", reference="s3://runs/é 42")
+    assert left == {"id": allocation["id"], "status": "queued", "lease_expires_at": None, "directive": None, "deadline": None}
+    assert _said(everywhere, allocation, "completed", reference="s3://runs/é 42")["status"] == "queued", "the same, said again"
     assert _now(everywhere, waits, "status", "pool") == {"status": "allocated", "pool": "gpus"}
-    queued = _now(everywhere, held)
+    queued = _now(everywhere, allocation)
     assert queued["reason"]["code"] == "priority"
-    assert queued["submitted_at"] == held["submitted_at"]
+    assert queued["submitted_at"] == allocation["submitted_at"]
     shown = {field: queued[field] for field in ("preemptions", "resume", "checkpoint_reference", "directive", "fence", "pool")}
     assert shown == {
         "preemptions": 1,
@@ -154,36 +154,36 @@ def test_who_completes_has_left_and_comes_back_to_go_on(everywhere: Site) -> Non
         "pool": None,
     }
     everywhere.post(_path(waits, "release"), {"fence": _now(everywhere, waits, "fence")["fence"]})
-    again = _now(everywhere, held)
-    wanted = {"status": "allocated", "reason": None, "preempted_by": None, "preemptions": 1, "resume": True}
-    assert {field: again[field] for field in wanted} == wanted
-    assert again["fence"] > held["fence"]
+    again = _now(everywhere, allocation)
+    expected = {"status": "allocated", "reason": None, "preempted_by": None, "preemptions": 1, "resume": True}
+    assert {field: again[field] for field in expected} == expected
+    assert again["fence"] > allocation["fence"]
 
 
 def test_who_vacates_has_left(everywhere: Site) -> None:
-    held, waits = _contended(everywhere, retries=0)
-    everywhere.preempt(waits["id"], held, reason=Trigger.RECLAIM)
-    path, body = _path(held, "release"), {"fence": held["fence"], "outcome": "vacated"}
+    allocation, waits = _contended(everywhere, retries=0)
+    everywhere.preempt(waits["id"], allocation, reason=Trigger.RECLAIM)
+    path, body = _path(allocation, "release"), {"fence": allocation["fence"], "outcome": "vacated"}
     left = everywhere.post(path, body)
     assert left.status == 200
-    wanted = {"status": "preempted", "preempted_by": waits["id"], "outcome": None, "preemptions": 1, "directive": None}
-    assert {field: left.body[field] for field in wanted} == wanted
+    expected = {"status": "preempted", "preempted_by": waits["id"], "outcome": None, "preemptions": 1, "directive": None}
+    assert {field: left.body[field] for field in expected} == expected
     assert left.body["reason"]["code"] == "reclaim"
     assert everywhere.post(path, body).body == left.body
     assert _now(everywhere, waits, "status") == {"status": "allocated"}
 
 
 def test_who_is_done_meanwhile_is_simply_released(site: Site) -> None:
-    held, waits = _contended(site)
-    site.preempt(waits["id"], held)
-    done = site.post(_path(held, "release"), {"fence": held["fence"]}).body
-    wanted = {"status": "released", "outcome": "succeeded", "reason": None, "preempted_by": None, "directive": None}
-    assert {field: done[field] for field in wanted} == wanted
+    allocation, waits = _contended(site)
+    site.preempt(waits["id"], allocation)
+    done = site.post(_path(allocation, "release"), {"fence": allocation["fence"]}).body
+    expected = {"status": "released", "outcome": "succeeded", "reason": None, "preempted_by": None, "directive": None}
+    assert {field: done[field] for field in expected} == expected
 
 
 def test_who_is_late_is_forced_and_told_to_stop(everywhere: Site) -> None:
-    held, waits = _contended(everywhere)
-    everywhere.preempt(waits["id"], held)
+    allocation, waits = _contended(everywhere)
+    everywhere.preempt(waits["id"], allocation)
     everywhere.clock.advance(31)
     everywhere.depart()
     assert _now(everywhere, waits, "status") == {"status": "allocated"}
@@ -193,46 +193,46 @@ def test_who_is_late_is_forced_and_told_to_stop(everywhere: Site) -> None:
         "release": {"outcome": "vacated"},
     }
     for verb, body in bodies.items():
-        refused = everywhere.post(_path(held, verb), {"fence": held["fence"], **body}).refused(409, "stale_fence")
+        refused = everywhere.post(_path(allocation, verb), {"fence": allocation["fence"], **body}).refused(409, "stale_fence")
         assert (refused["directive"], refused["request_status"]) == ("kill", "queued")
 
 
 @pytest.mark.parametrize(
-    ("verb", "said"), [("release", {"outcome": "vacated"}), ("checkpoint", {"state": "defer", "seconds": 1})]
+    ("verb", "text"), [("release", {"outcome": "vacated"}), ("checkpoint", {"state": "defer", "seconds": 1})]
 )
-def test_nobody_has_asked(everywhere: Site, verb: str, said: dict[str, Any]) -> None:
-    held, _ = _contended(everywhere, checkpoint="manual")
-    refused = everywhere.post(_path(held, verb), {"fence": held["fence"], **said}).refused(409, "not_leaving")
-    assert held["id"] in refused["detail"]
+def test_nobody_has_asked(everywhere: Site, verb: str, text: dict[str, Any]) -> None:
+    allocation, _ = _contended(everywhere, checkpoint="manual")
+    refused = everywhere.post(_path(allocation, verb), {"fence": allocation["fence"], **text}).refused(409, "not_leaving")
+    assert allocation["id"] in refused["detail"]
     assert "directive" not in refused
-    assert _now(everywhere, held) == held
+    assert _now(everywhere, allocation) == allocation
 
 
 def test_a_routine_checkpoint_is_noted(everywhere: Site) -> None:
-    held, _ = _contended(everywhere)
-    beat = _said(everywhere, held, "completed", reference="step 7")
+    allocation, _ = _contended(everywhere)
+    beat = _said(everywhere, allocation, "completed", reference="step 7")
     assert (beat["status"], beat["directive"], beat["deadline"]) == ("allocated", "continue", None)
-    assert _now(everywhere, held) == held | {"checkpoint_reference": "step 7"}
-    assert _said(everywhere, held, "failed")["status"] == "allocated"
+    assert _now(everywhere, allocation) == allocation | {"checkpoint_reference": "step 7"}
+    assert _said(everywhere, allocation, "failed")["status"] == "allocated"
 
 
 def test_one_that_is_said_to_be_routine_does_not_end_anything(everywhere: Site) -> None:
-    held, waits = _contended(everywhere, checkpoint="manual")
-    everywhere.preempt(waits["id"], held)
-    beat = _said(everywhere, held, "completed", reference="step 7", routine=True)
+    allocation, waits = _contended(everywhere, checkpoint="manual")
+    everywhere.preempt(waits["id"], allocation)
+    beat = _said(everywhere, allocation, "completed", reference="step 7", routine=True)
     assert (beat["status"], beat["directive"]) == ("preempting", "checkpoint")
-    kept = {"checkpoint_reference": "step 7", "status": "preempting"}
-    assert _now(everywhere, held, *kept) == kept
-    path, body = _path(held, "checkpoint"), {"fence": held["fence"], "state": "progress", "routine": True}
+    stored = {"checkpoint_reference": "step 7", "status": "preempting"}
+    assert _now(everywhere, allocation, *stored) == stored
+    path, body = _path(allocation, "checkpoint"), {"fence": allocation["fence"], "state": "progress", "routine": True}
     assert everywhere.post(path, body).malformed() == {"routine": "goes with completed"}
 
 
 def test_it_is_put_off_as_far_as_the_pool_allows(everywhere: Site) -> None:
-    held, waits = _contended(everywhere, settings={"max_deferral_s": 60}, checkpoint="auto")
-    everywhere.preempt(waits["id"], held)
-    assert _said(everywhere, held, "defer", seconds=30)["deadline"] == "2023-11-14T22:23:50.000Z"
-    assert _said(everywhere, held, "defer", seconds=300)["deadline"] == "2023-11-14T22:24:20.000Z"
-    assert _said(everywhere, held, "failed")["directive"] == "terminate"
+    allocation, waits = _contended(everywhere, settings={"max_deferral_s": 60}, checkpoint="auto")
+    everywhere.preempt(waits["id"], allocation)
+    assert _said(everywhere, allocation, "defer", seconds=30)["deadline"] == "2023-11-14T22:23:50.000Z"
+    assert _said(everywhere, allocation, "defer", seconds=300)["deadline"] == "2023-11-14T22:24:20.000Z"
+    assert _said(everywhere, allocation, "failed")["directive"] == "terminate"
 
 
 @pytest.mark.parametrize(
@@ -255,38 +255,38 @@ def test_it_is_put_off_as_far_as_the_pool_allows(everywhere: Site) -> None:
     ],
 )
 def test_a_malformed_word_of_a_checkpoint(site: Site, body: dict[str, Any], faults: dict[str, str]) -> None:
-    held, _ = _contended(site)
-    assert site.post(_path(held, "checkpoint"), body).malformed() == faults
+    allocation, _ = _contended(site)
+    assert site.post(_path(allocation, "checkpoint"), body).malformed() == faults
 
 
 # ---- what is told of it
 
 
 def test_who_took_from_whom_and_why_is_told_to_both(everywhere: Site) -> None:
-    held, waits = _contended(everywhere)
-    everywhere.preempt(waits["id"], held)
-    everywhere.post(_path(held, "release"), {"fence": held["fence"], "outcome": "vacated"})
+    allocation, waits = _contended(everywhere)
+    everywhere.preempt(waits["id"], allocation)
+    everywhere.post(_path(allocation, "release"), {"fence": allocation["fence"], "outcome": "vacated"})
 
-    def told(request: dict[str, Any]) -> list[dict[str, Any]]:
+    def result(request: dict[str, Any]) -> list[dict[str, Any]]:
         rows = everywhere.get(_path(request, "events")).items
         return [{field: row[field] for field in ("event", "reason", "by", "rank", "by_rank", "victims")} for row in rows]
 
     quiet: dict[str, Any] = {"reason": None, "by": None, "rank": None, "by_rank": None, "victims": []}
-    victim = {"id": held["id"], "rank": CLASS_5}
-    assert told(waits) == [
+    victim = {"id": allocation["id"], "rank": CLASS_5}
+    assert result(waits) == [
         {"event": "submitted", **quiet},
         {"event": "clearing", **quiet, "reason": "priority", "rank": CLASS_8, "victims": [victim]},
         {"event": "allocated", **quiet},
     ]
     because = quiet | {"reason": "priority", "by": waits["id"], "rank": CLASS_5, "by_rank": CLASS_8}
-    assert told(held)[2:] == [{"event": "preempting", **because}, {"event": "preempted", **because}]
+    assert result(allocation)[2:] == [{"event": "preempting", **because}, {"event": "preempted", **because}]
 
 
 def test_events_say_the_same_as_the_story(everywhere: Site) -> None:
-    held, waits = _contended(everywhere)
-    everywhere.preempt(waits["id"], held)
+    allocation, waits = _contended(everywhere)
+    everywhere.preempt(waits["id"], allocation)
     json = {"Accept": "application/json"}
-    for request in (held, waits):
+    for request in (allocation, waits):
         story = everywhere.get(_path(request, "events")).items
         listed = everywhere.get("/events", headers=json, request=request["id"]).items
         assert [{field: row[field] for field in story[0]} for row in listed] == story

@@ -30,19 +30,19 @@ def _filled(path: str) -> str:
 
 @pytest.mark.parametrize("path", [*PATHS, "/docs", "/docs/start.js"])
 def test_a_verb_that_a_path_does_not_know_is_told_those_it_does(site: Site, path: str) -> None:
-    known = {route.method for route in ROUTES if PREFIX + route.path == path} | {
+    current = {route.method for route in ROUTES if PREFIX + route.path == path} | {
         route.method for route in AT_ROOT if route.path == path
     }
     # a path may also be an instance of another: /requests/batch is one of /requests/{request}
-    known |= {"GET", "DELETE"} if path.endswith("/requests/batch") else set()
-    known |= {"GET"} if path.startswith("/docs") or path.endswith(".json") else set()
-    known |= {"HEAD"} if "GET" in known else set()
-    for verb in set(VERBS) - known:
+    current |= {"GET", "DELETE"} if path.endswith("/requests/batch") else set()
+    current |= {"GET"} if path.startswith("/docs") or path.endswith(".json") else set()
+    current |= {"HEAD"} if "GET" in current else set()
+    for verb in set(VERBS) - current:
         answer = site.ask(verb, _filled(path), root=True)
         assert answer.status == 405
         if verb != "HEAD":
             assert answer.refused(405, "method_not_allowed")["detail"] == "this route does not know this verb"
-        assert set(answer.headers["Allow"].split(", ")) == known
+        assert set(answer.headers["Allow"].split(", ")) == current
 
 
 @pytest.mark.parametrize(
@@ -112,16 +112,16 @@ def test_a_body_may_have_so_many_bytes(route: Any) -> None:
 # ---- the id of a request
 
 
-@pytest.mark.parametrize("given", ["abc", "A-b_c.d:9", "x" * 64])
-def test_an_id_that_is_given_is_said_again(site: Site, given: str) -> None:
+@pytest.mark.parametrize("value", ["abc", "A-b_c.d:9", "x" * 64])
+def test_an_id_that_is_given_is_said_again(site: Site, value: str) -> None:
     for path in ("/pools", "/pools/none", "/nothing"):
-        assert site.get(path, headers={"X-Request-Id": given}).headers["X-Request-Id"] == given
-    assert site.get("/pools/none", headers={"X-Request-Id": given}).refused(404, "no_such_pool")["request_id"] == given
+        assert site.get(path, headers={"X-Request-Id": value}).headers["X-Request-Id"] == value
+    assert site.get("/pools/none", headers={"X-Request-Id": value}).refused(404, "no_such_pool")["request_id"] == value
 
 
-@pytest.mark.parametrize("given", ["", "x" * 65, "a b", "a\tb", "<script>", "é", "a,b", '"'])
-def test_an_id_that_cannot_be_one_is_replaced(site: Site, given: str) -> None:
-    made = site.get("/pools", headers={"X-Request-Id": given}).headers["X-Request-Id"]
+@pytest.mark.parametrize("value", ["", "x" * 65, "a b", "a\tb", "<script>", "é", "a,b", '"'])
+def test_an_id_that_cannot_be_one_is_replaced(site: Site, value: str) -> None:
+    made = site.get("/pools", headers={"X-Request-Id": value}).headers["X-Request-Id"]
     assert re.fullmatch("[0-9a-f]{16}", made)
 
 

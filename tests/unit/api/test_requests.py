@@ -64,8 +64,8 @@ def test_a_request_is_queued_with_its_place(everywhere: Site) -> None:
     everywhere.submit()
     everywhere.submit()
     answer = everywhere.post("/requests", an_ask())
-    wanted = {"id": answer.body["id"], "status": "queued", "position": {"gpus": 2}}
-    assert (answer.status, answer.body) == (201, ASKED | wanted)
+    expected = {"id": answer.body["id"], "status": "queued", "position": {"gpus": 2}}
+    assert (answer.status, answer.body) == (201, ASKED | expected)
     assert everywhere.get(f"/requests/{answer.body['id']}").body == answer.body
 
 
@@ -73,7 +73,7 @@ def test_a_request_is_rejected_and_each_pool_says_why(everywhere: Site) -> None:
     _ready(everywhere, gpu=2)
     answer = everywhere.post("/requests", an_ask(gpu=3))
     message = "gpus: asks 3 of gpu; the pool has 2 in all"
-    said = {
+    text = {
         "pool": "gpus",
         "code": "exceeds_capacity",
         "message": message,
@@ -82,9 +82,9 @@ def test_a_request_is_rejected_and_each_pool_says_why(everywhere: Site) -> None:
         "bound": 2,
         "account": "pool",
     }
-    reason = {"code": "exceeds_capacity", "message": message, "pools": [said]}
-    wanted = {"id": answer.body["id"], "status": "rejected", "reason": reason, "ended_at": NOW}
-    assert (answer.status, answer.body) == (201, ASKED | {"resources": {"gpu": 3, "step_run": 1}} | wanted)
+    reason = {"code": "exceeds_capacity", "message": message, "pools": [text]}
+    expected = {"id": answer.body["id"], "status": "rejected", "reason": reason, "ended_at": NOW}
+    assert (answer.status, answer.body) == (201, ASKED | {"resources": {"gpu": 3, "step_run": 1}} | expected)
 
 
 def test_every_field_of_an_ask_is_taken_and_said_again(everywhere: Site) -> None:
@@ -222,12 +222,12 @@ def test_class_ten_without_the_permission_is_refused_in_its_place(site: Site) ->
 
 def test_a_heartbeat_prolongs_the_lease(everywhere: Site) -> None:
     _ready(everywhere)
-    held = everywhere.submit()
+    allocation = everywhere.submit()
     everywhere.clock.advance(30)
-    beat = everywhere.post(f"/requests/{held['id']}/heartbeat", {"fence": held["fence"]})
+    beat = everywhere.post(f"/requests/{allocation['id']}/heartbeat", {"fence": allocation["fence"]})
     assert beat.status == 200
     assert beat.body == {
-        "id": held["id"],
+        "id": allocation["id"],
         "status": "allocated",
         "lease_expires_at": "2023-11-14T22:14:50.000Z",
         "directive": "continue",
@@ -238,46 +238,46 @@ def test_a_heartbeat_prolongs_the_lease(everywhere: Site) -> None:
 @pytest.mark.parametrize("outcome", ["succeeded", "failed"])
 def test_a_release_ends_it_and_grants_the_next(everywhere: Site, outcome: str) -> None:
     _ready(everywhere)
-    held, waits = everywhere.submit(), everywhere.submit()
+    allocation, waits = everywhere.submit(), everywhere.submit()
     everywhere.clock.advance(1.5)
-    path, body = f"/requests/{held['id']}/release", {"fence": held["fence"], "outcome": outcome}
-    gone = everywhere.post(path, body)
+    path, body = f"/requests/{allocation['id']}/release", {"fence": allocation["fence"], "outcome": outcome}
+    cancelled = everywhere.post(path, body)
     ended = {"status": "released", "ended_at": "2023-11-14T22:13:21.500Z", "outcome": outcome}
-    wanted = held | ended | {"directive": None, "lease_expires_at": None}
-    assert (gone.status, gone.body) == (200, wanted)
-    assert everywhere.post(path, body).body == gone.body
+    expected = allocation | ended | {"directive": None, "lease_expires_at": None}
+    assert (cancelled.status, cancelled.body) == (200, expected)
+    assert everywhere.post(path, body).body == cancelled.body
     assert everywhere.get(f"/requests/{waits['id']}").body["status"] == "allocated"
 
 
 def test_a_stale_fence_is_told_to_stop(everywhere: Site) -> None:
     _ready(everywhere)
-    held, waits = everywhere.submit(), everywhere.submit()
-    for request, fence, status in ((held, held["fence"] + 1, "allocated"), (waits, 1, "queued")):
+    allocation, waits = everywhere.submit(), everywhere.submit()
+    for request, fence, status in ((allocation, allocation["fence"] + 1, "allocated"), (waits, 1, "queued")):
         for verb in ("heartbeat", "release"):
             refused = everywhere.post(f"/requests/{request['id']}/{verb}", {"fence": fence}).refused(409, "stale_fence")
             assert (refused["directive"], refused["request_status"]) == ("kill", status)
             assert request["id"] in refused["detail"]
-    assert everywhere.get(f"/requests/{held['id']}").body == held
+    assert everywhere.get(f"/requests/{allocation['id']}").body == allocation
 
 
 def test_a_lapsed_holder_learns_it(site: Site) -> None:
     _ready(site)
-    held = site.submit(lease_s=10)
+    allocation = site.submit(lease_s=10)
     site.clock.advance(11)
     site.services.cleanup.run("default")
-    refused = site.post(f"/requests/{held['id']}/heartbeat", {"fence": held["fence"]}).refused(409, "stale_fence")
+    refused = site.post(f"/requests/{allocation['id']}/heartbeat", {"fence": allocation["fence"]}).refused(409, "stale_fence")
     assert (refused["directive"], refused["request_status"]) == ("kill", "expired")
-    shown = site.get(f"/requests/{held['id']}").body
+    shown = site.get(f"/requests/{allocation['id']}").body
     assert shown["reason"] == {"code": "lease_lapsed", "message": "no heartbeat came before the lease lapsed", "pools": []}
 
 
 @pytest.mark.parametrize("fence", [0, -1, 2**53, 1.0, "1", None, True])
 def test_a_fence_that_is_none(site: Site, fence: Any) -> None:
     _ready(site)
-    held = site.submit()
+    allocation = site.submit()
     for verb in ("heartbeat", "release"):
-        assert site.post(f"/requests/{held['id']}/{verb}", {"fence": fence}).malformed().keys() == {"fence"}
-        assert site.post(f"/requests/{held['id']}/{verb}", {}).malformed() == {"fence": "is required"}
+        assert site.post(f"/requests/{allocation['id']}/{verb}", {"fence": fence}).malformed().keys() == {"fence"}
+        assert site.post(f"/requests/{allocation['id']}/{verb}", {}).malformed() == {"fence": "is required"}
 
 
 def test_an_outcome_that_is_none(site: Site) -> None:
@@ -288,12 +288,12 @@ def test_an_outcome_that_is_none(site: Site) -> None:
 @pytest.mark.parametrize("body", [None, {}])
 def test_a_waiter_leaves_and_a_holder_cannot_cancel(everywhere: Site, body: Any) -> None:
     _ready(everywhere)
-    held, waits = everywhere.submit(), everywhere.submit()
+    allocation, waits = everywhere.submit(), everywhere.submit()
     left = everywhere.post(f"/requests/{waits['id']}/cancel", body)
     assert (left.status, left.body) == (200, waits | {"status": "cancelled", "ended_at": NOW, "position": {}})
     assert everywhere.post(f"/requests/{waits['id']}/cancel", body).body == left.body
-    refused = everywhere.post(f"/requests/{held['id']}/cancel", body).refused(409, "not_queued")
-    assert refused["detail"] == f"{held['id']} is allocated, and only a queued request can be cancelled"
+    refused = everywhere.post(f"/requests/{allocation['id']}/cancel", body).refused(409, "not_queued")
+    assert refused["detail"] == f"{allocation['id']} is allocated, and only a queued request can be cancelled"
 
 
 def test_a_cancel_with_something_to_say_is_malformed(site: Site) -> None:
@@ -303,14 +303,14 @@ def test_a_cancel_with_something_to_say_is_malformed(site: Site) -> None:
 
 def test_an_operator_drops_whatever_its_state(everywhere: Site) -> None:
     _ready(everywhere)
-    held, waits, last = (everywhere.submit() for _ in range(3))
+    allocation, waits, last = (everywhere.submit() for _ in range(3))
     reason = {"code": "dropped", "message": "an operator dropped it", "pools": []}
-    gone = everywhere.delete(f"/requests/{waits['id']}")
+    cancelled = everywhere.delete(f"/requests/{waits['id']}")
     ended = {"ended_at": NOW, "reason": reason, "position": {}}
-    assert (gone.status, gone.body) == (200, waits | ended | {"status": "cancelled"})
-    gone = everywhere.delete(f"/requests/{held['id']}")
-    assert gone.body == held | ended | {"status": "released", "directive": None, "lease_expires_at": None}
-    assert everywhere.delete(f"/requests/{held['id']}").body == gone.body
+    assert (cancelled.status, cancelled.body) == (200, waits | ended | {"status": "cancelled"})
+    cancelled = everywhere.delete(f"/requests/{allocation['id']}")
+    assert cancelled.body == allocation | ended | {"status": "released", "directive": None, "lease_expires_at": None}
+    assert everywhere.delete(f"/requests/{allocation['id']}").body == cancelled.body
     assert everywhere.get(f"/requests/{last['id']}").body["status"] == "allocated"
 
 
@@ -330,15 +330,15 @@ def test_what_is_not_there(site: Site) -> None:
 
 def test_the_story_of_a_request(everywhere: Site) -> None:
     _ready(everywhere)
-    held, waits = everywhere.submit(), everywhere.submit()
+    allocation, waits = everywhere.submit(), everywhere.submit()
     everywhere.clock.advance(2)
-    everywhere.post(f"/requests/{held['id']}/release", {"fence": held["fence"]})
+    everywhere.post(f"/requests/{allocation['id']}/release", {"fence": allocation["fence"]})
     everywhere.delete(f"/requests/{waits['id']}")
-    told = everywhere.get(f"/requests/{waits['id']}/events")
-    assert told.status == 200
-    assert told.body["next_cursor"] is None
+    result = everywhere.get(f"/requests/{waits['id']}/events")
+    assert result.status == 200
+    assert result.body["next_cursor"] is None
     later = "2023-11-14T22:13:22.000Z"
-    rows = [{key: row[key] for key in row if key != "id"} for row in told.items]
+    rows = [{key: row[key] for key in row if key != "id"} for row in result.items]
     quiet: dict[str, Any] = {"reason": None, "by": None, "rank": None, "by_rank": None, "victims": []}
     assert rows == [
         quiet | {"event": "submitted", "at": NOW, "pool": None},
@@ -346,16 +346,16 @@ def test_the_story_of_a_request(everywhere: Site) -> None:
         quiet | {"event": "released", "at": later, "pool": "gpus", "reason": "dropped"},
     ]
     listed = everywhere.get("/events", headers={"Accept": "application/json"}, request=waits["id"]).items
-    assert [row["id"] for row in told.items] == [row["id"] for row in listed]
+    assert [row["id"] for row in result.items] == [row["id"] for row in listed]
 
 
 def test_a_poll_that_knows_no_better_waits_and_one_that_does_not(site: Site) -> None:
     _ready(site)
-    held, waits = site.submit(), site.submit()
+    allocation, waits = site.submit(), site.submit()
     path = f"/requests/{waits['id']}"
     assert site.get(path, wait_s=0.05).body["status"] == "queued"
     assert site.get(path, wait_s=60, status="allocated").body["status"] == "queued"
-    site.post(f"/requests/{held['id']}/release", {"fence": held["fence"]})
+    site.post(f"/requests/{allocation['id']}/release", {"fence": allocation["fence"]})
     assert site.get(path, wait_s=60, status="queued").body["status"] == "allocated"
 
 
@@ -383,8 +383,8 @@ def test_a_poll_that_finds_no_seat_answers_at_once_and_says_when_to_ask_again(si
 )
 def test_a_poll_that_cannot_be(site: Site, query: dict[str, Any], field: str) -> None:
     _ready(site)
-    held = site.submit()
-    assert site.get(f"/requests/{held['id']}", **query).malformed().keys() == {field}
+    allocation = site.submit()
+    assert site.get(f"/requests/{allocation['id']}", **query).malformed().keys() == {field}
 
 
 def test_the_key_of_a_batch_leaves_room_for_a_number(site: Site) -> None:

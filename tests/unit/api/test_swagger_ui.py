@@ -16,9 +16,9 @@ def test_the_page_and_all_it_asks_for_are_served(site: Site) -> None:
     page = site.get("/docs", root=True)
     assert (page.status, page.kind) == (200, "text/html; charset=utf-8")
     assert "//" not in page.body.replace("<!doctype html>", ""), "no address of another host"
-    asked = re.findall(r'(?:href|src)="([^"]+)"', page.body)
-    assert sorted(asked) == sorted(["/docs/start.js", *(f"/docs/{name}" for name in FILES)])
-    for path in asked:
+    requests = re.findall(r'(?:href|src)="([^"]+)"', page.body)
+    assert sorted(requests) == sorted(["/docs/start.js", *(f"/docs/{name}" for name in FILES)])
+    for path in requests:
         answer = site.app.test_client().get(path)
         assert answer.status_code == 200
         assert answer.headers["Content-Type"] == KINDS[path.rpartition(".")[2]]

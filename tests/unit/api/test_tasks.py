@@ -58,8 +58,8 @@ def test_a_task_is_parked_granted_sent_begun_and_over(everywhere: Site) -> None:
     assert _sent(site) == ["first"]
     assert [site.get("/tasks/first").body[field] for field in ("status", "sent")] == ["sent", 1]
 
-    begun = _begin(site, site.get("/tasks/first").body)
-    assert (begun.status, begun.body) == (
+    start = _begin(site, site.get("/tasks/first").body)
+    assert (start.status, start.body) == (
         200,
         {
             "id": request["id"],
@@ -69,8 +69,8 @@ def test_a_task_is_parked_granted_sent_begun_and_over(everywhere: Site) -> None:
             "deadline": None,
         },
     )
-    known = site.get("/tasks/first").body
-    assert (known["status"], known["request"]["started_at"]) == ("started", NOW)
+    current = site.get("/tasks/first").body
+    assert (current["status"], current["request"]["started_at"]) == ("started", NOW)
     assert [line["event"] for line in site.get(f"/requests/{request['id']}/events").items][-1] == "started"
 
     site.post(f"/requests/{request['id']}/release", {"fence": request["fence"]})
@@ -89,10 +89,12 @@ def test_it_waits_for_its_time(everywhere: Site) -> None:
     assert site.get("/tasks/t1").body["status"] == "sent"
 
 
-@pytest.mark.parametrize(("given", "kept"), [({}, None), ({"queue_ttl_s": 30}, 30), ({"queue_ttl_s": None}, None)])
-def test_nobody_polls_for_a_task_so_it_does_not_go_stale_by_itself(site: Site, given: dict[str, Any], kept: int | None) -> None:
+@pytest.mark.parametrize(("value", "stored"), [({}, None), ({"queue_ttl_s": 30}, 30), ({"queue_ttl_s": None}, None)])
+def test_nobody_polls_for_a_task_so_it_does_not_go_stale_by_itself(
+    site: Site, value: dict[str, Any], stored: int | None
+) -> None:
     _ready(site)
-    assert site.park(**given)["request"]["queue_ttl_s"] == kept
+    assert site.park(**value)["request"]["queue_ttl_s"] == stored
 
 
 def test_it_is_given_up_and_its_worker_told(everywhere: Site) -> None:
@@ -105,18 +107,18 @@ def test_it_is_given_up_and_its_worker_told(everywhere: Site) -> None:
     assert site.post("/tasks/delayed/cancel").body["status"] == "ended"
     assert site.post("/tasks/parked/cancel").status == 200, "twice is once"
     taken = _store(site).take_outbox("default", CLAIM_S, START_S, TRIES).dispatches
-    assert {(one.task, one.fence, one.end.status if one.end else None) for one in taken} == {
+    assert {(item.task, item.fence, item.end.status if item.end else None) for item in taken} == {
         ("parked", None, "cancelled"),
         ("delayed", None, "cancelled"),
     }
     _store(site).mark_dispatched("default", taken, START_S)
     for task in ("parked", "delayed"):
-        known = site.get(f"/tasks/{task}").body
-        assert known["status"] == "ended"
-        told = {"request": known["request"] and known["request"]["id"]}
+        current = site.get(f"/tasks/{task}").body
+        assert current["status"] == "ended"
+        result = {"request": current["request"] and current["request"]["id"]}
         site.post(f"/tasks/{task}/heard", {"request": "another"}).refused(409, "not_ended")
-        assert site.post(f"/tasks/{task}/heard", told).status == 204
-        site.post(f"/tasks/{task}/heard", told).refused(404, "no_such_task")
+        assert site.post(f"/tasks/{task}/heard", result).status == 204
+        site.post(f"/tasks/{task}/heard", result).refused(404, "no_such_task")
         site.get(f"/tasks/{task}").refused(404, "no_such_task")
         site.post(f"/tasks/{task}/cancel").refused(404, "no_such_task")
 
@@ -142,9 +144,9 @@ def test_what_no_pool_can_grant_ends_and_its_worker_is_told_why(everywhere: Site
     _ready(everywhere)
     rejected = everywhere.park(gpu=2)
     assert (rejected["status"], rejected["request"]["status"]) == ("ended", "rejected")
-    (told,) = _store(everywhere).take_outbox("default", CLAIM_S, START_S, TRIES).dispatches
-    assert told.end
-    assert (told.end.status, told.end.message) == ("rejected", "gpus: asks 2 of gpu; the pool has 1 in all")
+    (result,) = _store(everywhere).take_outbox("default", CLAIM_S, START_S, TRIES).dispatches
+    assert result.end
+    assert (result.end.status, result.end.message) == ("rejected", "gpus: asks 2 of gpu; the pool has 1 in all")
 
 
 # ---- who begins it
@@ -166,12 +168,12 @@ def test_one_runner_begins_it_and_may_say_so_again(everywhere: Site) -> None:
 
 def test_only_a_task_is_lost_but_anything_is_begun(everywhere: Site) -> None:
     _ready(everywhere)
-    held = everywhere.submit()
-    begin = {"fence": held["fence"], "runner": "w"}
-    assert everywhere.post(f"/requests/{held['id']}/start", begin).body["directive"] == "continue"
-    everywhere.post(f"/requests/{held['id']}/start", begin | {"runner": "v"}).refused(409, "already_started")
-    lost = {"fence": held["fence"], "outcome": "lost"}
-    everywhere.post(f"/requests/{held['id']}/release", lost).refused(409, "no_task")
+    allocation = everywhere.submit()
+    begin = {"fence": allocation["fence"], "runner": "w"}
+    assert everywhere.post(f"/requests/{allocation['id']}/start", begin).body["directive"] == "continue"
+    everywhere.post(f"/requests/{allocation['id']}/start", begin | {"runner": "v"}).refused(409, "already_started")
+    lost = {"fence": allocation["fence"], "outcome": "lost"}
+    everywhere.post(f"/requests/{allocation['id']}/release", lost).refused(409, "no_task")
 
 
 @pytest.mark.parametrize("runner", ["", "x" * 129, "a\nb", "Zoë", None, 1])
@@ -186,10 +188,10 @@ def test_whose_worker_is_lost_is_parked_again_at_its_place(everywhere: Site) -> 
     behind = site.submit()
     for lost in (1, 2):
         assert _sent(site) == ["t1"]
-        known = site.get("/tasks/t1").body
-        _begin(site, known)
-        held = known["request"]
-        ended = site.post(f"/requests/{held['id']}/release", {"fence": held["fence"], "outcome": "lost"})
+        current = site.get("/tasks/t1").body
+        _begin(site, current)
+        allocation = current["request"]
+        ended = site.post(f"/requests/{allocation['id']}/release", {"fence": allocation["fence"], "outcome": "lost"})
         assert (ended.body["status"], ended.body["reason"]["code"]) == ("expired", "worker_lost")
         assert site.get(f"/requests/{behind['id']}").body["status"] == "allocated", "nobody waits for who is gone"
         if lost == 1:
@@ -200,20 +202,20 @@ def test_whose_worker_is_lost_is_parked_again_at_its_place(everywhere: Site) -> 
             assert again["request"]["submitted_at"] == task["request"]["submitted_at"]
             site.delete(f"/requests/{behind['id']}")
             behind = site.submit()
-    (told,) = _store(site).take_outbox("default", CLAIM_S, START_S, TRIES).dispatches
-    assert told.end
-    assert (told.end.status, told.end.code) == ("expired", "worker_lost")
+    (result,) = _store(site).take_outbox("default", CLAIM_S, START_S, TRIES).dispatches
+    assert result.end
+    assert (result.end.status, result.end.code) == ("expired", "worker_lost")
 
 
 def test_who_tries_again_gives_up_what_it_holds_in_the_same_step(everywhere: Site) -> None:
     site = everywhere
     _ready(site)
     task = site.park()
-    held = task["request"]
+    allocation = task["request"]
     _begin(site, task)
-    mine = {"request": held["id"], "fence": held["fence"]}
+    mine = {"request": allocation["id"], "fence": allocation["fence"]}
     again = site.park(not_before=_in(site, 10), instead_of=mine)
-    assert (again["status"], site.get(f"/requests/{held['id']}").body["status"]) == ("delayed", "released")
+    assert (again["status"], site.get(f"/requests/{allocation['id']}").body["status"]) == ("delayed", "released")
     site.post("/tasks", a_task(instead_of=mine)).refused(409, "stale_fence")
     site.post("/tasks", a_task(instead_of={"request": "none", "fence": 1})).refused(409, "stale_fence")
 
@@ -229,8 +231,8 @@ def test_the_same_key_and_body_is_the_same_task_also_when_it_is_over(everywhere:
     assert site.post("/tasks", a_task(), headers=key).body == first.body
     site.post("/tasks", a_task(name="other"), headers=key).refused(409, "idempotency_conflict")
     site.post("/tasks", a_task("other"), headers=key).refused(409, "idempotency_conflict")
-    held = first.body["request"]
-    site.post(f"/requests/{held['id']}/release", {"fence": held["fence"]})
+    allocation = first.body["request"]
+    site.post(f"/requests/{allocation['id']}/release", {"fence": allocation["fence"]})
     over = site.post("/tasks", a_task(), headers=key)
     assert (over.status, over.body["task"], over.body["status"]) == (201, "t1", "ended")
 
@@ -312,10 +314,10 @@ def test_a_requester_parks_sees_and_gives_up_its_own_only(site: Site) -> None:
         site.get(f"/tasks/{task}", token=theirs).refused(403, "other_component")
         site.post(f"/tasks/{task}/cancel", token=theirs).refused(403, "other_component")
         assert site.get(f"/tasks/{task}", token=mine).status == 200
-    held = site.get("/tasks/granted", token=mine).body["request"]
-    began = {"fence": held["fence"], "runner": "w"}
-    site.post(f"/requests/{held['id']}/start", began, token=theirs).refused(403, "other_component")
-    assert site.post(f"/requests/{held['id']}/start", began, token=mine).status == 200
+    allocation = site.get("/tasks/granted", token=mine).body["request"]
+    began = {"fence": allocation["fence"], "runner": "w"}
+    site.post(f"/requests/{allocation['id']}/start", began, token=theirs).refused(403, "other_component")
+    assert site.post(f"/requests/{allocation['id']}/start", began, token=mine).status == 200
     for task in ("parked", "delayed"):
         assert site.post(f"/tasks/{task}/cancel", token=mine).status == 200
 
@@ -323,12 +325,12 @@ def test_a_requester_parks_sees_and_gives_up_its_own_only(site: Site) -> None:
 def test_nobody_gives_up_what_another_component_holds(site: Site) -> None:
     _ready(site)
     site.policy("other")
-    held = site.park()["request"]
-    theirs = {"request": held["id"], "fence": held["fence"]}
+    allocation = site.park()["request"]
+    theirs = {"request": allocation["id"], "fence": allocation["fence"]}
     before, secret = site.state(), site.token("requester", "other")
     site.post("/tasks", a_task(component="other", instead_of=theirs), token=secret).refused(403, "other_component")
-    gone = {"request": "none", "fence": 1}
-    site.post("/tasks", a_task(component="other", instead_of=gone), token=secret).refused(409, "stale_fence")
+    ended = {"request": "none", "fence": 1}
+    site.post("/tasks", a_task(component="other", instead_of=ended), token=secret).refused(409, "stale_fence")
     assert before.items() <= site.state().items()
 
 
@@ -337,8 +339,8 @@ def test_a_key_shows_nobody_what_another_component_has_under_that_name_by_now(si
     site.policy("other")
     mine = site.token("requester", "team")
     key = {"Idempotency-Key": "k"}
-    held = site.post("/tasks", a_task(), token=mine, headers=key).body["request"]
-    site.post(f"/requests/{held['id']}/release", {"fence": held["fence"]}, token=mine)
+    allocation = site.post("/tasks", a_task(), token=mine, headers=key).body["request"]
+    site.post(f"/requests/{allocation['id']}/release", {"fence": allocation["fence"]}, token=mine)
     assert site.post("/tasks", a_task(), token=mine, headers=key).body["status"] == "ended"
     assert site.post("/tasks", a_task(component="other"), token=site.token("requester", "other")).status == 201
     site.post("/tasks", a_task(), token=mine, headers=key).refused(403, "other_component")

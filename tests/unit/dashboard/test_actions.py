@@ -45,7 +45,7 @@ def test_dropping_a_holder_shows_who_is_granted_then(desk: Desk, ids: dict[str, 
     assert f"2 would be granted: {ids['red']} {ids['blue']}" in page
     assert status(desk, ids["holds"]) == "allocated"
     assert visitor.send(path).status_code == 303
-    assert [status(desk, one) for one in ids.values()] == ["released", "allocated", "allocated"]
+    assert [status(desk, item) for item in ids.values()] == ["released", "allocated", "allocated"]
     assert visitor.get(path).status_code == 409
 
 
@@ -112,9 +112,9 @@ def test_a_policy_is_edited_and_what_the_form_does_not_show_stays(desk: Desk, id
     for line in ("priority: 0 -> 9", "reserved gpu: none -> 1", "limit gpu: 4 -> as the pool"):
         assert line in page
     assert visitor.again(shown, FORM).status_code == 303
-    told = desk.get("/pools/gpus/policies/blue").body
-    assert (told["priority"], told["reserved"], told["limit"], told["profile"]) == (9, {"gpu": 1}, {}, "training")
-    assert told["settings"] == {"over_limit": "evict"}
+    body = desk.get("/pools/gpus/policies/blue").body
+    assert (body["priority"], body["reserved"], body["limit"], body["profile"]) == (9, {"gpu": 1}, {}, "training")
+    assert body["settings"] == {"over_limit": "evict"}
 
 
 def test_a_policy_that_others_changed_meanwhile_is_shown_again(desk: Desk, ids: dict[str, str]) -> None:
@@ -135,16 +135,16 @@ def test_what_changes_while_it_is_tried_out_is_shown_again(
     kind = type(desk.services.dry_run)
     tried = kind.set_policy
 
-    def slowly(*given: Any) -> Any:
-        found = tried(*given)
+    def slowly(*value: Any) -> Any:
+        rows = tried(*value)
         desk.policy("blue", limit={"gpu": 3})
-        return found
+        return rows
 
     monkeypatch.setattr(kind, "set_policy", slowly)
     refused = visitor.again(shown, FORM)
     assert (refused.status_code, "nothing was done" in words(refused)) == (409, True)
-    told = desk.get("/pools/gpus/policies/blue").body
-    assert (told["limit"], told["priority"]) == ({"gpu": 3}, 0), "what the other did is not undone"
+    body = desk.get("/pools/gpus/policies/blue").body
+    assert (body["limit"], body["priority"]) == ({"gpu": 3}, 0), "what the other did is not undone"
 
 
 @pytest.mark.parametrize(

@@ -57,9 +57,9 @@ def test_a_pool_tells_who_waits_why_and_who_runs(desk: Desk) -> None:
     page = desk.visitor().get("/pools/gpus").get_data(as_text=True)
     row = re.search(rf'<tr id="q-{asks["over"]}">(.*?)</tr>', page, re.S)
     assert row
-    told = " ".join(re.sub(r"<[^>]*>", " ", row[1]).split())
-    assert told.startswith(f"2 {asks['over']} blue 2 gpu")
-    assert "over its limit it needs 2 gpu, and policy orchestrator/blue uses 6 of the 7 that it may use at most" in told
+    result = " ".join(re.sub(r"<[^>]*>", " ", row[1]).split())
+    assert result.startswith(f"2 {asks['over']} blue 2 gpu")
+    assert "over its limit it needs 2 gpu, and policy orchestrator/blue uses 6 of the 7 that it may use at most" in result
     assert re.search(rf'<tr id="r-{asks["big"]}">', page)
     assert re.search(r'data-label="Lease lapses"><time', page)
 
@@ -99,10 +99,10 @@ def test_a_tree_of_many_is_paged_to_its_end(desk: Desk) -> None:
 def test_a_request_tells_all_that_explain_tells(desk: Desk) -> None:
     asks = in_use(desk)
     for name in ("big", "waits", "over"):
-        told = desk.get(f"/requests/{asks[name]}/explain").body
+        body = desk.get(f"/requests/{asks[name]}/explain").body
         page = desk.visitor().text(f"/requests/{asks[name]}")
-        assert told["sentence"] in page
-        for pool in told["pools"]:
+        assert body["sentence"] in page
+        for pool in body["pools"]:
             for part in (pool["would_start_if"], f"number {pool['position']} of {pool['waiting']}"):
                 assert part in page
             assert pool["preemption"]["reason"].lower() in page.lower()
@@ -131,15 +131,15 @@ def test_the_queue_is_paged_to_its_end(desk: Desk) -> None:
     desk.policy("team")
     desk.submit(gpu=1)
     asks = [{"component": "team", "resources": {"gpu": 1}} for _ in range(120)]
-    told = [one["id"] for one in desk.post("/requests/batch", {"requests": asks}).body["items"]]
-    seen: list[str] = []
+    body = [item["id"] for item in desk.post("/requests/batch", {"requests": asks}).body["items"]]
+    visible: list[str] = []
     path: str | None = "/pools/gpus"
     while path:
         page = desk.visitor().get(path).get_data(as_text=True)
-        seen += re.findall(r'<tr id="q-(\w+)">', page)
+        visible += re.findall(r'<tr id="q-(\w+)">', page)
         more = re.search(r'id="queue-next" href="([^"]+)"', page)
         path = html.unescape(more[1]) if more else None
-    assert seen == told
+    assert visible == body
     for wrong in ("queue=nonsense", "queue=a:", "running=q:"):
         refused = desk.visitor().get(f"/pools/gpus?{wrong}")
         assert (refused.status_code, "is not one that was answered" in words(refused)) == (400, True), wrong
@@ -163,7 +163,7 @@ def test_history_is_told_in_words_as_a_table_and_as_numbers(desk: Desk) -> None:
     page = desk.visitor().text("/pools/gpus")
     assert "Of gpu, in the last 2 min: all together 7.0 on average and 7 at most; blue 6.0 on average" in page
     drawn = json.loads(desk.visitor().get("/pools/gpus/history?key=gpu").get_data())
-    assert [(one["name"], one["values"]) for one in drawn["series"]] == [
+    assert [(item["name"], item["values"]) for item in drawn["series"]] == [
         ("pool", [7, 7, 7]),
         ("orchestrator/blue", [6, 6, 6]),
         ("orchestrator/red", [1, 1, 1]),
@@ -207,8 +207,8 @@ def test_an_operator_ends_requests_resizes_and_edits_policies(desk: Desk) -> Non
         shown = operator.send(path, fields) if fields else operator.get(path)
         assert "What would come of it" in words(shown), path
         assert operator.again(shown, path).status_code == 303, path
-    ended = [desk.services.requests.get("default", asks[one]).status for one in ("over", "big")]
-    assert [str(one) for one in ended] == ["cancelled", "released"]
+    ended = [desk.services.requests.get("default", asks[item]).status for item in ("over", "big")]
+    assert [str(item) for item in ended] == ["cancelled", "released"]
     view = desk.services.pools.get("default", "gpus")
     assert (view.capacity["gpu"], view.policies["orchestrator/blue"].priority) == (9, 7)
 
@@ -217,8 +217,8 @@ def test_times_are_told_from_the_clock_that_leases_go_by(desk: Desk) -> None:
     in_use(desk)  # years ago by the clock of this machine
     page = desk.visitor().get("/pools/gpus").get_data(as_text=True)
     assert f'data-now="{desk.clock.now_ms()}"' in page
-    told = re.findall(r'data-label="Lease lapses"><time[^>]*>[^<]*</time> <span[^>]*>([^<]*)<', page)
-    assert told == ["in 1 min", "in 1 min"]
+    result = re.findall(r'data-label="Lease lapses"><time[^>]*>[^<]*</time> <span[^>]*>([^<]*)<', page)
+    assert result == ["in 1 min", "in 1 min"]
 
 
 def test_a_requester_sees_its_own_and_what_the_api_shows_it(desk: Desk) -> None:
@@ -259,9 +259,9 @@ def test_a_requester_is_not_told_which_other_is_before_it(desk: Desk) -> None:
         page = visitor.text(path)
         assert "another request is before it" in page
         assert first not in page
-    told = desk.get(f"/requests/{waits}/explain", token=token).body
-    assert first not in str(told)
-    assert told["pools"][0]["would_start_if"] == "another request, the first in the line, is granted or leaves the queue"
+    body = desk.get(f"/requests/{waits}/explain", token=token).body
+    assert first not in str(body)
+    assert body["pools"][0]["would_start_if"] == "another request, the first in the line, is granted or leaves the queue"
 
 
 def test_a_requester_may_cancel_its_own_and_learns_nothing_of_others_by_it(desk: Desk) -> None:
@@ -316,9 +316,9 @@ def test_every_page_keeps_to_a_strict_policy(desk: Desk, path: str) -> None:
 
 
 def test_files_are_kept_for_good_by_names_that_tell_their_content(desk: Desk) -> None:
-    asked = set(re.findall(r'(?:href|src)="(/assets/[^"]+)"', desk.visitor().get("/").get_data(as_text=True)))
-    assert len(asked) == len([file for file in ASSET_DIRECTORY.iterdir() if file.suffix in MEDIA_TYPES])
-    for path in asked:
+    requests = set(re.findall(r'(?:href|src)="(/assets/[^"]+)"', desk.visitor().get("/").get_data(as_text=True)))
+    assert len(requests) == len([file for file in ASSET_DIRECTORY.iterdir() if file.suffix in MEDIA_TYPES])
+    for path in requests:
         answer = desk.visitor().get(path)
         assert answer.status_code == 200
         assert answer.headers["Cache-Control"] == "public, max-age=31536000, immutable"
@@ -340,9 +340,9 @@ def test_hostile_words_are_words(desk: Desk) -> None:
     desk.pool(gpu=1)
     desk.patch("/pools/gpus", {"description": HOSTILE})
     desk.policy("team")
-    one = desk.submit(gpu=1, labels={"x": HOSTILE})
-    desk.post(f"/requests/{one['id']}/checkpoint", {"fence": one["fence"], "state": "completed", "reference": HOSTILE})
-    pages = ["/", "/pools/gpus", f"/requests/{one['id']}"]
+    item = desk.submit(gpu=1, labels={"x": HOSTILE})
+    desk.post(f"/requests/{item['id']}/checkpoint", {"fence": item["fence"], "state": "completed", "reference": HOSTILE})
+    pages = ["/", "/pools/gpus", f"/requests/{item['id']}"]
     for path, headers in ((path, headers) for path in pages for headers in ({}, {"HX-Request": "true"})):
         text = desk.visitor().get(path, headers).get_data(as_text=True)
         assert "<script>alert" not in text
@@ -370,8 +370,8 @@ def test_requests_are_counted_and_logged_by_the_name_of_the_page(desk: Desk, cap
     numbers = desk.get("/metrics", root=True, token=secret).body
     assert 'poolkeeper_http_requests_total{method="GET",route="dashboard /pools/<pool>",status="200"} 1.0' in numbers
     assert 'route="dashboard /pools/<pool>",status="404"} 1.0' in numbers
-    known = {page.path for page in (*PAGES, *SIGN_IN_PAGES)}
-    assert set(re.findall(r'route="(dashboard [^"]+)"', numbers)) <= known
+    current = {page.path for page in (*PAGES, *SIGN_IN_PAGES)}
+    assert set(re.findall(r'route="(dashboard [^"]+)"', numbers)) <= current
 
 
 def test_a_bug_is_a_page_and_not_a_trace(desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -390,12 +390,12 @@ def test_the_stream_says_that_something_has_changed(desk: Desk) -> None:
     desk.pool(gpu=1)
     answer = desk.visitor().http.get("/live?pool=gpus", buffered=False)
     assert answer.mimetype == "text/event-stream"
-    said = iter(answer.response)
-    assert next(said) == b"event: changed\ndata: now\n\n"
+    text = iter(answer.response)
+    assert next(text) == b"event: changed\ndata: now\n\n"
     desk.policy("team")
-    assert next(said) == b"event: changed\ndata: now\n\n", "a policy makes no event, and is seen"
+    assert next(text) == b"event: changed\ndata: now\n\n", "a policy makes no event, and is seen"
     desk.submit(gpu=1)
-    assert next(said) == b"event: changed\ndata: now\n\n"
+    assert next(text) == b"event: changed\ndata: now\n\n"
     assert desk.services.long_polls.slots.used()["stream"] == 1
     answer.close()
     assert desk.services.long_polls.slots.used()["stream"] == 0
@@ -410,10 +410,10 @@ def test_a_full_house_is_said_to_be_full(desk: Desk) -> None:
 def test_the_stream_of_a_revoked_token_ends(desk: Desk) -> None:
     visitor = desk.visitor(desk.token("viewer", name="leaving"))
     desk.token("admin")
-    said = iter(visitor.http.get("/live", buffered=False).response)
-    next(said)
+    response = iter(visitor.http.get("/live", buffered=False).response)
+    next(response)
     desk.services.tokens.revoke("leaving")
-    assert list(said) == []
+    assert list(response) == []
 
 
 def test_the_api_alone_has_no_first_page() -> None:

@@ -15,7 +15,7 @@ BACK = ["//evil.example", "/\\evil.example", "https://evil.example", "javascript
 
 def cookies(answer: TestResponse) -> dict[str, str]:
     """Name of each cookie that is set → what is said of it."""
-    return {said.partition("=")[0]: said.partition(";")[2] for said in answer.headers.getlist("Set-Cookie")}
+    return {text.partition("=")[0]: text.partition(";")[2] for text in answer.headers.getlist("Set-Cookie")}
 
 
 def test_without_tokens_it_is_open_to_this_machine(desk: Desk) -> None:
@@ -111,16 +111,16 @@ def test_the_cookie_of_the_last_token_locks_nobody_out(desk: Desk) -> None:
 def test_a_form_on_a_page_of_others_does_nothing(desk: Desk, headers: dict[str, str]) -> None:
     secret = desk.token("admin")
     visitor = desk.visitor(secret)
-    one = _waiting(desk, secret)
-    answer = visitor.send(f"/requests/{one}/cancel", headers=headers)
+    item = _waiting(desk, secret)
+    answer = visitor.send(f"/requests/{item}/cancel", headers=headers)
     assert (answer.status_code, "was not made by this page" in words(answer)) == (403, True)
-    assert desk.services.requests.get("default", one).status == "queued"
+    assert desk.services.requests.get("default", item).status == "queued"
 
 
 def test_a_form_needs_what_was_made_for_this_visit(desk: Desk) -> None:
     secret = desk.token("admin")
-    one = _waiting(desk, secret)
-    path = f"/requests/{one}/cancel"
+    item = _waiting(desk, secret)
+    path = f"/requests/{item}/cancel"
     mine, other = desk.visitor(secret), desk.visitor(secret)
     foreign = re.findall(r'name="form" value="([^"]*)"', other.get(path).get_data(as_text=True))[-1]
     before = re.findall(r'name="form" value="([^"]*)"', desk.visitor().get("/sign-in").get_data(as_text=True))[-1]
@@ -132,9 +132,9 @@ def test_a_form_needs_what_was_made_for_this_visit(desk: Desk) -> None:
 
 def test_nothing_is_changed_by_a_get(desk: Desk) -> None:
     secret = desk.token("admin")
-    one = _waiting(desk, secret)
+    item = _waiting(desk, secret)
     visitor, before = desk.visitor(secret), desk.services.requests.get_last_event_id("default")
-    for path in (f"/requests/{one}/cancel?shown=x", f"/requests/{one}/drop", "/pools/gpus/resize?capacity.gpu=9"):
+    for path in (f"/requests/{item}/cancel?shown=x", f"/requests/{item}/drop", "/pools/gpus/resize?capacity.gpu=9"):
         assert visitor.get(path).status_code == 200
     assert desk.services.requests.get_last_event_id("default") == before
 
