@@ -22,7 +22,8 @@ app/store/lua/read app/store/lua/requests app/store/lua/tasks app/store/lua/toke
 workers bench config examples examples/celery_app
 client client/poolkeeper client/poolkeeper/celery client/poolkeeper/cli client/poolkeeper/runner
 docs docs/concepts docs/decisions docs/guides docs/images docs/internals docs/operations docs/reference
-tests tests/acceptance tests/architecture tests/mutants tests/mutants/lists tests/properties tests/properties/fair_share tests/properties/planner tests/support
+tests tests/acceptance tests/architecture tests/mutants tests/mutants/lists tests/support
+tests/properties tests/properties/fair_share tests/properties/planner
 tests/live/api tests/live/celery tests/live/celery_faults tests/live/cli tests/live/client tests/live/dashboard
 tests/live/examples tests/live/faults tests/live/races tests/live/service tests/live/store tests/live/workers
 tests/unit tests/unit/api tests/unit/celery tests/unit/cli tests/unit/client tests/unit/dashboard tests/unit/domain
