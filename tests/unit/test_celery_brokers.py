@@ -53,10 +53,10 @@ def test_without_any_file_there_are_none_but_one_that_is_named_must_be_there(
 
 def test_each_workspace_has_its_own(tmp_path: Path) -> None:
     text = '[a]\nurl = "redis://a"\n["team.b"]\nurl = "amqp://b"\nstart_deadline_s = 5\nstart_tries = 1'
-    found = celery_brokers.read_brokers(written(tmp_path, text))
-    assert list(found) == ["a", "team.b"]
-    assert (found["a"].start_deadline_s, found["a"].start_tries) == (60, 3)
-    assert (found["team.b"].start_deadline_s, found["team.b"].start_tries) == (5.0, 1)
+    brokers = celery_brokers.read_brokers(written(tmp_path, text))
+    assert list(brokers) == ["a", "team.b"]
+    assert (brokers["a"].start_deadline_s, brokers["a"].start_tries) == (60, 3)
+    assert (brokers["team.b"].start_deadline_s, brokers["team.b"].start_tries) == (5.0, 1)
 
 
 # ---- what becomes of the URL
@@ -116,11 +116,11 @@ def test_variables_are_filled_in_wherever_they_are(tmp_path: Path) -> None:
 
 
 def test_who_only_wants_to_know_which_there_are_needs_no_variable(tmp_path: Path) -> None:
-    found = celery_brokers.read_brokers(written(tmp_path, '[w]\nurl = "${BROKER_OF_W}"'))
-    assert list(found) == ["w"]
+    brokers = celery_brokers.read_brokers(written(tmp_path, '[w]\nurl = "${BROKER_OF_W}"'))
+    assert list(brokers) == ["w"]
     for environ in ({}, {"BROKER_OF_W": ""}):
         with pytest.raises(InvalidSetting, match=r"brokers\.toml: w: url: the variable BROKER_OF_W is not set$"):
-            found["w"].address(environ)
+            brokers["w"].address(environ)
 
 
 # ---- what is wrong

@@ -81,12 +81,12 @@ def test_every_transition_is_said_on_the_channel_of_its_request(client: RedisCli
     with node.pubsub(ignore_subscribe_messages=True) as heard:
         heard.psubscribe("pk:*")
         heard.get_message(timeout=LONG_S)
-        held, waits = world.submit(gpu=1), world.submit(gpu=1)
-        world.release(held)
+        allocation, waits = world.submit(gpu=1), world.submit(gpu=1)
+        world.release(allocation)
         world.drop(waits)
         said = [heard.get_message(timeout=LONG_S) for _ in range(7)]
         assert heard.get_message(timeout=SHORT_S) is None
-    of = {key("changed", "test", request.id): name for request, name in ((held, "held"), (waits, "waits"))}
+    of = {key("changed", "test", request.id): name for request, name in ((allocation, "held"), (waits, "waits"))}
     of[key("nudged", "test")] = "a worker"
     assert [(of[message["channel"]], message["data"]) for message in said] == [
         ("held", "queued"), ("held", "allocated"), ("waits", "queued"), ("a worker", ""),
@@ -97,14 +97,14 @@ def test_every_transition_is_said_on_the_channel_of_its_request(client: RedisCli
 def test_a_change_wakes_who_watches_its_request_or_workspace_and_nobody_else(
     world: World, wakeups: ChangeNotifications
 ) -> None:
-    held, waits, other = (world.submit(gpu=1) for _ in range(3))
+    allocation, waits, other = (world.submit(gpu=1) for _ in range(3))
     with (
         wakeups.watch("test", waits.id) as mine,
         wakeups.watch("test", other.id) as others,
         wakeups.watch("test") as whole,
         wakeups.watch("tes") as elsewhere,
     ):
-        world.release(held)
+        world.release(allocation)
         assert mine.wait(LONG_S)
         assert whole.wait(LONG_S)
         assert not others.wait(SHORT_S)
@@ -216,8 +216,8 @@ def test_channels_that_come_and_go_are_heard_when_it_counts(world: World, wakeup
                 world.release(request)
                 assert watch.wait(LONG_S)
         stop.set()
-        for one in visitors:
-            one.result(LONG_S)
+        for each in visitors:
+            each.result(LONG_S)
 
 
 def test_close_wakes_everybody_for_good(client: RedisClient) -> None:
@@ -233,14 +233,14 @@ def test_close_wakes_everybody_for_good(client: RedisClient) -> None:
     for thread in threads:
         thread.start()
     entered.wait(LONG_S)
-    begun = time.monotonic()
+    started_s = time.monotonic()
     wakeups.close()
     for thread in threads:
         thread.join(LONG_S)
     assert answers == [(True, True, True)] * 10
     with wakeups.watch("test", "late") as late:
         assert (late.wait(LONG_S), late.closed, wakeups.closing) == (True, True, True)
-    assert time.monotonic() - begun < LONG_S
+    assert time.monotonic() - started_s < LONG_S
     wait_until(lambda: channels(client) == {"patterns": 0}, "the connection is closed")
 
 
@@ -260,9 +260,9 @@ def test_a_user_who_may_neither_publish_nor_subscribe_changes_things_all_the_sam
             with wakeups.watch("test", request.id) as watch, wakeups.watch("test") as whole:
                 world.release(request)
                 assert (watch.wait(SHORT_S), whole.wait(0), world.status(request)) == (False, False, ["released"])
-                begun = time.monotonic()
+                started_s = time.monotonic()
                 with wakeups.watch("heard", "r") as heard:
-                    assert time.monotonic() - begun < 0.5, "a refusal is an answer, and the next answer is another's"
+                    assert time.monotonic() - started_s < 0.5, "a refusal is an answer, and the next answer is another's"
                     client.publish(allowed, "queued")
                     assert heard.wait(LONG_S)
             wakeups.close()
@@ -380,9 +380,9 @@ def test_close_is_not_kept_waiting_by_a_subscription(scripted: tuple[ChangeNotif
     with ThreadPoolExecutor(1) as pool:
         beginning = pool.submit(wakeups.watch("w", "r").__enter__)
         wait_until(lambda: connection.sent, "it has asked")
-        begun = time.monotonic()
+        started_s = time.monotonic()
         wakeups.close()
-        assert (beginning.result(LONG_S).wait(LONG_S), time.monotonic() - begun < LONG_S / 2) == (True, True)
+        assert (beginning.result(LONG_S).wait(LONG_S), time.monotonic() - started_s < LONG_S / 2) == (True, True)
 
 
 def test_what_is_said_just_as_the_time_is_up_is_for_the_next_wait(scripted: tuple[ChangeNotifications, Scripted]) -> None:

@@ -74,18 +74,18 @@ def live(world: World) -> None:
     world.policy("a", group="g", reserved={"gpu": 1}, limit={"gpu": 4})
     world.policy("b", priority=3)
     world.policy("a", "q")
-    held, short = world.submit("a", gpu=2, lease_s=60, walltime_s=60, key="k"), world.submit("b", gpu=1, lease_s=8)
+    allocation, short = world.submit("a", gpu=2, lease_s=60, walltime_s=60, key="k"), world.submit("b", gpu=1, lease_s=8)
     waiting = [world.submit("a", gpu=4), world.submit("b", gpu=3, walltime_s=9), world.submit("b", gpu=2, queue_ttl_s=3)]
     world.get(waiting[0], poll=True)
     world.pass_time(9)
-    world.ledger.heartbeat(world.workspace, held.id, 1)
+    world.ledger.heartbeat(world.workspace, allocation.id, 1)
     world.cancel(waiting[1])
     world.update_pool(gpu=5)
     world.update_pool("q", tpu=2)
     world.policy("b", limit={"gpu": 1})
-    world.release(held)
+    world.release(allocation)
     world.drop(waiting[0])
-    assert world.status(held, short, *waiting) == ["released", "expired", "released", "cancelled", "expired"]
+    assert world.status(allocation, short, *waiting) == ["released", "expired", "released", "cancelled", "expired"]
     world.ledger.update_workspace(world.workspace, WorkspaceSettings(unmanaged="allow"))
     world.release(world.submit("stranger", gpu=1))
     world.ledger.resume_unfinished(world.workspace)
@@ -142,20 +142,20 @@ def live_with_fair_shares(world: World) -> None:
     world.pool("fair", gpu=4, settings={"discipline": "fair_share", "patience_s": None, "grace_s": 0})
     for component in ("one", "two"):
         world.policy(component, "fair")
-    held = [world.submit("one", gpu=2, retries=0) for _ in range(2)]
+    allocations = [world.submit("one", gpu=2, retries=0) for _ in range(2)]
     waiting = [world.submit("two", gpu=gpu) for gpu in (1, 2)]
-    seen = world.snapshot("fair")
-    assert seen.demand["orchestrator/two"].units["gpu"] == 3
-    found = plan_pool(seen).publication
+    snapshot = world.snapshot("fair")
+    assert snapshot.demand["orchestrator/two"].units["gpu"] == 3
+    found = plan_pool(snapshot).publication
     assert found
-    assert world.plan_store.write_fair_shares(world.workspace, seen, found).applied
-    for one in waiting:
-        world.cancel(one)
+    assert world.plan_store.write_fair_shares(world.workspace, snapshot, found).applied
+    for each in waiting:
+        world.cancel(each)
     world.update_pool("fair", gpu=2)
     assert world.apply_step(
-        EvictOverLimit((OverLimitVictim(held[1].id, held[1].fence or 0, "pool"),)), world.snapshot("fair")
+        EvictOverLimit((OverLimitVictim(allocations[1].id, allocations[1].fence or 0, "pool"),)), world.snapshot("fair")
     ).applied
-    world.drop(held[0])
+    world.drop(allocations[0])
     for component in ("one", "two"):
         world.ledger.delete_policy(world.workspace, "fair", f"orchestrator/{component}")
     world.ledger.delete_pool(world.workspace, "fair")
@@ -169,7 +169,7 @@ def live_with_tasks(world: World, store: TaskStore) -> None:
     ask = TaskSpec(task="a", name="x", request=RequestSpec(component="tasks", resources={"gpu": 1}), message={})
 
     def sent(tries: int = 1) -> TaskDispatch:
-        taken = [one for _ in range(2) for one in store.take_outbox(here, 1, 1, tries).dispatches]
+        taken = [each for _ in range(2) for each in store.take_outbox(here, 1, 1, tries).dispatches]
         store.mark_dispatched(here, taken, 1)
         return taken[-1]
 

@@ -200,8 +200,8 @@ def test_the_configuration_we_ship_is_understood(tmp_path: Path, place: Literal[
     with backends.running([find_server(place), config, *options], tmp_path / "log"):
         wait_until_ready(f"unix://{path}")
         with connect(f"unix://{path}") as client:
-            said = client.config_get("appendonly", "appendfsync", "maxmemory-policy", "save", "hash-max-listpack-value")
-    assert sorted(said.values()) == ["", "512", "everysec", "noeviction", "yes"]
+            server_config = client.config_get("appendonly", "appendfsync", "maxmemory-policy", "save", "hash-max-listpack-value")
+    assert sorted(server_config.values()) == ["", "512", "everysec", "noeviction", "yes"]
 
 
 def test_tls(tmp_path: Path) -> None:

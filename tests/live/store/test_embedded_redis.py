@@ -124,7 +124,7 @@ def how_it_runs(data: Path, server: Path) -> None:
         assert stat.S_IMODE((data / "redis.sock").stat().st_mode) == 0o700
         assert os.getpgid(server_pid(running)) != os.getpgid(0)  # a Ctrl-C in the terminal is not for it
         with connect(running.url) as client:
-            said = client.config_get("*")
+            config = client.config_get("*")
     assert not running.alive
     expected = {
         "appendonly": "yes",
@@ -136,7 +136,7 @@ def how_it_runs(data: Path, server: Path) -> None:
         "hash-max-listpack-value": "512",
         "hash-max-listpack-entries": "128",
     }
-    assert {name: said[name] for name in expected} == expected
+    assert {name: config[name] for name in expected} == expected
 
 
 def test_its_data_is_there_after_a_restart(tmp_path: Path, server: Path) -> None:

@@ -114,7 +114,7 @@ def test_where_nobody_waits_and_nobody_leaves_there_is_nothing_to_do(world: Worl
     world.pool(gpu=1)
     world.pool("q", gpu=1)
     world.policy()
-    held = world.submit(gpu=1)
+    request = world.submit(gpu=1)
     world.settle()
     ask(world.client)()
     assert (nudges.begin_reconcile(W, "a", LEASE_S), nudge(world), holder(world)) == ("idle", None, None)
@@ -123,10 +123,10 @@ def test_where_nobody_waits_and_nobody_leaves_there_is_nothing_to_do(world: Worl
     nudges.finish_reconcile(W, "a", None, LEASE_S, 0, "nothing")
     world.cancel(waiting)
     assert nudges.begin_reconcile(W, "a", LEASE_S) == "idle"
-    world.client.hset(key("pool_victims", W, "q"), held.id, "-")
+    world.client.hset(key("pool_victims", W, "q"), request.id, "-")
     assert nudges.begin_reconcile(W, "a", LEASE_S) == "begun", "who leaves for nobody may be called back"
     world.client.delete(key("pool_victims", W, "q"))
-    world.client.zadd(key("preemption_deadlines", W), {held.id: 1})
+    world.client.zadd(key("preemption_deadlines", W), {request.id: 1})
     assert nudges.begin_reconcile(W, "a", LEASE_S) == "begun"
     world.client.delete(key("preemption_deadlines", W))
 
@@ -268,9 +268,9 @@ def test_it_hears_again_after_the_connection_broke(
 def test_who_waits_is_woken_when_all_is_closed(server: RedisClient) -> None:
     with Nudges(server).subscribe() as ears:
         ears.close()
-        begun = time.monotonic()
+        started_s = time.monotonic()
         assert ears.wait(LONG_S) == set()
-    assert time.monotonic() - begun < LONG_S / 2
+    assert time.monotonic() - started_s < LONG_S / 2
 
 
 def test_who_may_not_publish_is_not_kept_from_its_work(servers: Servers, ask: Callable[[RedisClient], Ask]) -> None:

@@ -167,11 +167,11 @@ def test_what_is_too_large_is_not_read(world: World, monkeypatch: pytest.MonkeyP
     world.submit(gpu=1)
     monkeypatch.setattr(workspace_copy, "MAX_REQUESTS", 0)
     with (
-        pytest.raises(RuleViolation) as refused,
+        pytest.raises(RuleViolation) as error,
         WorkspaceCopier(world.client, FakeRedisProvider(), world.clock).copy(world.workspace),
     ):
         pass
-    assert refused.value.code == "too_many_requests_live"
+    assert error.value.code == "too_many_requests_live"
 
 
 @pytest.fixture
@@ -389,10 +389,10 @@ with place.empty_redis() as client:
 def test_time_stands_still_where_things_are_tried(world: World) -> None:
     world.pool(gpu=1)
     world.policy()
-    held = world.submit(gpu=1, lease_s=10)
+    request = world.submit(gpu=1, lease_s=10)
     world.clock.advance(5)
     with WorkspaceCopier(world.client, FakeRedisProvider(), world.clock).copy(world.workspace) as made:
         assert isinstance(made.clock, ManualClock)
         there = World(made.client, world.workspace)
         there.ledger = type(world.ledger)(made.client, made.clock, world.limits)
-        assert there.get(held).lease_expires_ms == world.get(held).lease_expires_ms
+        assert there.get(request).lease_expires_ms == world.get(request).lease_expires_ms

@@ -191,18 +191,18 @@ def test_units_are_those_documented() -> None:
 
 
 def test_settings_become_amounts() -> None:
-    asked = merged(gpu_count=2, cpu_count=4, memory="16GiB", pool_resources={"tensorrt_sessions": 1})
-    assert asked == {"gpu": 2, "mcpu": 4000, "memory_mb": 17180, "tensorrt_sessions": 1, "step_run": 1}
+    amounts = merged(gpu_count=2, cpu_count=4, memory="16GiB", pool_resources={"tensorrt_sessions": 1})
+    assert amounts == {"gpu": 2, "mcpu": 4000, "memory_mb": 17180, "tensorrt_sessions": 1, "step_run": 1}
 
 
 def test_typed_fields_win_over_pool_resources() -> None:
-    asked = merged(cpu_count=0.29, memory="512MB", gpu_count=1, pool_resources={"gpu": 3, "mcpu": 9, "step_run": 7})
-    assert asked == {"gpu": 1, "mcpu": 290, "memory_mb": 512, "step_run": 1}
+    amounts = merged(cpu_count=0.29, memory="512MB", gpu_count=1, pool_resources={"gpu": 3, "mcpu": 9, "step_run": 7})
+    assert amounts == {"gpu": 1, "mcpu": 290, "memory_mb": 512, "step_run": 1}
 
 
 def test_pool_resources_win_over_resources_and_typed_fields_over_both() -> None:
-    asked = merged({"gpu": 1, "licence": 1, "mcpu": 1}, cpu_count=1, pool_resources={"gpu": 2, "mcpu": 2})
-    assert asked == {"gpu": 2, "licence": 1, "mcpu": 1000, "step_run": 1}
+    amounts = merged({"gpu": 1, "licence": 1, "mcpu": 1}, cpu_count=1, pool_resources={"gpu": 2, "mcpu": 2})
+    assert amounts == {"gpu": 2, "licence": 1, "mcpu": 1000, "step_run": 1}
 
 
 @pytest.mark.parametrize(
@@ -246,10 +246,10 @@ def test_as_many_keys_as_allowed_beside_step_run() -> None:
 def test_every_amount_can_be_counted(
     resources: dict[str, int], others: dict[str, int], gpus: int | None, cpus: float | None, memory: str | None
 ) -> None:
-    asked = merged(resources, pool_resources=others, gpu_count=gpus, cpu_count=cpus, memory=memory)
-    assert asked["step_run"] == 1
-    assert all(type(amount) is int and 1 <= amount <= MAX_AMOUNT for amount in asked.values())
-    assert asked.keys() <= resources.keys() | others.keys() | {"gpu", "mcpu", "memory_mb", "step_run"}
+    amounts = merged(resources, pool_resources=others, gpu_count=gpus, cpu_count=cpus, memory=memory)
+    assert amounts["step_run"] == 1
+    assert all(type(amount) is int and 1 <= amount <= MAX_AMOUNT for amount in amounts.values())
+    assert amounts.keys() <= resources.keys() | others.keys() | {"gpu", "mcpu", "memory_mb", "step_run"}
 
 
 def test_the_unbounded_keys() -> None:

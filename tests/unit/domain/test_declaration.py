@@ -17,9 +17,9 @@ POOL = {"name": "p", "capacity": {"gpu": 8}}
 
 def faults(**pool: Any) -> list[tuple[str, str]]:
     """What is malformed about a declaration of one pool."""
-    with pytest.raises(ValidationError) as refused:
+    with pytest.raises(ValidationError) as error:
         Declaration.model_validate({"pools": [POOL | pool]})
-    return field_errors(refused.value)
+    return field_errors(error.value)
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,9 @@ def test_what_is_malformed_is_named(pool: dict[str, Any], field: str, reason: st
 
 
 def test_a_pool_is_listed_once() -> None:
-    with pytest.raises(ValidationError) as refused:
+    with pytest.raises(ValidationError) as error:
         Declaration.model_validate({"pools": [POOL, POOL]})
-    assert field_errors(refused.value) == [("pools", "must list every pool once; p is there twice")]
+    assert field_errors(error.value) == [("pools", "must list every pool once; p is there twice")]
 
 
 def test_one_name_under_two_types_is_two_policies() -> None:

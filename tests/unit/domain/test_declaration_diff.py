@@ -12,14 +12,14 @@ from app.domain.declaration_diff import DeclarationChange, DeclarationPlan, plan
 Said = dict[str, Any]
 
 
-def a_pool(**said: Any) -> Said:
+def a_pool(**fields: Any) -> Said:
     """A pool of 8 gpu and 2 tpu; more can be said."""
-    return {"name": "p", "capacity": {"gpu": 8, "tpu": 2}} | said
+    return {"name": "p", "capacity": {"gpu": 8, "tpu": 2}} | fields
 
 
-def plan(present: list[Said], wanted: list[Said], *, prune: bool = False) -> DeclarationPlan:
-    known = [PoolDeclaration.model_validate(pool) for pool in present]
-    return plan_declaration({pool.name: pool for pool in known}, Declaration.model_validate({"pools": wanted}), prune=prune)
+def plan(present: list[Said], fields: list[Said], *, prune: bool = False) -> DeclarationPlan:
+    pools = [PoolDeclaration.model_validate(pool) for pool in present]
+    return plan_declaration({pool.name: pool for pool in pools}, Declaration.model_validate({"pools": fields}), prune=prune)
 
 
 def lines(before: Said, after: Said) -> list[str]:
@@ -27,8 +27,8 @@ def lines(before: Said, after: Said) -> list[str]:
     return [line for change in plan([before], [after]).changes for line in change.lines]
 
 
-def policy(**said: Any) -> Said:
-    return a_pool(policies=[{"component": "c", **said}])
+def policy(**fields: Any) -> Said:
+    return a_pool(policies=[{"component": "c", **fields}])
 
 
 def own(**settings: Any) -> Said:
@@ -113,10 +113,10 @@ def test_a_plan_reads_from_the_top() -> None:
         groups=[{"name": "new"}],
         policies=[{"component": "c", "limit": {"gpu": 1}}, {"component": "b", "weight": 2}],
     )
-    known = [{"name": "z", "capacity": {"x": 1}, "policies": [{"component": "a"}]}, before]
+    present = [{"name": "z", "capacity": {"x": 1}, "policies": [{"component": "a"}]}, before]
     fresh = {"name": "q", "capacity": {"x": 1}, "groups": [{"name": "g"}]}
-    told = plan(known, [fresh, after], prune=True)
-    assert told.changes == (
+    changes = plan(present, [fresh, after], prune=True)
+    assert changes.changes == (
         DeclarationChange("create", "pool", "q", "q", ("capacity x: 1",)),
         DeclarationChange("create", "group", "q", "g", ()),
         DeclarationChange("update", "pool", "p", "p", ('description: none -> "d"',)),
@@ -127,15 +127,15 @@ def test_a_plan_reads_from_the_top() -> None:
         DeclarationChange("delete", "policy", "p", "orchestrator/a", ("priority: 1", "group: old")),
         DeclarationChange("delete", "pool", "z", "z", ("capacity x: 1", "with policy orchestrator/a")),
     )
-    assert told.summary == "4 to create, 2 to change, 3 to delete"
-    assert [(step.name, step.change_count) for step in told.steps] == [("q", 2), ("p", 6), ("z", 2)]
+    assert changes.summary == "4 to create, 2 to change, 3 to delete"
+    assert [(step.name, step.change_count) for step in changes.steps] == [("q", 2), ("p", 6), ("z", 2)]
 
 
 def test_what_is_so_already_is_no_change() -> None:
     before = a_pool(policies=[{"component": "a"}, {"component": "b", "reserved": {"gpu": 1, "tpu": 1}}])
     after = a_pool(policies=[{"component": "b", "reserved": {"tpu": 1, "gpu": 1}}, {"component": "a", "weight": 1}])
-    told = plan([before, {"name": "q", "capacity": {"x": 1}}], [after])
-    assert (told.changes, told.steps, told.summary) == ((), (), "nothing to change")
+    changes = plan([before, {"name": "q", "capacity": {"x": 1}}], [after])
+    assert (changes.changes, changes.steps, changes.summary) == ((), (), "nothing to change")
 
 
 def test_an_explicit_nothing_is_a_change_for_it_keeps_the_key() -> None:

@@ -11,7 +11,7 @@ from app.domain.names import is_name
 def test_ids_are_names_and_never_twice() -> None:
     ids = [request_id() for _ in range(20_000)]
     assert len(set(ids)) == len(ids)
-    assert all(len(one) == 20 and is_name(one) for one in ids)
+    assert all(len(each) == 20 and is_name(each) for each in ids)
 
 
 def test_a_later_id_sorts_later() -> None:

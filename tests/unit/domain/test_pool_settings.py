@@ -133,8 +133,8 @@ def test_no_settings_of_a_group_or_policy(kind: type[StrictModel], given: dict[s
 def test_a_group_or_policy_may_say_what_a_pool_says_of_everybody() -> None:
     own = {name for name in PoolSettings.model_fields if name in AccountSettings.model_fields}
     assert own == AccountSettings.model_fields.keys()
-    said = {"over_limit": "keep", "aggressive_starvation": False, "preemption_threshold": 0, "starvation_timeout_s": 0}
-    assert AccountSettings.model_validate(said).model_dump(exclude_none=True) == said
+    fields = {"over_limit": "keep", "aggressive_starvation": False, "preemption_threshold": 0, "starvation_timeout_s": 0}
+    assert AccountSettings.model_validate(fields).model_dump(exclude_none=True) == fields
     assert AccountSettings.model_validate(dict.fromkeys(own)) == AccountSettings()
 
 

@@ -28,7 +28,7 @@ def judged(groups: dict[str, dict[str, Any]], policies: dict[str, dict[str, Any]
 
 def chain(length: int) -> dict[str, dict[str, Any]]:
     """Groups one above the other."""
-    return {f"g{at}": {"parent": f"g{at - 1}"} if at else {} for at in range(length)}
+    return {f"g{index}": {"parent": f"g{index - 1}"} if index else {} for index in range(length)}
 
 
 NO_TPU = "the pool has no tpu; a policy's and a group's keys are among the pool's"
@@ -82,7 +82,7 @@ BREACHES: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("groups", "policies", "code", "sentence"), BREACHES, ids=[f"{at}-{b[2]}" for at, b in enumerate(BREACHES)]
+    ("groups", "policies", "code", "sentence"), BREACHES, ids=[f"{index}-{b[2]}" for index, b in enumerate(BREACHES)]
 )
 def test_a_breach_is_told_with_its_pool(groups: dict[str, Any], policies: dict[str, Any], code: str, sentence: str) -> None:
     assert judged(groups, policies, gpu=8) == (code, f"pool p: {sentence}")
@@ -111,9 +111,9 @@ def test_a_pool_protects_use_of_keys_it_has() -> None:
         return Declaration.model_validate({"pools": [{"name": "p", "capacity": {"gpu": 8}, "settings": settings}]})
 
     validate_quotas(pool(gpu=9))
-    with pytest.raises(RuleViolation) as refused:
+    with pytest.raises(RuleViolation) as error:
         validate_quotas(pool(gpu=9, tpu=1))
-    assert (refused.value.code, str(refused.value)) == (
+    assert (error.value.code, str(error.value)) == (
         "unknown_threshold_key",
         "pool p: pool would protect 1 of tpu in use; the pool has no tpu",
     )

@@ -106,8 +106,8 @@ def test_a_request_with_everything() -> None:
 
 
 def test_what_a_request_asks_of_a_pool() -> None:
-    asked = a_request(resources={"gpu": 1, "licence": 2}, settings={"gpu_count": 4, "cpu_count": 0.29})
-    assert asked.amounts() == {"gpu": 4, "licence": 2, "mcpu": 290, "step_run": 1}
+    spec = a_request(resources={"gpu": 1, "licence": 2}, settings={"gpu_count": 4, "cpu_count": 0.29})
+    assert spec.amounts() == {"gpu": 4, "licence": 2, "mcpu": 290, "step_run": 1}
     assert a_request(settings={"cpu_count": 1.0005, "memory": "8GiB", "gpu_count": 0}).amounts() == {
         "mcpu": 1001,
         "memory_mb": 8590,

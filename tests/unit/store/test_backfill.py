@@ -300,16 +300,16 @@ def test_any_number_may_be_kept_by_a_hold_whatever_one_call_touches(client: Any,
     holder = world.submit(gpu=7, walltime_s=1000)
     big = world.submit(gpu=8)
     world.pass_time(10)
-    kept = [world.submit(gpu=1, memory_mb=number, walltime_s=2000) for number in range(1, 6)]
-    gone = world.submit(gpu=1, memory_mb=9)
-    world.cancel(gone)
-    assert (world.status(big, *kept), world.get_pool().unfinished) == (["queued"] * 6, False)
+    requests = [world.submit(gpu=1, memory_mb=number, walltime_s=2000) for number in range(1, 6)]
+    request = world.submit(gpu=1, memory_mb=9)
+    world.cancel(request)
+    assert (world.status(big, *requests), world.get_pool().unfinished) == (["queued"] * 6, False)
     world.update_pool(gpu=9)
-    assert (world.status(big, *kept), world.get_pool().unfinished) == (["queued"] * 6, False)
+    assert (world.status(big, *requests), world.get_pool().unfinished) == (["queued"] * 6, False)
     world.release(holder)
-    assert world.status(big, *kept) == ["allocated", "allocated", *["queued"] * 4]
+    assert world.status(big, *requests) == ["allocated", "allocated", *["queued"] * 4]
     world.release(big)
-    assert world.status(*kept) == ["allocated"] * 5
+    assert world.status(*requests) == ["allocated"] * 5
 
 
 @pytest.mark.parametrize("preferred", ["a", "b"])

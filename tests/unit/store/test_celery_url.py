@@ -25,10 +25,10 @@ from app.store.connection import StoreMisconfigured
     ],
 )
 def test_how_celery_is_told(url: str, expected: str) -> None:
-    found = celery_broker(url)
-    assert found.url == expected
-    assert found.options["global_keyprefix"] == KEY_PREFIX
-    assert (found.options["socket_timeout"], found.options["health_check_interval"]) == (10, 10)
+    broker = celery_broker(url)
+    assert broker.url == expected
+    assert broker.options["global_keyprefix"] == KEY_PREFIX
+    assert (broker.options["socket_timeout"], broker.options["health_check_interval"]) == (10, 10)
 
 
 @pytest.mark.parametrize(
@@ -41,20 +41,20 @@ def test_how_celery_is_told(url: str, expected: str) -> None:
     ],
 )
 def test_what_celery_makes_of_it(url: str, parameters: dict[str, object]) -> None:
-    found = celery_broker(url)
-    connection = Connection(found.url, transport_options=dict(found.options), ssl=dict(found.ssl) or False)
+    broker = celery_broker(url)
+    connection = Connection(broker.url, transport_options=dict(broker.options), ssl=dict(broker.ssl) or False)
     transport: Any = connection.transport
     channel = transport.Channel.__new__(transport.Channel)
     channel.connection = transport
     understood = channel._connparams()
     assert {name: understood.get(name) for name in parameters} == parameters
-    assert ("SSL" in understood["connection_class"].__name__) == bool(found.ssl)
+    assert ("SSL" in understood["connection_class"].__name__) == bool(broker.ssl)
 
 
 def test_sentinels_are_asked_with_their_own_words() -> None:
-    found = celery_broker("rediss+sentinel://:p@a:1/main?sentinel_password=q&ssl_ca_certs=/ca.pem")
-    assert found.options["master_name"] == "main"
-    asked = found.options["sentinel_kwargs"]
+    broker = celery_broker("rediss+sentinel://:p@a:1/main?sentinel_password=q&ssl_ca_certs=/ca.pem")
+    assert broker.options["master_name"] == "main"
+    asked = broker.options["sentinel_kwargs"]
     assert (asked["password"], asked["ssl"], asked["ssl_ca_certs"]) == ("q", True, "/ca.pem")
 
 

@@ -41,8 +41,8 @@ ENTRY = {
 
 
 def test_a_request_that_was_never_preempted() -> None:
-    found = codec.decode_request(REQUEST)
-    assert (found.preemptions, found.resume, found.checkpoint_reference, found.preempted_by) == (0, False, None, None)
+    request = codec.decode_request(REQUEST)
+    assert (request.preemptions, request.resume, request.checkpoint_reference, request.preempted_by) == (0, False, None, None)
 
 
 @pytest.mark.parametrize(
@@ -56,16 +56,21 @@ def test_a_request_that_was_never_preempted() -> None:
     ],
 )
 def test_only_who_holds_something_is_told_what_to_do(status: str, fields: dict[str, str], told: tuple[Any, Any]) -> None:
-    found = codec.decode_request(REQUEST | {"status": status} | fields)
-    assert (found.directive, found.deadline_ms) == told
+    request = codec.decode_request(REQUEST | {"status": status} | fields)
+    assert (request.directive, request.deadline_ms) == told
 
 
 def test_after_a_preemption() -> None:
-    said = {"preemptions": "2", "resume": "1", "reference": "s3://é 1", "preempted_by": "w", "reason": "priority"}
-    found = codec.decode_request(REQUEST | said)
-    assert (found.preemptions, found.resume, found.checkpoint_reference, found.preempted_by) == (2, True, "s3://é 1", "w")
-    assert found.reason
-    assert (found.reason.code, found.reason.by) == ("priority", "w")
+    fields = {"preemptions": "2", "resume": "1", "reference": "s3://é 1", "preempted_by": "w", "reason": "priority"}
+    request = codec.decode_request(REQUEST | fields)
+    assert (request.preemptions, request.resume, request.checkpoint_reference, request.preempted_by) == (
+        2,
+        True,
+        "s3://é 1",
+        "w",
+    )
+    assert request.reason
+    assert (request.reason.code, request.reason.by) == ("priority", "w")
 
 
 @pytest.mark.parametrize(
@@ -101,12 +106,12 @@ def a_pool(**at: str) -> Any:
 
 
 def test_a_setting_that_was_never_written_has_its_default() -> None:
-    known = PoolSettings.model_fields
+    present = PoolSettings.model_fields
     may_be_null = {"patience_s", "near_completion_s", "max_victims", "max_preemptions_per_minute", "value_per_class"} | {
         "backoff_s",
         "over_limit",
     }
-    assert a_pool().settings == {name: None if name in may_be_null else known[name].default for name in known}
+    assert a_pool().settings == {name: None if name in may_be_null else present[name].default for name in present}
     assert a_pool().policies["orchestrator/t"].profile == "batch"
     assert a_pool(backoff_s="0").settings["backoff_s"] == 0, "as it was written when it could not be null"
 
@@ -121,9 +126,9 @@ def test_a_setting_that_was_never_written_has_its_default() -> None:
     ],
 )
 def test_settings_come_back_as_they_were_given(given: dict[str, Any]) -> None:
-    wanted = PoolSettings.model_validate(given)
-    written = {name: codec.encode_setting(value) for name, value in wanted.model_dump().items()}
-    assert a_pool(**{name: text for name, text in written.items() if text}).settings == wanted.model_dump()
+    spec = PoolSettings.model_validate(given)
+    written = {name: codec.encode_setting(value) for name, value in spec.model_dump().items()}
+    assert a_pool(**{name: text for name, text in written.items() if text}).settings == spec.model_dump()
 
 
 def test_both_kinds_of_holds_are_held_and_told() -> None:

@@ -36,10 +36,10 @@ def declare(world: World, *pools: dict[str, Any]) -> bool:
 def refusal(world: World, *pools: dict[str, Any]) -> tuple[str, str]:
     """Code and sentence of the conflict; nothing has changed."""
     before = world.state()
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(Conflict) as error:
         declare(world, *pools)
     assert world.state() == before
-    return refused.value.code, str(refused.value)
+    return error.value.code, str(error.value)
 
 
 def comparable_state(world: World) -> dict[str, Any]:
@@ -227,8 +227,8 @@ def test_no_waiter_is_rejected_on_the_way(world: World) -> None:
     waits = world.submit("t", gpu=6)
     smaller = {"name": "p", "capacity": {"gpu": 2}, "policies": [{"component": "t"}]}
     assert declare(world, smaller, {"name": "q", "capacity": {"gpu": 8}, "policies": [{"component": "t"}]})
-    at = world.get(waits)
-    assert (at.status, at.pool) == ("allocated", "q"), "it fits only there now"
+    request = world.get(waits)
+    assert (request.status, request.pool) == ("allocated", "q"), "it fits only there now"
 
 
 def test_who_fits_nowhere_any_more_is_rejected_with_each_pools_reason(world: World) -> None:
@@ -237,8 +237,11 @@ def test_who_fits_nowhere_any_more_is_rejected_with_each_pools_reason(world: Wor
     world.submit("t", gpu=8)
     waits = world.submit("t", gpu=6)
     assert declare(world, {"name": "p", "capacity": {"gpu": 2}, "policies": [{"component": "t"}]})
-    at = world.get(waits)
-    assert (at.status, at.reason and at.reason.message) == ("rejected", "p: asks 6 of gpu; the pool has 2 in all")
+    request = world.get(waits)
+    assert (request.status, request.reason and request.reason.message) == (
+        "rejected",
+        "p: asks 6 of gpu; the pool has 2 in all",
+    )
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 200])
@@ -247,11 +250,11 @@ def test_who_fits_now_is_granted_however_small_the_rounds(client: RedisClient, c
     world.pool(gpu=1)
     for team in "abc":
         world.policy(team)
-    held = world.submit("a", gpu=1)
+    request = world.submit("a", gpu=1)
     waiting = [world.submit(team, gpu=1) for team in "abcabc"]
-    policies = [{"component": team, "priority": at} for at, team in enumerate("abc")]
+    policies = [{"component": team, "priority": index} for index, team in enumerate("abc")]
     assert declare(world, {"name": "p", "capacity": {"gpu": 5}, "policies": policies})
-    assert world.status(held, *waiting) == ["allocated", "queued", *["allocated"] * 2, "queued", *["allocated"] * 2]
+    assert world.status(request, *waiting) == ["allocated", "queued", *["allocated"] * 2, "queued", *["allocated"] * 2]
     assert findings(world) == []
 
 
@@ -259,7 +262,7 @@ def test_it_is_gone_on_with_when_its_caller_dies(world: World) -> None:
     world.pool(gpu=1)
     for team in "abc":
         world.policy(team)
-    held, *waiting = [world.submit(team, gpu=1) for team in "aabc"]
+    allocation, *waiting = [world.submit(team, gpu=1) for team in "aabc"]
     step = DeclarationStep(
         export_pool(world.get_pool()), export_pool(world.get_pool()).model_copy(update={"capacity": {"gpu": 4}})
     )
@@ -267,7 +270,7 @@ def test_it_is_gone_on_with_when_its_caller_dies(world: World) -> None:
     assert (reply.fields["more"], world.status(*waiting)) == ("1", ["queued"] * 3)
     while world.ledger.resume_unfinished(world.workspace):
         pass
-    assert world.status(held, *waiting) == ["allocated"] * 4
+    assert world.status(allocation, *waiting) == ["allocated"] * 4
 
 
 # ---- what forbids it forbids all of it

@@ -105,12 +105,12 @@ def test_names_as_long_and_odd_as_may_be(world: World) -> None:
     far.pool(pool, **{LONG: 2}, settings={"patience_s": 1})
     far.group(group, pool, reserved={LONG: 2}, limit={LONG: 2})
     far.policy(component, pool, group=group, reserved={LONG: 1}, limit={LONG: 2})
-    held = far.submit(component, resources={LONG: 1}, preemptible=False)
+    allocation = far.submit(component, resources={LONG: 1}, preemptible=False)
     big, small = far.submit(component, resources={LONG: 2}), far.submit(component, resources={LONG: 1}, preemptible=False)
     far.pass_time(1)
     far.policy(component, pool, group=group, reserved={LONG: 2}, limit={LONG: 2})
-    assert far.status(held, big, small) == ["allocated", "queued", "allocated"]
-    far.release(held)
+    assert far.status(allocation, big, small) == ["allocated", "queued", "allocated"]
+    far.release(allocation)
     far.release(small)
     assert (far.status(big), far.get_pool(pool).groups[group].used) == (["allocated"], {LONG: 2, "step_run": 1})
     assert {key.split(":")[1] for key in far.state()} == {"{" + far.workspace + "}"}
@@ -122,10 +122,10 @@ def test_names_that_look_like_parts_of_keys_do_not_meet(world: World) -> None:
         world.pool(name, gpu=1)
         world.group(name, name)
         world.policy(f"{name}/{name}", name, group=name)
-    held = [world.submit(f"{name}/{name}", gpu=1) for name in names]
+    allocations = [world.submit(f"{name}/{name}", gpu=1) for name in names]
     waiting = [world.submit(f"{name}/{name}", gpu=1) for name in names]
-    assert [each.pool for each in held] == names
-    for name, request, waiter in zip(names, held, waiting, strict=True):
+    assert [each.pool for each in allocations] == names
+    for name, request, waiter in zip(names, allocations, waiting, strict=True):
         assert world.queue(name) == [waiter.id]
         world.release(request)
         assert world.get(waiter).pool == name

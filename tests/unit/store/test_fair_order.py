@@ -25,11 +25,11 @@ def publish(world: World, pool: str = "p", sated: dict[str, tuple[str, ...]] | N
     rows = []
     for name, share in shares.items():
         fair = share if isinstance(share, dict) else {"gpu": share}
-        said = [(f"fair_share:{key}", str(round(part * SHARE_UNITS))) for key, part in fair.items()]
-        said += [(f"demand_met:{key}", "1") for key in (sated or {}).get(name, ())]
-        rows.append(AccountUpdate(f"policy:{full_component(name)}", tuple(said), ()))
-    seen = world.snapshot(pool, even_if_idle=True)
-    assert world.plan_store.write_fair_shares(world.workspace, seen, Publication(tuple(rows), is_watched=False)).applied
+        fields = [(f"fair_share:{key}", str(round(part * SHARE_UNITS))) for key, part in fair.items()]
+        fields += [(f"demand_met:{key}", "1") for key in (sated or {}).get(name, ())]
+        rows.append(AccountUpdate(f"policy:{full_component(name)}", tuple(fields), ()))
+    snapshot = world.snapshot(pool, even_if_idle=True)
+    assert world.plan_store.write_fair_shares(world.workspace, snapshot, Publication(tuple(rows), is_watched=False)).applied
 
 
 def published_status(world: World, name: str, pool: str = "p") -> PublishedStatus:
@@ -384,18 +384,18 @@ def test_several_pools_each_have_an_order_of_their_own(world: World) -> None:
         world.pool(pool, gpu=2, settings=FAIR)
         world.policy("a", pool, priority=1 if pool == "p" else 0)
         world.policy("b", pool, priority=1 if pool == "p" else 0)
-    held = {pool: world.submit("a", gpu=2) for pool in ("p", "q")}
-    assert [each.pool for each in held.values()] == ["p", "q"]
+    allocation = {pool: world.submit("a", gpu=2) for pool in ("p", "q")}
+    assert [each.pool for each in allocation.values()] == ["p", "q"]
     waiting = {name: world.submit(name[0], gpu=1) for name in ("a1", "a2", "b1", "b2")}
     publish(world, "p", a=0.5, b=0)
     publish(world, "q", a=0.25, b=1)
     assert queue_names(world, "p", **waiting) == ["a1", "a2", "b1", "b2"], "2, then infinite"
     assert queue_names(world, "q", **waiting) == ["b1", "b2", "a1", "a2"]
-    world.release(held["q"])
+    world.release(allocation["q"])
     assert granted_names(world, **waiting) == ["a1", "b1"], "b1 at 0 with a1 the elder; then a has all that is due, b has not"
     assert queue_names(world, "p", **waiting) == ["a2", "b2"]
     assert queue_names(world, "q", **waiting) == ["b2", "a2"]
-    world.release(held["p"])
+    world.release(allocation["p"])
     assert granted_names(world, **waiting) == ["a1", "b1", "a2", "b2"]
 
 
@@ -408,16 +408,16 @@ def submit_many(world: World, count: int = 12) -> list[Request]:
         world.policy(team, reserved={"gpu": gpu}, priority=gpu)
     world.submit("a", gpu=4)
     world.submit("b", gpu=2)
-    return [world.submit("abc"[at % 3], gpu=1 + at % 2 * 4, preemption_class=at % 5 + 3) for at in range(count)]
+    return [world.submit("abc"[index % 3], gpu=1 + index % 2 * 4, preemption_class=index % 5 + 3) for index in range(count)]
 
 
 @pytest.mark.parametrize("settings", [{"queueing": "strict"}, {}, {"patience_s": 0}])
 def test_switching_back_and_forth_loses_nobody_and_leaves_nothing_behind(client: RedisClient, settings: dict[str, Any]) -> None:
     world = World(client, chunk=1)
     world.pool(gpu=6, settings={"patience_s": None, **settings})
-    asked = submit_many(world)
+    requests = submit_many(world)
     world.pass_time(1)
-    before = {each.id: world.get(each) for each in asked}
+    before = {each.id: world.get(each) for each in requests}
     queue, events = world.queue(), len(world.events())
     for discipline in ("fair_share", "classes", "fair_share", "reserved"):
         world.update_pool(settings={"discipline": discipline})
@@ -430,7 +430,7 @@ def test_switching_back_and_forth_loses_nobody_and_leaves_nothing_behind(client:
             reconcile(world)
             assert findings(world) == []
     assert len(world.events()) == events, "nobody was preempted, granted or lost"
-    assert {each.id: world.get(each) for each in asked} == before
+    assert {each.id: world.get(each) for each in requests} == before
     assert world.queue() == queue
     reconcile(world)
     assert (published_status(world, "a").fair_shares, published_status(world, "a").demand_met) == ({}, frozenset())
@@ -441,14 +441,14 @@ def test_switching_back_and_forth_loses_nobody_and_leaves_nothing_behind(client:
 def test_who_comes_while_a_switch_is_half_done_has_its_place_after_it(client: RedisClient, settings: str) -> None:
     world = World(client, chunk=1)
     world.pool(gpu=6, settings={"patience_s": None})
-    asked = submit_many(world)
+    requests = submit_many(world)
     assert world.call("update_pool", name="p", description="", capacity="", settings=settings).fields["more"] == "1"
     came = world.submit("c", gpu=1)
     while world.ledger.resume_unfinished(world.workspace):
         pass
     assert findings(world) == []
     assert came.status == "queued"
-    assert sorted(world.queue()) == sorted([came.id, *(each.id for each in asked)])
+    assert sorted(world.queue()) == sorted([came.id, *(each.id for each in requests)])
 
 
 def test_who_comes_while_work_is_left_is_told_what_became_of_it(world: World) -> None:
@@ -487,10 +487,10 @@ def test_who_comes_while_work_is_left_is_told_what_became_of_it(world: World) ->
 def test_a_pool_that_is_emptied_and_deleted_leaves_no_key(world: World) -> None:
     world.pool(gpu=6, settings={**FAIR, "queueing": "strict"})
     world.group("g")
-    asked = submit_many(world, 6)
+    requests = submit_many(world, 6)
     world.policy("d", group="g")
     reconcile(world)
-    for waiter in asked:
+    for waiter in requests:
         world.drop(waiter)
     for holder in dict(world.client.hgetall(key("pool_allocation_records", "test", "p"))):
         world.ledger.drop(world.workspace, str(holder))

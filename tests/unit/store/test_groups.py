@@ -14,10 +14,10 @@ from tests.support.world import World
 def refused_code(world: World, name: str, **numbers: Any) -> str:
     """What a group's numbers are refused for; nothing changes."""
     before = world.state()
-    with pytest.raises(RuleViolation) as refused:
+    with pytest.raises(RuleViolation) as error:
         world.group(name, **numbers)
     assert world.state() == before
-    return refused.value.code
+    return error.value.code
 
 
 def test_the_departments_limit_holds_over_its_teams(world: World) -> None:
@@ -25,9 +25,9 @@ def test_the_departments_limit_holds_over_its_teams(world: World) -> None:
     world.group("research", reserved={"gpu": 6}, limit={"gpu": 6})
     for team, reserved in (("vision", 5), ("speech", 1)):
         world.policy(team, group="research", priority=1, reserved={"gpu": reserved}, limit={"gpu": 6})
-    with pytest.raises(RuleViolation) as refused:
+    with pytest.raises(RuleViolation) as error:
         world.policy("audio", group="research", priority=1, reserved={"gpu": 1})
-    assert str(refused.value) == "children of group research would reserve 7 of gpu in all; it has 6 to give"
+    assert str(error.value) == "children of group research would reserve 7 of gpu in all; it has 6 to give"
     a = world.submit("vision", gpu=5)
     b = world.submit("speech", gpu=2)
     c = world.submit("speech", gpu=1)
@@ -115,9 +115,9 @@ def test_a_group_with_children_is_not_deleted(world: World) -> None:
     world.group("b", parent="a")
     world.policy(group="b")
     for name, child in (("a", "group b"), ("b", "policy orchestrator/t")):
-        with pytest.raises(Conflict) as refused:
+        with pytest.raises(Conflict) as error:
             world.ledger.delete_group("test", "p", name)
-        assert str(refused.value) == f"group {name} is the parent of {child}"
+        assert str(error.value) == f"group {name} is the parent of {child}"
     world.policy()
     world.ledger.delete_group("test", "p", "b")
     world.ledger.delete_group("test", "p", "a")
@@ -136,11 +136,11 @@ def test_moving_is_refused_while_units_are_held_and_takes_the_promises_along(wor
         world.group(name, reserved={"gpu": 4})
     world.group("child", parent="a", reserved={"gpu": 3})
     world.policy(group="child")
-    held = world.submit(gpu=1)
-    with pytest.raises(Conflict) as refused:
+    request = world.submit(gpu=1)
+    with pytest.raises(Conflict) as error:
         world.group("child", parent="b", reserved={"gpu": 3})
-    assert refused.value.code == "moves_in_use"
-    world.release(held)
+    assert error.value.code == "moves_in_use"
+    world.release(request)
     world.group("child", parent="b", reserved={"gpu": 3})
     assert refused_code(world, "b", reserved={"gpu": 2}) == "reserved_below_children"
     world.group("a", reserved={"gpu": 0})
@@ -163,10 +163,10 @@ def test_a_group_at_its_limit_blocks_nobody_outside(world: World) -> None:
     world.group("g", limit={"gpu": 2})
     world.policy("in", group="g", priority=9)
     world.policy("out")
-    held, waiter = world.submit("in", gpu=2), world.submit("in", gpu=1)
+    allocation, waiter = world.submit("in", gpu=2), world.submit("in", gpu=1)
     outside = world.submit("out", gpu=6)
     assert world.status(waiter, outside) == ["queued", "allocated"]
     world.group("g", limit={"gpu": 3})
     assert world.status(waiter) == ["queued"]
-    world.release(held)
+    world.release(allocation)
     assert world.status(waiter) == ["allocated"]

@@ -25,10 +25,10 @@ def test_one_key_and_body_make_one_request(world: World) -> None:
     a = world.submit(gpu=1, key="k1", lease_s=10)
     before = world.state()
     assert world.submit(gpu=1, key="k1", lease_s=10) == a
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(Conflict) as error:
         world.submit(gpu=2, key="k1")
-    assert (refused.value.code, world.state(), world.used()) == ("idempotency_conflict", before, {"gpu": 1})
-    assert str(refused.value) == "this idempotency key was sent with another body before"
+    assert (error.value.code, world.state(), world.used()) == ("idempotency_conflict", before, {"gpu": 1})
+    assert str(error.value) == "this idempotency key was sent with another body before"
 
 
 def test_a_repeated_submit_tells_what_became_of_the_request(world: World) -> None:
@@ -90,9 +90,9 @@ def test_an_own_id_is_taken_once(world: World) -> None:
     a = world.submit(gpu=1, own_id="me")
     before = world.state()
     assert world.submit(gpu=1, own_id="me") == a
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(Conflict) as error:
         world.submit(gpu=2, own_id="me")
-    assert (refused.value.code, world.state()) == ("id_taken", before)
+    assert (error.value.code, world.state()) == ("id_taken", before)
 
 
 def test_release_cancel_and_drop_say_the_first_outcome_again(world: World) -> None:
@@ -154,12 +154,12 @@ def parked(world: World) -> dict[str, Request]:
     world.policy("tasks", "tasks")
     for task, due in (("sent", None), ("begun", None), ("waits", None), ("later", 99_000)):
         world.call("park_task", **_park(task, due and world.clock.now_ms() + due))
-    asked = {task: world.get(f"of-{task}") for task in ("sent", "begun", "waits")}
+    requests = {task: world.get(f"of-{task}") for task in ("sent", "begun", "waits")}
     world.call("park_task", **_park("over"))
     world.call("cancel_task", task="over")
-    world.call("mark_dispatched", sent=json.dumps([["sent", str(asked["sent"].fence), 1]]), start_ms=1000)
-    world.call("start", id="of-begun", fence=asked["begun"].fence, runner="w")
-    return asked
+    world.call("mark_dispatched", sent=json.dumps([["sent", str(requests["sent"].fence), 1]]), start_ms=1000)
+    world.call("start", id="of-begun", fence=requests["begun"].fence, runner="w")
+    return requests
 
 
 def _park(task: str, due_ms: int | None = None) -> dict[str, Any]:
@@ -209,24 +209,24 @@ def _release(request: Request, outcome: str) -> dict[str, Any]:
 def _checkpoint(state: str, seconds: int = 0, routine: str = "") -> Args:
     def args(of: dict[str, Request]) -> dict[str, Any]:
         stray = of["stray"]
-        said = {"state": state, "seconds": seconds, "reference": "r", "routine": routine}
-        return {"op": "o", "id": stray.id, "fence": stray.fence, **said}
+        fields = {"state": state, "seconds": seconds, "reference": "r", "routine": routine}
+        return {"op": "o", "id": stray.id, "fence": stray.fence, **fields}
 
     return args
 
 
 def _submit(_: dict[str, Request]) -> dict[str, Any]:
-    wanted = RequestSpec(component="u", resources={"gpu": 1})
+    spec = RequestSpec(component="u", resources={"gpu": 1})
     return {
         "remember_s": 60,
-        "specs": json.dumps([codec.encode_request("one", wanted, "k"), codec.encode_request("two", wanted, None)]),
+        "specs": json.dumps([codec.encode_request("one", spec, "k"), codec.encode_request("two", spec, None)]),
         "with_positions": False,
     }
 
 
 def _submit_with_positions(_: dict[str, Request]) -> dict[str, Any]:
-    wanted = RequestSpec(component="u", resources={"gpu": 1})
-    return {"remember_s": 60, "specs": json.dumps([codec.encode_request("one", wanted, "k")]), "with_positions": True}
+    spec = RequestSpec(component="u", resources={"gpu": 1})
+    return {"remember_s": 60, "specs": json.dumps([codec.encode_request("one", spec, "k")]), "with_positions": True}
 
 
 def _declare(_: dict[str, Request]) -> dict[str, Any]:
@@ -388,9 +388,9 @@ VARIANTS: dict[str, tuple[str, Args]] = {
 @pytest.mark.parametrize("variant", sorted(VARIANTS))
 def test_what_is_said_of_leaving_is_said_once(world: World, of: dict[str, Request], variant: str) -> None:
     command, args = VARIANTS[variant]
-    given = args(of)
-    first, after = world.call(command, **given), world.state()
-    assert normalised(world.call(command, **given).fields) == normalised(first.fields)
+    values = args(of)
+    first, after = world.call(command, **values), world.state()
+    assert normalised(world.call(command, **values).fields) == normalised(first.fields)
     assert world.state() == after
 
 
@@ -416,11 +416,11 @@ def test_a_change_done_twice_is_not_done_to_what_came_between(world: World) -> N
 
 
 def test_an_operation_that_is_named_may_be_repeated_by_its_caller(world: World) -> None:
-    wanted = PoolSpec(name="p", capacity={"gpu": 1})
+    spec = PoolSpec(name="p", capacity={"gpu": 1})
     for _ in range(2):
-        world.ledger.create_pool(world.workspace, wanted, operation="made")
+        world.ledger.create_pool(world.workspace, spec, operation="made")
     with pytest.raises(Conflict):
-        world.ledger.create_pool(world.workspace, wanted, operation="other")
+        world.ledger.create_pool(world.workspace, spec, operation="other")
     world.policy()
     for _ in range(2):
         world.ledger.delete_policy(world.workspace, "p", "orchestrator/t", operation="parted")

@@ -17,9 +17,9 @@ from tests.support.world import World
 
 def heartbeat(world: World, request: Request, fence: int | None = None) -> HeartbeatResult:
     """A heartbeat, with the fence of the grant unless another is given."""
-    held = request.fence if fence is None else fence
-    assert held is not None
-    return world.ledger.heartbeat(world.workspace, request.id, held)
+    own_fence = request.fence if fence is None else fence
+    assert own_fence is not None
+    return world.ledger.heartbeat(world.workspace, request.id, own_fence)
 
 
 def refusals(world: World, request: Request, fence: int) -> list[str]:
@@ -167,15 +167,15 @@ def test_what_lapses_together_is_ended_a_part_at_a_time_and_its_units_are_grante
     world = World(client, chunk=chunk)
     world.pool(gpu=5)
     world.policy()
-    held = [world.submit(gpu=1, lease_s=10) for _ in range(5)]
+    allocations = [world.submit(gpu=1, lease_s=10) for _ in range(5)]
     waiting = [world.submit(gpu=1) for _ in range(5)]
     world.clock.advance(10)
     rounds = 0
     while world.ledger.clean_up(world.workspace).expired_leases:
         rounds += 1
-        ended = world.status(*held).count("expired")
+        ended = world.status(*allocations).count("expired")
         assert (ended, world.status(*waiting).count("allocated"), world.used()) == (min(5, rounds * chunk), ended, {"gpu": 5})
-    assert world.status(*held, *waiting) == ["expired"] * 5 + ["allocated"] * 5
+    assert world.status(*allocations, *waiting) == ["expired"] * 5 + ["allocated"] * 5
 
 
 def test_ended_requests_are_kept_for_a_while(client: Any) -> None:

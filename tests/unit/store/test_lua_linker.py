@@ -111,9 +111,9 @@ def line_of(text: str, words: str) -> int:
 
 @pytest.mark.parametrize("case", sorted(path.name for path in MALFORMED.iterdir()))
 def test_what_is_malformed_is_refused_with_its_place(case: str) -> None:
-    with pytest.raises(LuaContractError) as refused:
+    with pytest.raises(LuaContractError) as error:
         load_commands(MALFORMED / case)
-    assert str(refused.value) == REFUSED[case]
+    assert str(error.value) == REFUSED[case]
 
 
 def test_every_refusal_has_its_files() -> None:

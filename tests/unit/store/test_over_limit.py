@@ -46,7 +46,7 @@ def four_allocations(world: World, **settings: Any) -> list[Request]:
 
 
 def test_a_shrunk_pool_has_its_newest_stopped_after_its_time_and_not_before(world: World) -> None:
-    held = four_allocations(world)
+    allocations = four_allocations(world)
     reconcile(world)
     assert not world.snapshot(even_if_idle=True).is_watched
     world.update_pool(gpu=5)
@@ -54,15 +54,15 @@ def test_a_shrunk_pool_has_its_newest_stopped_after_its_time_and_not_before(worl
     assert published_status(world).over_ms == world.clock.now_ms()
     assert world.snapshot(even_if_idle=True).is_watched, "nobody waits, and yet time will tell"
     reconcile(world, after_s=29.999)
-    assert victim_statuses(world, *held) == ["stays"] * 4
+    assert victim_statuses(world, *allocations) == ["stays"] * 4
     reconcile(world, after_s=0.001)
-    assert victim_statuses(world, *held) == ["stays", "stays", "preempting", "preempting"]
+    assert victim_statuses(world, *allocations) == ["stays", "stays", "preempting", "preempting"]
     before = world.state()
     reconcile(world, after_s=1)
     assert world.state() == before, "who leaves already is counted"
     world.enforce_deadlines(30)
     assert world.used() == {"gpu": 4}
-    assert world.status(*held) == ["allocated", "allocated", "queued", "queued"]
+    assert world.status(*allocations) == ["allocated", "allocated", "queued", "queued"]
     reconcile(world)
     assert (published_status(world).over_ms, world.snapshot().is_watched) == (None, False)
 
@@ -74,7 +74,7 @@ def test_a_lowered_limit_has_what_is_below_it_stopped(world: World, account: str
     for team in ("a", "b"):
         world.policy(team, group="g")
     world.policy("c")
-    held = [world.submit(team, gpu=1) for team in ("a", "c", "a", "c", "b", "b", "c")]
+    allocations = [world.submit(team, gpu=1) for team in ("a", "c", "a", "c", "b", "b", "c")]
     if account == "policy":
         world.policy("a", group="g", limit={"gpu": 1})
     else:
@@ -82,7 +82,7 @@ def test_a_lowered_limit_has_what_is_below_it_stopped(world: World, account: str
     reconcile(world)
     reconcile(world, after_s=30)
     gone = {"policy": {2}, "group": {4, 5}}[account]
-    assert victim_statuses(world, *held) == ["preempting" if at in gone else "stays" for at in range(7)]
+    assert victim_statuses(world, *allocations) == ["preempting" if index in gone else "stays" for index in range(7)]
 
 
 def test_a_policy_and_its_group_over_their_limits_have_no_more_stopped_than_both_need(world: World) -> None:
@@ -90,36 +90,36 @@ def test_a_policy_and_its_group_over_their_limits_have_no_more_stopped_than_both
     world.group("g")
     for team in ("a", "b"):
         world.policy(team, group="g")
-    held = [world.submit(team, gpu=1) for team in ("a", "a", "b", "a", "b")]
+    allocations = [world.submit(team, gpu=1) for team in ("a", "a", "b", "a", "b")]
     world.group("g", limit={"gpu": 3})
     world.policy("a", group="g", limit={"gpu": 2})
     reconcile(world)
     reconcile(world, after_s=30)
-    assert victim_statuses(world, *held) == ["stays", "stays", "stays", "preempting", "preempting"]
+    assert victim_statuses(world, *allocations) == ["stays", "stays", "stays", "preempting", "preempting"]
 
 
 def test_only_what_suffices_is_stopped(world: World) -> None:
     """The newest first, and then those are spared who turn out not to be needed."""
     world.pool(gpu=8, settings=EVICT)
     world.policy()
-    held = [world.submit(gpu=gpu) for gpu in (4, 3, 1)]
+    allocations = [world.submit(gpu=gpu) for gpu in (4, 3, 1)]
     world.policy(limit={"gpu": 6})
     reconcile(world)
     reconcile(world, after_s=30)
-    assert victim_statuses(world, *held) == ["stays", "preempting", "stays"]
+    assert victim_statuses(world, *allocations) == ["stays", "preempting", "stays"]
 
 
 def test_what_may_not_be_stopped_is_not_and_stays_over_the_limit(world: World) -> None:
     world.pool(gpu=4, settings=EVICT)
     world.policy(reserved={"gpu": 2})
-    held = [world.submit(gpu=2, preemptible=False), world.submit(gpu=1), world.submit(gpu=1, preemption_class=10)]
+    allocations = [world.submit(gpu=2, preemptible=False), world.submit(gpu=1), world.submit(gpu=1, preemption_class=10)]
     world.policy(reserved={"gpu": 1}, limit={"gpu": 1})
     reconcile(world)
     reconcile(world, after_s=30)
-    assert victim_statuses(world, *held) == ["stays", "preempting", "stays"]
+    assert victim_statuses(world, *allocations) == ["stays", "preempting", "stays"]
     world.enforce_deadlines(30)
     reconcile(world, after_s=60)
-    assert victim_statuses(world, *held) == ["stays", "queued", "stays"]
+    assert victim_statuses(world, *allocations) == ["stays", "queued", "stays"]
     assert published_status(world, f"policy:{full_component('t')}").over_ms is not None
 
 
@@ -144,11 +144,11 @@ def test_it_is_the_nearest_that_says_whether_anything_is_stopped(
 ) -> None:
     world.pool(gpu=4, settings={**EVICT, **settings})
     world.policy()
-    held = world.submit(gpu=4)
+    request = world.submit(gpu=4)
     world.policy(limit={"gpu": 3}, settings=own)
     reconcile(world)
     reconcile(world, after_s=1000)
-    assert victim_statuses(world, held) == ["preempting" if stopped else "stays"]
+    assert victim_statuses(world, request) == ["preempting" if stopped else "stays"]
     assert (published_status(world, f"policy:{full_component('t')}").over_ms is not None) == stopped
 
 
@@ -158,164 +158,164 @@ def test_it_is_the_nearest_that_says_how_long_it_is_left_alone(
 ) -> None:
     world.pool(gpu=4, settings={**EVICT, "over_limit_after_s": of_pool})
     world.policy()
-    held = world.submit(gpu=4)
+    request = world.submit(gpu=4)
     world.policy(limit={"gpu": 3}, settings={"over_limit_after_s": own})
     reconcile(world)
     if after_s:
         reconcile(world, after_s=after_s - 0.001)
-        assert victim_statuses(world, held) == ["stays"]
+        assert victim_statuses(world, request) == ["stays"]
     reconcile(world, after_s=0.001)
-    assert victim_statuses(world, held) == ["preempting"]
+    assert victim_statuses(world, request) == ["preempting"]
 
 
 def test_raised_again_in_time_nothing_happens_and_the_next_time_counts_anew(world: World) -> None:
-    held = four_allocations(world)
+    allocations = four_allocations(world)
     world.update_pool(gpu=7)
     reconcile(world)
     reconcile(world, after_s=29)
     world.update_pool(gpu=8)
     reconcile(world, after_s=2)
-    assert (victim_statuses(world, *held), published_status(world).over_ms) == (["stays"] * 4, None)
+    assert (victim_statuses(world, *allocations), published_status(world).over_ms) == (["stays"] * 4, None)
     world.update_pool(gpu=7)
     reconcile(world)
     reconcile(world, after_s=29)
-    assert victim_statuses(world, *held) == ["stays"] * 4
+    assert victim_statuses(world, *allocations) == ["stays"] * 4
     reconcile(world, after_s=1)
-    assert victim_statuses(world, *held) == ["stays"] * 3 + ["preempting"]
+    assert victim_statuses(world, *allocations) == ["stays"] * 3 + ["preempting"]
 
 
 def test_raised_while_they_leave_those_are_called_back_that_need_not_go(world: World) -> None:
-    held = four_allocations(world)
+    allocations = four_allocations(world)
     world.update_pool(gpu=4)
     reconcile(world)
     reconcile(world, after_s=30)
-    assert victim_statuses(world, *held) == ["stays"] * 2 + ["preempting"] * 2
+    assert victim_statuses(world, *allocations) == ["stays"] * 2 + ["preempting"] * 2
     world.update_pool(gpu=6)
     reconcile(world)
-    assert victim_statuses(world, *held) == ["stays"] * 3 + ["preempting"]
+    assert victim_statuses(world, *allocations) == ["stays"] * 3 + ["preempting"]
     assert [event.event for event in world.events()][-1] == "reprieved"
     world.enforce_deadlines(30)
-    assert world.status(*held) == ["allocated"] * 3 + ["queued"]
+    assert world.status(*allocations) == ["allocated"] * 3 + ["queued"]
 
 
 def test_who_was_called_back_and_has_left_before_it_heard_of_it_has_left(world: World) -> None:
-    held = four_allocations(world)
+    allocations = four_allocations(world)
     world.update_pool(gpu=6)
     reconcile(world)
     reconcile(world, after_s=30)
-    fence = world.get(held[3]).fence or 0
+    fence = world.get(allocations[3]).fence or 0
     world.update_pool(gpu=8)
     reconcile(world)
-    assert victim_statuses(world, *held) == ["stays"] * 4
-    world.ledger.release(world.workspace, held[3].id, fence, "vacated")
+    assert victim_statuses(world, *allocations) == ["stays"] * 4
+    world.ledger.release(world.workspace, allocations[3].id, fence, "vacated")
     assert [event.event for event in world.events()][-2:] == ["preempted", "allocated"]
-    assert world.get(held[3]).preemptions == 1
+    assert world.get(allocations[3]).preemptions == 1
 
 
 def test_who_ends_in_time_saves_the_others(world: World) -> None:
-    held = four_allocations(world)
+    allocations = four_allocations(world)
     world.update_pool(gpu=6)
     reconcile(world)
     reconcile(world, after_s=29)
-    world.release(held[0])
+    world.release(allocations[0])
     reconcile(world, after_s=2)
-    assert victim_statuses(world, *held[1:]) == ["stays"] * 3
+    assert victim_statuses(world, *allocations[1:]) == ["stays"] * 3
 
 
 def test_what_keeps_somebody_running_for_a_while_keeps_it_here(world: World) -> None:
-    held = four_allocations(world, min_runtime_s=100)
+    allocations = four_allocations(world, min_runtime_s=100)
     world.update_pool(gpu=6)
     reconcile(world)
     reconcile(world, after_s=99)
-    assert victim_statuses(world, *held) == ["stays"] * 4
+    assert victim_statuses(world, *allocations) == ["stays"] * 4
     reconcile(world, after_s=1)
-    assert victim_statuses(world, *held) == ["stays"] * 3 + ["preempting"]
+    assert victim_statuses(world, *allocations) == ["stays"] * 3 + ["preempting"]
 
 
 def test_no_more_are_stopped_in_a_minute_than_may_be(world: World) -> None:
-    held = four_allocations(world, max_preemptions_per_minute=1, grace_s=3600)
+    allocations = four_allocations(world, max_preemptions_per_minute=1, grace_s=3600)
     world.update_pool(gpu=2)
     reconcile(world)
     reconcile(world, after_s=30)
-    assert victim_statuses(world, *held) == ["stays"] * 3 + ["preempting"]
+    assert victim_statuses(world, *allocations) == ["stays"] * 3 + ["preempting"]
     reconcile(world, after_s=59.999)
-    assert victim_statuses(world, *held) == ["stays"] * 3 + ["preempting"]
+    assert victim_statuses(world, *allocations) == ["stays"] * 3 + ["preempting"]
     reconcile(world, after_s=0.001)
-    assert victim_statuses(world, *held) == ["stays"] * 2 + ["preempting"] * 2
+    assert victim_statuses(world, *allocations) == ["stays"] * 2 + ["preempting"] * 2
     reconcile(world, after_s=60)
-    assert victim_statuses(world, *held) == ["stays"] + ["preempting"] * 3
+    assert victim_statuses(world, *allocations) == ["stays"] + ["preempting"] * 3
 
 
 # leaving
 
 
 def test_everything_is_told_of_who_is_stopped_for_a_limit(world: World) -> None:
-    held = four_allocations(world)
+    allocations = four_allocations(world)
     world.update_pool(gpu=6)
     reconcile(world)
     reconcile(world, after_s=30)
-    gone = world.get(held[3])
-    assert (gone.status, gone.reason and gone.reason.code, gone.preempted_by) == ("preempting", "limit", None)
-    assert (gone.directive, gone.deadline_ms) == ("terminate", world.clock.now_ms() + 30_000)
-    assert world.client.hgetall(key("pool_victims", "test", "p")) == {gone.id: "!"}
+    request = world.get(allocations[3])
+    assert (request.status, request.reason and request.reason.code, request.preempted_by) == ("preempting", "limit", None)
+    assert (request.directive, request.deadline_ms) == ("terminate", world.clock.now_ms() + 30_000)
+    assert world.client.hgetall(key("pool_victims", "test", "p")) == {request.id: "!"}
     last = world.events()[-1]
-    assert (last.event, last.request, last.reason, last.by) == ("preempting", gone.id, "limit", None)
+    assert (last.event, last.request, last.reason, last.by) == ("preempting", request.id, "limit", None)
     assert world.ledger.read_counters(world.workspace)["preemptions|p|batch|limit"] == 1
-    assert world.ledger.release(world.workspace, gone.id, gone.fence or 0, "vacated").status == "queued"
-    back = world.get(gone)
+    assert world.ledger.release(world.workspace, request.id, request.fence or 0, "vacated").status == "queued"
+    back = world.get(request)
     assert (back.preemptions, back.resume, back.directive, back.pool) == (1, False, None, None)
     assert [each.event for each in back.timeline] == ["submitted", "allocated", "preempting", "preempted"]
 
 
 def test_without_grace_it_is_stopped_at_once_and_stands_in_the_queue(world: World) -> None:
-    held = four_allocations(world, grace_s=0, over_limit_after_s=0)
+    allocations = four_allocations(world, grace_s=0, over_limit_after_s=0)
     world.update_pool(gpu=6)
     reconcile(world)
-    assert world.status(*held) == ["allocated"] * 3 + ["queued"]
+    assert world.status(*allocations) == ["allocated"] * 3 + ["queued"]
     assert world.client.hgetall(key("pool_victims", "test", "p")) == {}
     assert world.used() == {"gpu": 6}
     reconcile(world, after_s=100)
     world.update_pool(gpu=8)
-    assert world.status(*held) == ["allocated"] * 4
-    assert world.get(held[3]).reason is None
+    assert world.status(*allocations) == ["allocated"] * 4
+    assert world.get(allocations[3]).reason is None
 
 
 @pytest.mark.parametrize("grace_s", [0, 5])
 def test_who_was_there_too_often_ends_preempted_for_its_reason(world: World, grace_s: int) -> None:
     world.pool(gpu=4, settings={**EVICT, "grace_s": grace_s, "over_limit_after_s": 0})
     world.policy()
-    held = world.submit(gpu=4, retries=0)
+    request = world.submit(gpu=4, retries=0)
     world.update_pool(gpu=3)
     reconcile(world)
     world.enforce_deadlines(5)
-    gone = world.get(held)
-    assert (gone.status, gone.reason and gone.reason.code, gone.preemptions) == ("preempted", "limit", 1)
+    ended = world.get(request)
+    assert (ended.status, ended.reason and ended.reason.code, ended.preemptions) == ("preempted", "limit", 1)
     assert world.used() == {"gpu": 0}
 
 
 def test_who_no_longer_fits_anywhere_is_rejected_when_it_has_left(world: World) -> None:
     world.pool(gpu=4, settings={**EVICT, "over_limit_after_s": 0})
     world.policy()
-    held = world.submit(gpu=4)
+    request = world.submit(gpu=4)
     world.update_pool(gpu=3)
     reconcile(world)
     world.enforce_deadlines(30)
-    gone = world.get(held)
-    assert (gone.status, gone.reason and gone.reason.code) == ("rejected", "exceeds_capacity")
+    ended = world.get(request)
+    assert (ended.status, ended.reason and ended.reason.code) == ("rejected", "exceeds_capacity")
 
 
 def test_work_is_saved_before_it_leaves(world: World) -> None:
     world.pool(gpu=4, settings={**EVICT, "over_limit_after_s": 0, "checkpoint_timeout_s": 100})
     world.policy()
     world.submit(gpu=2)
-    held = world.submit(gpu=2, checkpoint="manual")
+    request = world.submit(gpu=2, checkpoint="manual")
     world.update_pool(gpu=3)
     reconcile(world)
-    assert world.get(held).directive == "checkpoint"
-    world.checkpoint(held, "started", seconds=20)
-    world.checkpoint(held, "completed", reference="s3://there")
-    gone = world.get(held)
-    assert (gone.status, gone.resume, gone.checkpoint_reference) == ("queued", True, "s3://there")
+    assert world.get(request).directive == "checkpoint"
+    world.checkpoint(request, "started", seconds=20)
+    world.checkpoint(request, "completed", reference="s3://there")
+    ended = world.get(request)
+    assert (ended.status, ended.resume, ended.checkpoint_reference) == ("queued", True, "s3://there")
 
 
 def test_what_leaves_for_a_limit_is_there_for_who_may_have_it(world: World) -> None:
@@ -323,29 +323,29 @@ def test_what_leaves_for_a_limit_is_there_for_who_may_have_it(world: World) -> N
     world.pool(gpu=4, settings={**EVICT, "over_limit_after_s": 0})
     for team in ("a", "b"):
         world.policy(team)
-    held = [world.submit("a", gpu=2), world.submit("a", gpu=2)]
+    allocations = [world.submit("a", gpu=2), world.submit("a", gpu=2)]
     waits = world.submit("b", gpu=2)
     world.policy("a", limit={"gpu": 2})
     reconcile(world)
-    assert world.status(*held, waits) == ["allocated", "preempting", "queued"]
+    assert world.status(*allocations, waits) == ["allocated", "preempting", "queued"]
     world.enforce_deadlines(30)
-    assert world.status(*held, waits) == ["allocated", "queued", "allocated"]
+    assert world.status(*allocations, waits) == ["allocated", "queued", "allocated"]
     world.release(waits)
-    assert world.status(*held) == ["allocated", "queued"]
+    assert world.status(*allocations) == ["allocated", "queued"]
 
 
 def test_it_is_the_same_in_a_pool_by_ranks_beside_decisions_for_waiters(world: World) -> None:
     world.pool(gpu=6, settings={"over_limit": "evict", "over_limit_after_s": 0, "patience_s": None})
     world.policy("low")
     world.policy("high", priority=1)
-    held = [world.submit("low", gpu=2) for _ in range(3)]
+    allocations = [world.submit("low", gpu=2) for _ in range(3)]
     waits = world.submit("high", gpu=2)
     world.update_pool(gpu=4)
     reconcile(world)
-    assert world.status(*held, waits) == ["allocated", "preempting", "preempting", "queued"]
+    assert world.status(*allocations, waits) == ["allocated", "preempting", "preempting", "queued"]
     assert sorted(world.client.hvals(key("pool_victims", "test", "p"))) == sorted(["!", waits.id])
     world.enforce_deadlines(30)
-    assert world.status(*held, waits) == ["allocated", "queued", "queued", "allocated"]
+    assert world.status(*allocations, waits) == ["allocated", "queued", "queued", "allocated"]
 
 
 # ---- the step: stale, and nothing changed
@@ -366,9 +366,9 @@ def stale_because(why: str) -> Callable[[Make], Make]:
 
 def over(world: World) -> tuple[list[Request], PoolSnapshot]:
     """Four of two in a pool of five."""
-    held = four_allocations(world)
+    allocations = four_allocations(world)
     world.update_pool(gpu=5)
-    return held, world.snapshot(even_if_idle=True)
+    return allocations, world.snapshot(even_if_idle=True)
 
 
 def evict(world: World, seen: PoolSnapshot, *victims: Request, account: str = "pool", fence: int = 0) -> StepResult:
@@ -379,85 +379,87 @@ def evict(world: World, seen: PoolSnapshot, *victims: Request, account: str = "p
 
 @stale_because("pool")
 def _no_such_pool(world: World) -> StepResult:
-    held, seen = over(world)
-    return evict(world, replace(seen, pool="gone"), held[3])
+    allocations, snapshot = over(world)
+    return evict(world, replace(snapshot, pool="gone"), allocations[3])
 
 
 @stale_because("rules")
 def _the_rules_are_others(world: World) -> StepResult:
-    held, seen = over(world)
+    allocations, snapshot = over(world)
     world.update_pool(gpu=6)
-    return evict(world, seen, held[3])
+    return evict(world, snapshot, allocations[3])
 
 
 @stale_because("unfinished")
 def _work_is_left(world: World) -> StepResult:
-    held, seen = over(world)
+    allocations, snapshot = over(world)
     for _ in range(2):
         world.submit(gpu=1)
     world.call("update_pool", chunk=1, name="p", description="", capacity="", settings='{"patience_s":"1"}')
-    return evict(world, seen, held[3])
+    return evict(world, snapshot, allocations[3])
 
 
 @stale_because("victim")
 def _it_runs_no_more(world: World) -> StepResult:
-    held, seen = over(world)
-    fence = world.get(held[3]).fence or 0
-    world.release(held[3])
-    return world.plan_store.apply_step(world.workspace, seen, EvictOverLimit((OverLimitVictim(held[3].id, fence, "pool"),)))
+    allocations, snapshot = over(world)
+    fence = world.get(allocations[3]).fence or 0
+    world.release(allocations[3])
+    return world.plan_store.apply_step(
+        world.workspace, snapshot, EvictOverLimit((OverLimitVictim(allocations[3].id, fence, "pool"),))
+    )
 
 
 @stale_because("victim")
 def _it_runs_again(world: World) -> StepResult:
-    held, seen = over(world)
-    return evict(world, seen, held[3], fence=-1)
+    allocations, snapshot = over(world)
+    return evict(world, snapshot, allocations[3], fence=-1)
 
 
 @stale_because("victim")
 def _one_is_named_twice(world: World) -> StepResult:
-    held, seen = over(world)
-    return evict(world, seen, held[3], held[3])
+    allocations, snapshot = over(world)
+    return evict(world, snapshot, allocations[3], allocations[3])
 
 
 @stale_because("victim")
 def _it_leaves_already(world: World) -> StepResult:
-    held, seen = over(world)
-    assert evict(world, seen, held[3]).applied
-    return evict(world, seen, held[3])
+    allocations, snapshot = over(world)
+    assert evict(world, snapshot, allocations[3]).applied
+    return evict(world, snapshot, allocations[3])
 
 
 @stale_because("victim")
 def _one_is_fixed(world: World) -> StepResult:
     world.pool(gpu=4, settings=EVICT)
     world.policy(reserved={"gpu": 2})
-    held = world.submit(gpu=2, preemptible=False)
+    request = world.submit(gpu=2, preemptible=False)
     world.policy(limit={"gpu": 1})
-    return evict(world, world.snapshot(even_if_idle=True), held)
+    return evict(world, world.snapshot(even_if_idle=True), request)
 
 
 @stale_because("limit")
 def _the_last_is_more_than_it_takes(world: World) -> StepResult:
-    held, seen = over(world)
-    return evict(world, seen, held[3], held[2], held[1])
+    allocations, snapshot = over(world)
+    return evict(world, snapshot, allocations[3], allocations[2], allocations[1])
 
 
 @stale_because("limit")
 def _others_leave_already(world: World) -> StepResult:
-    held, seen = over(world)
-    assert evict(world, seen, held[3], held[2]).applied
-    return evict(world, seen, held[1])
+    allocations, snapshot = over(world)
+    assert evict(world, snapshot, allocations[3], allocations[2]).applied
+    return evict(world, snapshot, allocations[1])
 
 
 @stale_because("limit")
 def _the_account_is_not_over(world: World) -> StepResult:
-    held, seen = over(world)
-    return evict(world, seen, held[3], account=f"policy:{full_component('t')}")
+    allocations, snapshot = over(world)
+    return evict(world, snapshot, allocations[3], account=f"policy:{full_component('t')}")
 
 
 @stale_because("limit")
 def _there_is_no_such_account(world: World) -> StepResult:
-    held, seen = over(world)
-    return evict(world, seen, held[3], account="group:gone")
+    allocations, snapshot = over(world)
+    return evict(world, snapshot, allocations[3], account="group:gone")
 
 
 @stale_because("limit")
@@ -472,9 +474,9 @@ def _it_is_not_below_that_account(world: World) -> StepResult:
 
 @stale_because("budget")
 def _too_many_in_a_minute(world: World) -> StepResult:
-    held = four_allocations(world, max_preemptions_per_minute=1)
+    allocations = four_allocations(world, max_preemptions_per_minute=1)
     world.update_pool(gpu=5)
-    return evict(world, world.snapshot(even_if_idle=True), held[3], held[2])
+    return evict(world, world.snapshot(even_if_idle=True), allocations[3], allocations[2])
 
 
 @pytest.mark.parametrize(("why", "make"), STALE.values(), ids=STALE)
@@ -483,8 +485,8 @@ def test_a_step_that_does_not_hold_any_more_is_not_taken(world: World, why: str,
 
 
 def test_a_step_that_holds_is_taken_whole(world: World) -> None:
-    held, seen = over(world)
-    assert evict(world, seen, held[3], held[2]) == StepResult(
+    allocations, snapshot = over(world)
+    assert evict(world, snapshot, allocations[3], allocations[2]) == StepResult(
         applied=True, has_progressed=False, is_unfinished=False, reason=""
     )
-    assert victim_statuses(world, *held) == ["stays", "stays", "preempting", "preempting"]
+    assert victim_statuses(world, *allocations) == ["stays", "stays", "preempting", "preempting"]

@@ -32,9 +32,9 @@ def test_what_cannot_be_promised_is_refused_and_nothing_changes(
     world.pool(gpu=8, tpu=2)
     world.policy("a", reserved={"gpu": 5}, limit={"gpu": 6})
     before = world.state()
-    with pytest.raises(RuleViolation) as refused:
+    with pytest.raises(RuleViolation) as error:
         world.policy("b", **numbers)
-    assert (refused.value.code, str(refused.value)) == (code, message)
+    assert (error.value.code, str(error.value)) == (code, message)
     assert world.state() == before
 
 
@@ -223,9 +223,9 @@ def test_a_policy_in_use_is_not_taken_away(world: World) -> None:
     world.policy()
     running, waiting = world.submit(gpu=1), world.submit(gpu=1)
     for said in ("1 queued, 1 active", "0 queued, 1 active"):
-        with pytest.raises(Conflict) as refused:
+        with pytest.raises(Conflict) as error:
             world.ledger.delete_policy("test", "p", "orchestrator/t")
-        assert str(refused.value) == f"policy orchestrator/t is in use: {said}"
+        assert str(error.value) == f"policy orchestrator/t is in use: {said}"
         world.drop(waiting)
     world.release(running)
     world.ledger.delete_policy("test", "p", "orchestrator/t")
@@ -247,13 +247,13 @@ def test_moving_is_refused_while_units_are_held(world: World) -> None:
     world.pool(gpu=4)
     world.group("g")
     world.policy()
-    held = world.submit(gpu=1)
-    with pytest.raises(Conflict) as refused:
+    request = world.submit(gpu=1)
+    with pytest.raises(Conflict) as error:
         world.policy(group="g")
-    assert (refused.value.code, str(refused.value)) == (
+    assert (error.value.code, str(error.value)) == (
         "moves_in_use", "policy orchestrator/t cannot move to another parent while it holds units",
     )  # fmt: skip
-    world.release(held)
+    world.release(request)
     world.policy(group="g")
     assert world.get_pool().policies["orchestrator/t"].parent == "g"
 
@@ -312,6 +312,6 @@ def test_a_policy_without_allocations_is_not_deleted_while_requests_wait_for_it(
     world.policy()
     world.submit("other", gpu=1)
     world.submit(gpu=1)
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(Conflict) as error:
         world.ledger.delete_policy("test", "p", "orchestrator/t")
-    assert str(refused.value) == "policy orchestrator/t is in use: 1 queued, 0 active"
+    assert str(error.value) == "policy orchestrator/t is in use: 1 queued, 0 active"

@@ -20,10 +20,10 @@ from tests.support.world import World
 def refusal(world: World, act: Callable[[], Any]) -> Refusal:
     """What is refused changes nothing."""
     before = world.state()
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(Refusal) as error:
         act()
     assert world.state() == before
-    return refused.value
+    return error.value
 
 
 def test_a_new_pool_in_full(world: World) -> None:
@@ -81,7 +81,7 @@ def test_what_would_break_a_policy_is_refused_and_nothing_changes(world: World) 
     no = refusal(world, lambda: world.update_pool(gpu=4))
     assert (type(no), no.code) == (Conflict, "breaks_policy")
     assert str(no) == "policy orchestrator/a counts on 6 of gpu; the pool would have 4"
-    held = world.submit("a", tpu=1)
+    request = world.submit("a", tpu=1)
     for act, code in (
         (lambda: world.update_pool(tpu=0), "key_in_use"), (lambda: world.update_pool(gpu=0), "breaks_policy"),
         (lambda: world.ledger.delete_pool("test", "p"), "in_use"),
@@ -89,7 +89,7 @@ def test_what_would_break_a_policy_is_refused_and_nothing_changes(world: World) 
     ):  # fmt: skip
         assert refusal(world, act).code == code
     assert world.get_pool().capacity == {"gpu": 8, "tpu": 2}
-    world.release(held)
+    world.release(request)
     world.update_pool(tpu=0)
     world.ledger.delete_policy("test", "p", "orchestrator/a")
     world.ledger.delete_pool("test", "p")

@@ -51,25 +51,25 @@ def plain(world: World) -> tuple[Request, Request, PoolSnapshot]:
 
 @stale_because("pool")
 def _no_such_pool(world: World) -> StepResult:
-    victim, waiter, seen = plain(world)
-    return world.preempt(waiter, victim, seen=replace(seen, pool="gone"))
+    victim, waiter, snapshot = plain(world)
+    return world.preempt(waiter, victim, seen=replace(snapshot, pool="gone"))
 
 
 @stale_because("unfinished")
 def _work_is_left(world: World) -> StepResult:
-    victim, waiter, seen = plain(world)
+    victim, waiter, snapshot = plain(world)
     world.submit("low", gpu=1)
     world.call("update_pool", chunk=1, name="p", description="", capacity="", settings='{"patience_s":"1"}')
     with pytest.raises(UnfinishedWork):
         world.snapshot()
-    return world.preempt(waiter, victim, seen=seen)
+    return world.preempt(waiter, victim, seen=snapshot)
 
 
 def _ruled(change: Callable[[World], object]) -> Make:
     def make(world: World) -> StepResult:
-        victim, waiter, seen = plain(world)
+        victim, waiter, snapshot = plain(world)
         change(world)
-        return world.preempt(waiter, victim, seen=seen)
+        return world.preempt(waiter, victim, seen=snapshot)
 
     return make
 
@@ -90,23 +90,23 @@ STALE |= {
 
 @stale_because("waiter")
 def _the_waiter_is_granted(world: World) -> StepResult:
-    victim, waiter, seen = plain(world)
+    victim, waiter, snapshot = plain(world)
     other = world.submit("high", gpu=1)
     world.release(victim)
     assert world.status(waiter, other) == ["allocated", "allocated"]
-    return world.preempt(waiter, other, seen=seen)
+    return world.preempt(waiter, other, seen=snapshot)
 
 
 @stale_because("waiter")
 def _the_waiter_is_gone(world: World) -> StepResult:
-    victim, _, seen = plain(world)
-    return world.apply_step(Preempt("0" * 20, (world.victim(victim),)), seen)
+    victim, _, snapshot = plain(world)
+    return world.apply_step(Preempt("0" * 20, (world.victim(victim),)), snapshot)
 
 
 @stale_because("waiter")
 def _the_waiter_has_no_policy_here(world: World) -> StepResult:
-    victim, _, seen = plain(world)
-    return world.preempt(elsewhere(world), victim, seen=seen)
+    victim, _, snapshot = plain(world)
+    return world.preempt(elsewhere(world), victim, seen=snapshot)
 
 
 def elsewhere(world: World) -> Request:
@@ -139,9 +139,9 @@ def _lost(change: Callable[[World, Request], object]) -> Make:
     def make(world: World) -> StepResult:
         small, large = pool_with_allocations(world, 4, 4)
         waiter = world.submit("high", gpu=8)
-        seen, victims = world.snapshot(), (world.victim(small), world.victim(large))
+        snapshot, victims = world.snapshot(), (world.victim(small), world.victim(large))
         change(world, small)
-        return world.preempt(waiter, *victims, seen=seen)
+        return world.preempt(waiter, *victims, seen=snapshot)
 
     return make
 
@@ -221,9 +221,9 @@ def _the_waiter_does_not_fit_into_the_unused_share(world: World) -> StepResult:
 
 @stale_because("share")
 def _the_unused_share_is_claimed(world: World) -> StepResult:
-    one, other = pool_with_allocations(world, 4, 4)
+    first, other = pool_with_allocations(world, 4, 4)
     unused = ["policy:orchestrator/high"]
-    assert world.preempt(world.submit("high", gpu=3), one, reason="reclaim", unused=unused).applied
+    assert world.preempt(world.submit("high", gpu=3), first, reason="reclaim", unused=unused).applied
     return world.preempt(world.submit("high", gpu=2), other, reason="reclaim", unused=unused)
 
 
@@ -238,18 +238,18 @@ def _the_fixed_share_is_used_up(world: World) -> StepResult:
 
 @stale_because("share")
 def _the_fixed_share_is_claimed(world: World) -> StepResult:
-    one, other = pool_with_allocations(world, 4, 4)
-    assert world.preempt(world.submit("high", gpu=3, preemptible=False), one, reason="reclaim").applied
+    first, other = pool_with_allocations(world, 4, 4)
+    assert world.preempt(world.submit("high", gpu=3, preemptible=False), first, reason="reclaim").applied
     return world.preempt(world.submit("high", gpu=2, preemptible=False), other, reason="reclaim")
 
 
 @stale_because("unjudged")
 def _somebody_leaves_for_nobody(world: World) -> StepResult:
-    one, other = pool_with_allocations(world, 4, 4)
+    earlier, later = pool_with_allocations(world, 4, 4)
     first = world.submit("high", gpu=4)
-    world.preempt(first, one)
+    world.preempt(first, earlier)
     world.cancel(first)
-    return world.preempt(world.submit("high", gpu=4), other)
+    return world.preempt(world.submit("high", gpu=4), later)
 
 
 @stale_because("not enough")
@@ -260,8 +260,8 @@ def _it_would_not_fit(world: World) -> StepResult:
 
 @stale_because("not enough")
 def _an_earlier_hold_takes_what_they_bring(world: World) -> StepResult:
-    one, other, third = pool_with_allocations(world, 4, 2, 2)
-    assert world.preempt(world.submit("high", gpu=6), one, other).applied
+    first, other, third = pool_with_allocations(world, 4, 2, 2)
+    assert world.preempt(world.submit("high", gpu=6), first, other).applied
     return world.preempt(world.submit("high", gpu=4), third)
 
 
@@ -284,28 +284,28 @@ def _it_would_not_lie_within_its_share(world: World) -> StepResult:
 
 @stale_because("superfluous")
 def _one_would_do(world: World) -> StepResult:
-    one, other = pool_with_allocations(world, 4, 4)
-    return world.preempt(world.submit("high", gpu=4), one, other)
+    first, other = pool_with_allocations(world, 4, 4)
+    return world.preempt(world.submit("high", gpu=4), first, other)
 
 
 @stale_because("superfluous")
 def _enough_are_leaving_for_it(world: World) -> StepResult:
-    one, other = pool_with_allocations(world, 4, 4)
+    first, other = pool_with_allocations(world, 4, 4)
     waiter = world.submit("high", gpu=4)
-    assert world.preempt(waiter, one).applied
+    assert world.preempt(waiter, first).applied
     return world.preempt(waiter, other)
 
 
 @stale_because("budget")
 def _too_many_in_a_minute(world: World) -> StepResult:
-    one, other = pool_with_allocations(world, 4, 4, settings={"max_preemptions_per_minute": 1})
-    return world.preempt(world.submit("high", gpu=8), one, other)
+    first, other = pool_with_allocations(world, 4, 4, settings={"max_preemptions_per_minute": 1})
+    return world.preempt(world.submit("high", gpu=8), first, other)
 
 
 @stale_because("backoff")
 def _too_soon(world: World) -> StepResult:
-    one, other = pool_with_allocations(world, 4, 4, settings={"backoff_s": 5})
-    assert world.preempt(world.submit("high", gpu=4), one).applied
+    first, other = pool_with_allocations(world, 4, 4, settings={"backoff_s": 5})
+    assert world.preempt(world.submit("high", gpu=4), first).applied
     world.clock.advance(4.999)
     return world.preempt(world.submit("high", gpu=4), other)
 
@@ -330,17 +330,17 @@ def test_a_step_that_is_stale_says_why_and_changes_nothing(world: World, case: s
 
 
 def test_so_many_in_a_minute(world: World) -> None:
-    one, other, third = pool_with_allocations(world, 2, 2, 2, settings={"max_preemptions_per_minute": 2})
+    victim, second_victim, third_victim = pool_with_allocations(world, 2, 2, 2, settings={"max_preemptions_per_minute": 2})
     world.submit("low", gpu=2)
     first, second, last = (world.submit("high", gpu=2) for _ in range(3))
-    assert world.preempt(first, one) == APPLIED
+    assert world.preempt(first, victim) == APPLIED
     world.clock.advance(20)
-    assert world.preempt(second, other) == APPLIED
+    assert world.preempt(second, second_victim) == APPLIED
     assert world.snapshot().preemptions_last_minute == 2
     world.clock.advance(39.999)
-    assert (world.preempt(last, third).reason, world.snapshot().preemptions_last_minute) == ("budget", 2)
+    assert (world.preempt(last, third_victim).reason, world.snapshot().preemptions_last_minute) == ("budget", 2)
     world.clock.advance(0.001)
-    assert (world.snapshot().preemptions_last_minute, world.preempt(last, third)) == (1, APPLIED)
+    assert (world.snapshot().preemptions_last_minute, world.preempt(last, third_victim)) == (1, APPLIED)
     assert world.snapshot().last_decision_ms == world.clock.now_ms()
 
 
@@ -353,11 +353,11 @@ def test_none_is_nobody_ever(world: World) -> None:
 
 
 def test_a_pause_between_decisions(world: World) -> None:
-    one, other = pool_with_allocations(world, 4, 4, settings={"backoff_s": 5})
+    victim, second_victim = pool_with_allocations(world, 4, 4, settings={"backoff_s": 5})
     first, second = world.submit("high", gpu=4), world.submit("high", gpu=4)
-    world.preempt(first, one)
+    world.preempt(first, victim)
     world.clock.advance(5)
-    assert world.preempt(second, other) == APPLIED
+    assert world.preempt(second, second_victim) == APPLIED
 
 
 def test_a_pool_that_is_deleted_takes_its_decisions_along(world: World) -> None:
@@ -374,10 +374,10 @@ def test_a_pool_that_is_deleted_takes_its_decisions_along(world: World) -> None:
 
 
 def test_where_no_grace_is_given_the_waiter_has_it_at_once(world: World) -> None:
-    one, other = pool_with_allocations(world, 4, 4, settings={"grace_s": 0})
+    first, other = pool_with_allocations(world, 4, 4, settings={"grace_s": 0})
     waiter = world.submit("high", gpu=8)
-    assert world.preempt(waiter, one, other) == APPLIED._replace(has_progressed=True)
-    assert (world.status(waiter, one, other), world.get_pool().holds) == (["allocated", "queued", "queued"], ())
+    assert world.preempt(waiter, first, other) == APPLIED._replace(has_progressed=True)
+    assert (world.status(waiter, first, other), world.get_pool().holds) == (["allocated", "queued", "queued"], ())
 
 
 def test_units_that_are_free_count_first(world: World) -> None:
@@ -405,27 +405,27 @@ def test_a_fixed_waiter_is_judged_by_what_of_its_share_is_fixed(world: World) ->
 
 
 def test_who_has_a_hold_may_ask_for_more_and_its_own_claim_does_not_bind_it(world: World) -> None:
-    one, other = pool_with_allocations(world, 4, 4)
+    first, other = pool_with_allocations(world, 4, 4)
     waiter = world.submit("high", gpu=4)
     unused = ["policy:orchestrator/high"]
-    world.preempt(waiter, one, reason="reclaim", unused=unused)
+    world.preempt(waiter, first, reason="reclaim", unused=unused)
     world.update_pool(gpu=4)
     assert world.preempt(waiter, other, reason="reclaim", unused=unused) == APPLIED
     assert [hold.request for hold in world.get_pool().holds] == [waiter.id]
 
 
 def test_of_two_planners_at_once_the_second_changes_nothing(world: World) -> None:
-    one, other = pool_with_allocations(world, 4, 4)
+    victim, second_victim = pool_with_allocations(world, 4, 4)
     first, second = world.submit("high", gpu=4), world.submit("high", gpu=4)
-    seen = world.snapshot()
-    steps = [Preempt(first.id, (world.victim(one),)), Preempt(second.id, (world.victim(other),))]
-    assert [world.apply_step(step, seen) for step in steps] == [APPLIED, APPLIED], (
+    snapshot = world.snapshot()
+    steps = [Preempt(first.id, (world.victim(victim),)), Preempt(second.id, (world.victim(second_victim),))]
+    assert [world.apply_step(step, snapshot) for step in steps] == [APPLIED, APPLIED], (
         "steps of one plan do not stand in each other's way"
     )
     before = world.state()
-    assert [world.apply_step(step, seen).reason for step in steps] == ["victim", "victim"]
-    rival = Preempt(second.id, (world.victim(one),))
-    assert (world.apply_step(rival, seen).reason, world.state()) == ("victim", before)
+    assert [world.apply_step(step, snapshot).reason for step in steps] == ["victim", "victim"]
+    rival = Preempt(second.id, (world.victim(victim),))
+    assert (world.apply_step(rival, snapshot).reason, world.state()) == ("victim", before)
 
 
 def test_what_a_call_cannot_finish_is_left_for_the_next(client: RedisClient) -> None:
@@ -451,51 +451,51 @@ def later_events(world: World, request: Request) -> list[Event]:
 
 
 def test_who_took_from_whom_and_why_is_told_on_both_sides_with_both_ranks(world: World) -> None:
-    one, other = pool_with_allocations(world, 4, 4)
+    first, other = pool_with_allocations(world, 4, 4)
     waiter = world.submit("high", gpu=8, preemption_class=7)
     world.clock.advance(3)
-    world.preempt(waiter, one, other, reason="sensitive")
-    for victim in (one, other):
-        (told,) = later_events(world, victim)
-        assert (told.event, told.from_status, told.to_status, told.pool, told.fence, told.at_ms) == (
+    world.preempt(waiter, first, other, reason="sensitive")
+    for victim in (first, other):
+        (event,) = later_events(world, victim)
+        assert (event.event, event.from_status, event.to_status, event.pool, event.fence, event.at_ms) == (
             "preempting", RequestState.ALLOCATED, RequestState.PREEMPTING, "p", victim.fence, world.clock.now_ms(),
         )  # fmt: skip
-        assert (told.reason, told.by, told.rank, told.by_rank, told.victims) == ("sensitive", waiter.id, "0,5", "1,7", ())
-    (told,) = later_events(world, waiter)
-    assert (told.event, told.from_status, told.to_status, told.reason) == (
+        assert (event.reason, event.by, event.rank, event.by_rank, event.victims) == ("sensitive", waiter.id, "0,5", "1,7", ())
+    (event,) = later_events(world, waiter)
+    assert (event.event, event.from_status, event.to_status, event.reason) == (
         "clearing",
         RequestState.QUEUED,
         RequestState.QUEUED,
         "sensitive",
     )
-    assert (told.rank, told.by, told.by_rank, told.victims) == ("1,7", None, None, ((one.id, "0,5"), (other.id, "0,5")))
+    assert (event.rank, event.by, event.by_rank, event.victims) == ("1,7", None, None, ((first.id, "0,5"), (other.id, "0,5")))
     assert world.get(waiter).reason is None, "it is told of, and goes on waiting"
 
 
 def test_each_line_of_a_story_is_an_event_of_the_stream(world: World) -> None:
-    one, other = pool_with_allocations(world, 4, 4)
+    first, other = pool_with_allocations(world, 4, 4)
     waiter, second = world.submit("high", gpu=4), world.submit("high", gpu=4)
-    world.preempt(waiter, one)
+    world.preempt(waiter, first)
     world.preempt(second, other)
     world.cancel(waiter)
-    world.pass_on(one, second)
+    world.pass_on(first, second)
     world.release(other, outcome="vacated")
-    world.reprieve(one)
-    for request in (one, other, waiter, second):
+    world.reprieve(first)
+    for request in (first, other, waiter, second):
         lines = [(line.id, line.event, line.at_ms, line.pool, line.reason, line.by) for line in world.get(request).timeline]
         marks = [(line.rank, line.by_rank, line.victims) for line in world.get(request).timeline]
         events = [event for event in world.events() if event.request == request.id]
         assert lines == [(event.id, event.event, event.at_ms, event.pool, event.reason, event.by) for event in events]
         assert marks == [(event.rank, event.by_rank, event.victims) for event in events]
-    assert [event.event for event in later_events(world, one)] == ["preempting", "passed_on", "reprieved"]
+    assert [event.event for event in later_events(world, first)] == ["preempting", "passed_on", "reprieved"]
     assert [event.event for event in later_events(world, other)] == ["preempting", "preempted"]
 
 
 def test_it_is_counted_by_pool_profile_and_reason(world: World) -> None:
-    one, other = pool_with_allocations(world, 4, 2)
+    first, other = pool_with_allocations(world, 4, 2)
     world.policy("team", profile="training")
     third = world.submit("team", gpu=2)
-    world.preempt(world.submit("high", gpu=4), one, reason="reclaim")
+    world.preempt(world.submit("high", gpu=4), first, reason="reclaim")
     world.preempt(world.submit("high", gpu=4), other, third)
     assert world.counters("preemptions") == {
         "preemptions|p|batch|reclaim": 1, "preemptions|p|batch|priority": 1, "preemptions|p|training|priority": 1,

@@ -20,25 +20,25 @@ ENDS = ("preemptions", "requeued", "failed_checkpoints", "checkpoints", "checkpo
 SAVES: dict[str, Any] = {"checkpoint": "auto"}
 
 
-def victim_and_waiter(world: World, settings: dict[str, Any] | None = None, **wanted: Any) -> tuple[Request, Request]:
+def victim_and_waiter(world: World, settings: dict[str, Any] | None = None, **fields: Any) -> tuple[Request, Request]:
     """A pool that one holds whole, and one who waits for it and ranks higher."""
     world.pool(gpu=4, settings=settings)
     world.policy("low")
     world.policy("high", priority=1)
-    return world.submit("low", gpu=4, **wanted), world.submit("high", gpu=4)
+    return world.submit("low", gpu=4, **fields), world.submit("high", gpu=4)
 
 
-def preempting_victim(world: World, settings: dict[str, Any] | None = None, **wanted: Any) -> tuple[Request, Request]:
+def preempting_victim(world: World, settings: dict[str, Any] | None = None, **fields: Any) -> tuple[Request, Request]:
     """The same when the holder has been told to leave for the other."""
-    victim, waiter = victim_and_waiter(world, settings, **wanted)
+    victim, waiter = victim_and_waiter(world, settings, **fields)
     assert world.preempt(waiter, victim).applied
     return victim, waiter
 
 
 def next_step(world: World, request: Request) -> tuple[str | None, float | None]:
     """What it is told to do, and how many seconds it has for it."""
-    at = world.get(request)
-    return at.directive, None if at.deadline_ms is None else (at.deadline_ms - world.clock.now_ms()) / 1000
+    current = world.get(request)
+    return current.directive, None if current.deadline_ms is None else (current.deadline_ms - world.clock.now_ms()) / 1000
 
 
 def later_transitions(world: World, request: Request) -> list[tuple[str, RequestState | None, RequestState]]:
@@ -66,9 +66,9 @@ def assert_void(world: World, request: Request, fence: int) -> None:
 
 def test_its_units_stay_counted_until_it_has_left(world: World) -> None:
     victim, waiter = preempting_victim(world)
-    at = world.get(victim)
-    assert (at.status, at.fence, at.pool, world.used()) == ("preempting", 1, "p", {"gpu": 4})
-    assert (at.reason, at.preempted_by) == (Reason(ReasonCode.PRIORITY, by=waiter.id), waiter.id)
+    request = world.get(victim)
+    assert (request.status, request.fence, request.pool, world.used()) == ("preempting", 1, "p", {"gpu": 4})
+    assert (request.reason, request.preempted_by) == (Reason(ReasonCode.PRIORITY, by=waiter.id), waiter.id)
     world.release(victim, outcome="vacated")
     assert (world.status(victim, waiter), world.used()) == (["queued", "allocated"], {"gpu": 4})
 
@@ -88,8 +88,8 @@ def test_a_heartbeat_and_a_look_tell_it_what_to_do_and_until_when(
     world.clock.advance(20)
     beat = HeartbeatResult(RequestState.PREEMPTING, now + 80_000, directive, now + seconds * 1000)
     assert world.heartbeat(victim) == beat
-    at = world.get(victim)
-    assert HeartbeatResult(at.status, at.lease_expires_ms, at.directive or "", at.deadline_ms) == beat
+    request = world.get(victim)
+    assert HeartbeatResult(request.status, request.lease_expires_ms, request.directive or "", request.deadline_ms) == beat
 
 
 def test_how_long_is_a_setting_of_the_pool(world: World) -> None:
@@ -165,18 +165,18 @@ def test_who_put_it_off_and_then_is_at_it_gets_both(world: World) -> None:
 def test_nobody_puts_off_what_was_not_asked(world: World) -> None:
     victim, _ = victim_and_waiter(world, **SAVES)
     before = world.state()
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(Conflict) as error:
         world.checkpoint(victim, "defer", 10)
-    assert (refused.value.code, world.state()) == ("not_leaving", before)
+    assert (error.value.code, world.state()) == ("not_leaving", before)
 
 
 def test_who_has_saved_has_left(world: World) -> None:
     victim, waiter = preempting_victim(world, **SAVES)
     world.clock.advance(12)
     assert world.checkpoint(victim, "completed", reference="s3://b/1") == HeartbeatResult(RequestState.QUEUED, None)
-    at = world.get(victim)
-    assert (at.resume, at.checkpoint_reference, at.preemptions) == (True, "s3://b/1", 1)
-    assert (at.pool, at.fence, at.granted_ms, at.directive, at.deadline_ms) == (None,) * 5
+    request = world.get(victim)
+    assert (request.resume, request.checkpoint_reference, request.preemptions) == (True, "s3://b/1", 1)
+    assert (request.pool, request.fence, request.granted_ms, request.directive, request.deadline_ms) == (None,) * 5
     assert world.status(victim, waiter) == ["queued", "allocated"]
     before = world.state()
     assert world.checkpoint(victim, "completed", reference="s3://b/1", fence=1) == HeartbeatResult(RequestState.QUEUED, None)
@@ -198,8 +198,8 @@ def test_a_routine_checkpoint_is_kept_and_does_not_say_that_it_has_left(world: W
     assert next_step(world, victim) == ("terminate", 30), "it is no answer to what was asked"
     world.checkpoint(victim, "completed", reference="step 8", routine=True)
     assert (world.enforce_deadlines(30), world.status(victim, waiter)) == (1, ["queued", "allocated"])
-    at = world.get(victim)
-    assert (at.resume, at.checkpoint_reference, at.preemptions) == (True, "step 8", 1)
+    request = world.get(victim)
+    assert (request.resume, request.checkpoint_reference, request.preemptions) == (True, "step 8", 1)
 
 
 def test_whose_checkpoint_failed_is_told_to_end_at_once(world: World) -> None:
@@ -233,8 +233,8 @@ def test_no_grace_is_one_event_and_the_units_at_once(world: World) -> None:
     assert later_transitions(world, victim) == [("preempted", RequestState.ALLOCATED, RequestState.QUEUED)]
     (event,) = [each for each in world.events() if each.event == "preempted"]
     assert (event.reason, event.by, event.rank, event.by_rank) == ("priority", waiter.id, "0,5", "1,5")
-    at = world.get(victim)
-    assert (at.preemptions, at.resume, at.reason and at.reason.by) == (1, False, waiter.id)
+    request = world.get(victim)
+    assert (request.preemptions, request.resume, request.reason and request.reason.by) == (1, False, waiter.id)
     assert (world.enforce_deadlines(10_000), world.client.exists(key("preemption_deadlines", world.workspace))) == (0, 0)
     assert_void(world, victim, 1)
 
@@ -268,18 +268,18 @@ def test_all_of_one_decision_are_told_at_once_and_the_waiter_starts_when_the_las
     world.pool(gpu=4)
     world.policy("low")
     world.policy("high", priority=1)
-    one, other = world.submit("low", gpu=3), world.submit("low", gpu=1, **SAVES)
+    first, other = world.submit("low", gpu=3), world.submit("low", gpu=1, **SAVES)
     waiter = world.submit("high", gpu=4)
-    world.preempt(waiter, one, other)
+    world.preempt(waiter, first, other)
     now = world.clock.now_ms()
     assert [(event.request, event.at_ms) for event in world.events() if event.event == "preempting"] == [
-        (one.id, now), (other.id, now),
+        (first.id, now), (other.id, now),
     ]  # fmt: skip
     small = world.submit("high", gpu=1)
-    world.release(one, outcome="vacated")
+    world.release(first, outcome="vacated")
     assert (world.status(waiter, small), world.used()) == (["queued", "queued"], {"gpu": 1})
     world.checkpoint(other, "completed")
-    assert world.status(waiter, small, one, other) == ["allocated", "queued", "queued", "queued"]
+    assert world.status(waiter, small, first, other) == ["allocated", "queued", "queued", "queued"]
 
 
 def test_however_many_are_due_a_call_goes_through_a_part_of_them(client: RedisClient) -> None:
@@ -315,8 +315,8 @@ def test_a_lease_may_lapse_on_the_way_out(world: World) -> None:
     world.pass_time(59.999)
     assert world.status(victim, waiter) == ["preempting", "queued"]
     world.pass_time(0.001)
-    at = world.get(victim)
-    assert (at.status, at.reason, at.preempted_by) == ("expired", Reason(ReasonCode.LEASE_LAPSED), None)
+    request = world.get(victim)
+    assert (request.status, request.reason, request.preempted_by) == ("expired", Reason(ReasonCode.LEASE_LAPSED), None)
     assert (world.status(waiter), world.enforce_deadlines(10_000)) == (["allocated"], 0)
     assert_void(world, victim, 1)
 
@@ -349,9 +349,9 @@ def test_nobody_vacates_who_was_not_told(world: World) -> None:
     fresh = world.submit("high")
     before = world.state()
     for request in (victim, fresh):
-        with pytest.raises(Conflict) as refused:
+        with pytest.raises(Conflict) as error:
             world.release(request, outcome="vacated")
-        assert refused.value.code == "not_leaving"
+        assert error.value.code == "not_leaving"
     assert world.state() == before
 
 
@@ -366,8 +366,8 @@ def test_who_was_called_back_too_late_may_still_say_it_has_left(world: World) ->
         ("preempted", RequestState.ALLOCATED, RequestState.QUEUED),
         ("allocated", RequestState.QUEUED, RequestState.ALLOCATED),
     ]
-    at = world.get(victim)
-    assert (at.fence, at.preemptions, at.reason, at.preempted_by) == (2, 1, None, None)
+    request = world.get(victim)
+    assert (request.fence, request.preemptions, request.reason, request.preempted_by) == (2, 1, None, None)
     assert_void(world, waiter, 1)
 
 
@@ -381,11 +381,11 @@ def test_it_goes_back_to_the_queue_as_often_as_it_may(world: World, retries: int
     victim, waiter = victim_and_waiter(world, {"grace_s": 0}, retries=retries)
     for times, way in enumerate(ways, 1):
         assert world.preempt(waiter, victim).applied
-        at = world.get(victim)
-        assert (at.status, at.preemptions, at.retries) == (way, times, retries)
-        assert at.reason == Reason(ReasonCode.PRIORITY, by=waiter.id)
+        request = world.get(victim)
+        assert (request.status, request.preemptions, request.retries) == (way, times, retries)
+        assert request.reason == Reason(ReasonCode.PRIORITY, by=waiter.id)
         if way == "preempted":
-            assert (at.ended_ms, at.fence, at.preempted_by) == (world.clock.now_ms(), times * 2 - 1, waiter.id)
+            assert (request.ended_ms, request.fence, request.preempted_by) == (world.clock.now_ms(), times * 2 - 1, waiter.id)
             assert_void(world, victim, times * 2 - 1)
         world.release(waiter)
         assert world.status(victim) == ["allocated" if way == "queued" else "preempted"]
@@ -395,8 +395,14 @@ def test_it_goes_back_to_the_queue_as_often_as_it_may(world: World, retries: int
 def test_what_it_is_granted_again_says_nothing_of_who_took_it(world: World) -> None:
     victim, waiter = preempting_victim(world, {"grace_s": 0})
     world.release(waiter)
-    at = world.get(victim)
-    assert (at.status, at.fence, at.reason, at.preempted_by, at.preemptions) == ("allocated", 3, None, None, 1)
+    request = world.get(victim)
+    assert (request.status, request.fence, request.reason, request.preempted_by, request.preemptions) == (
+        "allocated",
+        3,
+        None,
+        None,
+        1,
+    )
 
 
 def test_it_keeps_its_age_and_its_place(world: World) -> None:
@@ -405,9 +411,9 @@ def test_it_keeps_its_age_and_its_place(world: World) -> None:
     later, first = world.submit("low", gpu=4), world.submit("low", gpu=4, preemption_class=9)
     world.preempt(waiter, victim)
     world.release(victim, outcome="vacated")
-    at = world.get(victim)
-    assert (at.submitted_ms, at.number) == (victim.submitted_ms, victim.number)
-    assert (world.queue(), at.position) == ([first.id, victim.id, later.id], {"p": 2})
+    request = world.get(victim)
+    assert (request.submitted_ms, request.number) == (victim.submitted_ms, victim.number)
+    assert (world.queue(), request.position) == ([first.id, victim.id, later.id], {"p": 2})
 
 
 def test_how_long_it_may_go_unasked_for_counts_anew(world: World) -> None:
@@ -429,8 +435,8 @@ def test_it_stands_in_every_pool_that_takes_it_and_goes_on_where_there_is_room(w
     world.release(victim, outcome="vacated")
     assert world.get(victim).position == {"p": 1, "q": 1}
     world.release(blocker)
-    at = world.get(victim)
-    assert (at.status, at.pool, at.position, world.queue()) == ("allocated", "q", {}, [])
+    request = world.get(victim)
+    assert (request.status, request.pool, request.position, world.queue()) == ("allocated", "q", {}, [])
 
 
 def test_where_no_pool_takes_it_any_more_it_is_rejected(world: World) -> None:
@@ -438,8 +444,12 @@ def test_where_no_pool_takes_it_any_more_it_is_rejected(world: World) -> None:
     world.policy("low", limit={"gpu": 3})
     assert world.status(victim) == ["preempting"]
     world.release(victim, outcome="vacated")
-    at = world.get(victim)
-    assert (at.status, at.reason and at.reason.code, at.preempted_by) == ("rejected", ReasonCode.EXCEEDS_LIMIT, None)
+    request = world.get(victim)
+    assert (request.status, request.reason and request.reason.code, request.preempted_by) == (
+        "rejected",
+        ReasonCode.EXCEEDS_LIMIT,
+        None,
+    )
     assert later_transitions(world, victim)[1:] == [
         ("preempted", RequestState.PREEMPTING, RequestState.QUEUED),
         ("rejected", RequestState.QUEUED, RequestState.REJECTED),
@@ -496,14 +506,14 @@ def test_a_checkpoint_of_any_time_is_where_it_goes_on_from(world: World) -> None
     assert world.state() == before, "which tells nothing while nobody asked"
     assert world.checkpoint(victim, "completed", reference="half") == HeartbeatResult(RequestState.ALLOCATED, None)
     saved = world.clock.now_ms()
-    assert [(one.checkpointed_ms, one.id) for one in world.snapshot().allocations] == [(saved, victim.id)]
+    assert [(each.checkpointed_ms, each.id) for each in world.snapshot().allocations] == [(saved, victim.id)]
     world.clock.advance(60)
     world.preempt(waiter, victim)
-    at = world.get(victim)
-    assert (at.resume, at.checkpoint_reference) == (True, "half")
+    request = world.get(victim)
+    assert (request.resume, request.checkpoint_reference) == (True, "half")
     world.release(waiter)
     other = world.submit("high", gpu=4)
-    assert [one.checkpointed_ms for one in world.snapshot().allocations] == [None], "this time it has saved nothing yet"
+    assert [each.checkpointed_ms for each in world.snapshot().allocations] == [None], "this time it has saved nothing yet"
     world.preempt(other, victim)
-    at = world.get(victim)
-    assert (at.resume, at.checkpoint_reference, at.preemptions) == (True, "half", 2)
+    request = world.get(victim)
+    assert (request.resume, request.checkpoint_reference, request.preemptions) == (True, "half", 2)

@@ -40,16 +40,16 @@ def test_the_owner_of_a_hold_is_granted_although_an_earlier_hold_kept_him_before
     first, second = world.submit(gpu=3), world.submit(gpu=1)
     large = world.submit(gpu=4)
     world.pass_time(2)
-    kept = world.submit(gpu=2)
+    request = world.submit(gpu=2)
     world.release(first)
-    assert world.status(large, kept) == ["queued", "queued"]
+    assert world.status(large, request) == ["queued", "queued"]
     other = world.submit(gpu=3, preemption_class=9)  # before the owner, who keeps nobody before him
     world.cancel(large)
-    assert world.status(other, kept) == ["allocated", "queued"]
+    assert world.status(other, request) == ["allocated", "queued"]
     world.pass_time(2)
-    assert [hold.request for hold in world.get_pool().holds] == [kept.id]
+    assert [hold.request for hold in world.get_pool().holds] == [request.id]
     world.release(other)
-    assert world.status(kept) == ["allocated"]
+    assert world.status(request) == ["allocated"]
     world.release(second)
 
 
@@ -195,7 +195,7 @@ def test_lost_counters_never_count_again_what_they_counted(client: RedisClient) 
     world.submit(gpu=1)
     client.delete("pk:{test}:meta")
     audit = Audit(world.ledger, AuditStore(client, world.clock, 3))
-    assert {found.location for found in audit.run("test", repair=True)} == {"seq", "fence"}
+    assert {finding.location for finding in audit.run("test", repair=True)} == {"seq", "fence"}
     assert audit.run("test") == []
     assert world.submit(gpu=1).fence == 2
 

@@ -175,10 +175,10 @@ def _(world: World) -> ScriptReply:
 
 def evict(world: World, *, over: bool) -> ScriptReply:
     """Has the one who runs leave, whose pool was shrunk below what it uses, or was not."""
-    held = world.submit(gpu=2)
+    request = world.submit(gpu=2)
     if over:
         world.update_pool(gpu=1)
-    victims = json.dumps([[held.id, str(held.fence), "pool"]])
+    victims = json.dumps([[request.id, str(request.fence), "pool"]])
     return world.call("evict_over_limit", pool="p", victims=victims, rules=world.snapshot(even_if_idle=True).rules_version)
 
 

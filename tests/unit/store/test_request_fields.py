@@ -35,14 +35,14 @@ def test_a_history_with_all_that_can_happen_writes_only_known_fields(world: Worl
     world.release(waiter)
     world.release(saver, outcome="succeeded")
     never = world.submit("low", gpu=9)
-    gone = world.submit("low", gpu=8)
+    request = world.submit("low", gpu=8)
     orphan = world.submit("high", gpu=8)
-    world.preempt(orphan, gone)
+    world.preempt(orphan, request)
     world.cancel(orphan)
     world.enforce_deadlines()
-    found = stored_fields(world, saver.id, waiter.id, never.id, gone.id, orphan.id)
-    assert found - STORED == set()
-    assert {"left_by", "left_fence", "reference", "resume", "outcome", "reasons", "orphaned_ms", "preempted_fence"} <= found
+    names = stored_fields(world, saver.id, waiter.id, never.id, request.id, orphan.id)
+    assert names - STORED == set()
+    assert {"left_by", "left_fence", "reference", "resume", "outcome", "reasons", "orphaned_ms", "preempted_fence"} <= names
 
 
 def test_every_request_has_the_required_fields(world: World) -> None:

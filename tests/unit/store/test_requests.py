@@ -144,9 +144,9 @@ def test_cancel_and_drop(world: World) -> None:
     dropped = world.drop(a)
     assert (dropped.status, dropped.reason and dropped.reason.code) == ("released", ReasonCode.DROPPED)
     assert (world.status(a, b, c), world.used()) == (["released", "cancelled", "allocated"], {"gpu": 1})
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(Conflict) as error:
         world.cancel(c)
-    assert (refused.value.code, world.status(c)) == ("not_queued", ["allocated"])
+    assert (error.value.code, world.status(c)) == ("not_queued", ["allocated"])
 
 
 def test_a_dropped_waiter_is_cancelled_and_a_final_request_stays_as_it_is(world: World) -> None:
@@ -187,8 +187,8 @@ def test_releases_in_one_round_trip_stand_each_for_itself(world: World) -> None:
     world.pool(gpu=2)
     world.policy()
     a, b, c = (world.submit(gpu=1) for _ in range(3))
-    held = [(a.id, 1), (b.id, 99), ("0" * 20, 1)]
-    released, stale, absent = world.ledger.release_all(world.workspace, held)
+    allocations = [(a.id, 1), (b.id, 99), ("0" * 20, 1)]
+    released, stale, absent = world.ledger.release_all(world.workspace, allocations)
     assert (released.status, stale.code, absent.code) == ("released", "stale_fence", "no_such_request")  # type: ignore[union-attr]
     assert (world.status(b, c), world.used()) == (["allocated", "allocated"], {"gpu": 2})
 

@@ -22,9 +22,9 @@ def small(client: RedisClient, request: pytest.FixtureRequest) -> Iterator[World
     assert findings(world) == []
 
 
-def fill(world: World, who: str = "t", count: int = 5, **wanted: Any) -> list[Request]:
+def fill(world: World, who: str = "t", count: int = 5, **fields: Any) -> list[Request]:
     """Waiters of different shapes, and two of each."""
-    return [world.submit(who, memory_mb=1 + number // 2, **wanted) for number in range(count)]
+    return [world.submit(who, memory_mb=1 + number // 2, **fields) for number in range(count)]
 
 
 def test_attaching_takes_in_those_who_wait_and_a_changed_policy_rejects_those_it_no_longer_fits(small: World) -> None:
@@ -72,9 +72,9 @@ def test_a_shrinking_pool_rejects_those_that_fit_nowhere_any_more(small: World) 
     small.policy("u", "q")
     small.submit("u", gpu=4)
     small.submit("u", gpu=3)
-    gone, stay, here = fill(small, gpu=4), fill(small, "u", gpu=3), fill(small, gpu=2)
+    rejected, stay, here = fill(small, gpu=4), fill(small, "u", gpu=3), fill(small, gpu=2)
     small.update_pool(gpu=2)
-    assert small.status(*gone, *stay, *here) == ["rejected"] * 5 + ["queued"] * 10
+    assert small.status(*rejected, *stay, *here) == ["rejected"] * 5 + ["queued"] * 10
     assert [small.get(each).position for each in stay] == [{"q": place} for place in range(1, 6)]
     assert small.queue() == [each.id for each in here]
     small.update_pool(gpu=4)
@@ -158,17 +158,17 @@ def test_every_part_of_a_change_is_consistent_and_somebody_else_goes_on(client: 
     world = World(client, chunk=2)
     world.pool(gpu=4)
     world.policy()
-    held = world.submit(gpu=4)
-    gone, stay = fill(world, count=4, gpu=4), fill(world, count=4, gpu=1)
+    request = world.submit(gpu=4)
+    rejected, stay = fill(world, count=4, gpu=4), fill(world, count=4, gpu=1)
     call_once(world, "update_pool", name="p", description="", capacity="gpu=3", settings="{}")
     for _ in range(stop):
         call_once(world, "resume_unfinished")
     assert findings(world) == []
     late = world.submit(gpu=1)
-    world.release(held)
+    world.release(request)
     while world.ledger.resume_unfinished(world.workspace):
         assert findings(world) == []
-    assert world.status(*gone, *stay, late) == ["rejected"] * 4 + ["allocated"] * 3 + ["queued"] * 2
+    assert world.status(*rejected, *stay, late) == ["rejected"] * 4 + ["allocated"] * 3 + ["queued"] * 2
 
 
 def test_nobody_is_granted_past_others_while_a_pool_is_being_looked_at(client: RedisClient) -> None:
@@ -176,11 +176,11 @@ def test_nobody_is_granted_past_others_while_a_pool_is_being_looked_at(client: R
     world.pool(gpu=2)
     world.policy("a", priority=1)
     world.policy("b", priority=1)
-    held, waiting = world.submit("a", gpu=2), world.submit("b", gpu=2)
+    allocation, waiting = world.submit("a", gpu=2), world.submit("b", gpu=2)
     fill(world, "b", gpu=2)
     numbers = {"priority": 9, "profile": "batch", "group": "", "reserved": "", "limit": "", "weight": 1, "settings": "[]"}
     call_once(world, "set_policy", op="1", pool="p", component="orchestrator/b", **numbers)
-    world.call("drop", id=held.id)
+    world.call("drop", id=allocation.id)
     late = world.submit("a", gpu=1)
     while world.ledger.resume_unfinished(world.workspace):
         pass
@@ -234,9 +234,9 @@ def test_grants_left_by_a_dead_caller_are_made_in_order(client: RedisClient) -> 
     world = World(client, chunk=1)
     world.pool(gpu=4)
     world.policy()
-    held = world.submit(gpu=4)
+    request = world.submit(gpu=4)
     waiting = fill(world, count=6, gpu=1)
-    world.call("drop", id=held.id)
+    world.call("drop", id=request.id)
     late = world.submit(gpu=1)
     while world.ledger.resume_unfinished(world.workspace):
         pass

@@ -24,10 +24,10 @@ def test_where_nobody_waits_and_nobody_leaves_there_is_nothing_to_see(world: Wor
     world.settle()
     assert world.plan_store.read_snapshot(world.workspace, "p") is None
     waiter = world.submit("high", gpu=4)
-    assert [one.id for one in world.snapshot().waiters] == [waiter.id]
+    assert [each.id for each in world.snapshot().waiters] == [waiter.id]
     world.preempt(waiter, victim)
     world.cancel(waiter)
-    assert (world.snapshot().waiters, [one.leaving_for for one in world.snapshot().allocations]) == ((), [""])
+    assert (world.snapshot().waiters, [each.leaving_for for each in world.snapshot().allocations]) == ((), [""])
     world.reprieve(victim)
     assert world.plan_store.read_snapshot(world.workspace, "p") is None
 
@@ -62,36 +62,38 @@ def test_it_is_what_is_there(world: World) -> None:
     small = world.submit("low", gpu=1, labels={"preemption_group": "one"})
     world.preempt(waiter, last)
     world.clock.advance(1)
-    seen = world.snapshot()
-    assert (seen.pool, seen.now_ms, seen.rules_version) == (
+    snapshot = world.snapshot()
+    assert (snapshot.pool, snapshot.now_ms, snapshot.rules_version) == (
         "p",
         world.clock.now_ms(),
         world.client.hget("pk:{test}:pool:p", "rules"),
     )
-    assert (seen.settings, seen.preemptions_last_minute, seen.last_decision_ms, dict(seen.preferred_pools)) == (
+    assert (snapshot.settings, snapshot.preemptions_last_minute, snapshot.last_decision_ms, dict(snapshot.preferred_pools)) == (
         PlannerSettings(), 1, saved, {"orchestrator/low": (), "orchestrator/high": ()},
     )  # fmt: skip
     common: dict[str, Any] = {"component": "orchestrator/low", "amounts": {"gpu": 3, **STEP}, "preemptible": True}
     none: dict[str, Any] = {"checkpoint": "none", "checkpoint_minutes": None, "walltime_s": None}
-    assert list(seen.allocations) == [
+    assert list(snapshot.allocations) == [
         Allocation(
             low.id, **common, fence=1, preemption_class=2, checkpoint="auto", checkpoint_minutes=9, walltime_s=900,
             granted_ms=began, checkpointed_ms=saved,
         ),
         Allocation(
             fixed.id, "orchestrator/high", {"gpu": 2, **STEP}, 2, preemptible=False, preemption_class=5, granted_ms=began,
-            chain=seen.allocations[1].chain, **none,
+            chain=snapshot.allocations[1].chain, **none,
         ),
         Allocation(last.id, **common, fence=3, preemption_class=5, granted_ms=saved, leaving_for=waiter.id, **none),
     ]  # fmt: skip
-    assert tuple(replace(one, queue_score=0) for one in seen.waiters) == (
-        Waiter(small.id, "orchestrator/low", {"gpu": 1, **STEP}, True, 5, small.number, seen.allocations[1].chain),
+    assert tuple(replace(each, queue_score=0) for each in snapshot.waiters) == (
+        Waiter(small.id, "orchestrator/low", {"gpu": 1, **STEP}, True, 5, small.number, snapshot.allocations[1].chain),
     )
-    assert seen.allocations[1].chain is not None
+    assert snapshot.allocations[1].chain is not None
     owner = Waiter(waiter.id, "orchestrator/high", {"gpu": 3, **STEP}, True, 7, waiter.number)
-    assert tuple(replace(hold, owner=replace(hold.owner, queue_score=0)) for hold in seen.holds) == (HoldSnapshot(owner, {}),)
-    assert seen.accounts["pool"].settings["fair_share_tolerance"] == "0.8"
-    plain = {name: replace(account, settings={}) for name, account in seen.accounts.items()}
+    assert tuple(replace(hold, owner=replace(hold.owner, queue_score=0)) for hold in snapshot.holds) == (
+        HoldSnapshot(owner, {}),
+    )
+    assert snapshot.accounts["pool"].settings["fair_share_tolerance"] == "0.8"
+    plain = {name: replace(account, settings={}) for name, account in snapshot.accounts.items()}
     assert plain == accounts_of_it()
 
 
@@ -122,12 +124,12 @@ def test_what_ever_left_a_stack_is_counted_where_there_are_shares(world: World) 
         assert all(set(units) <= {"gpu"} for units in columns.values())
         return {name: units["gpu"] for name, units in columns.items() if units}
 
-    one, other = world.submit("low", gpu=3, tpu=1), world.submit("low", gpu=5)
+    first, other = world.submit("low", gpu=3, tpu=1), world.submit("low", gpu=5)
     waiter = world.submit("high", gpu=3)
     assert back() == {}
-    world.preempt(waiter, one)
+    world.preempt(waiter, first)
     assert back() == {"g": 3, "orchestrator/low": 3}
-    world.release(one, outcome="vacated")
+    world.release(first, outcome="vacated")
     assert back() == {"g": 6, "orchestrator/low": 6}, "when it was told, and when it had left"
     world.release(other)
     world.submit("high", gpu=8)
@@ -143,9 +145,9 @@ def test_waiters_come_in_queue_order(world: World) -> None:
     asks = [("low", 1, 5), ("high", 3, 5), ("mid", 2, 9), ("mid", 1, 9), ("high", 2, 0), ("low", 1, 8), ("high", 3, 6)]
     for name, gpu, class_ in asks:
         world.submit(name, gpu=gpu, preemption_class=class_)
-    assert [one.id for one in world.snapshot().waiters] == world.queue()
+    assert [each.id for each in world.snapshot().waiters] == world.queue()
     world.update_pool(settings={"discipline": "classes", "order": "priority_first"})
-    assert [one.id for one in world.snapshot().waiters] == world.queue()
+    assert [each.id for each in world.snapshot().waiters] == world.queue()
 
 
 def test_where_the_owner_of_a_hold_stands_among_those_who_wait_is_shown(world: World) -> None:
@@ -158,9 +160,9 @@ def test_where_the_owner_of_a_hold_stands_among_those_who_wait_is_shown(world: W
     owner = world.submit("high", gpu=4)
     world.submit("high", gpu=4, preemption_class=1)
     world.preempt(owner, victim)
-    seen = world.snapshot()
-    everybody = [*seen.waiters, *(hold.owner for hold in seen.holds)]
-    assert [one.id for one in sorted(everybody, key=lambda one: (one.queue_score, one.submission_number))] == world.queue()
+    snapshot = world.snapshot()
+    everybody = [*snapshot.waiters, *(hold.owner for hold in snapshot.holds)]
+    assert [each.id for each in sorted(everybody, key=lambda each: (each.queue_score, each.submission_number))] == world.queue()
 
 
 def test_of_one_shape_and_class_the_first_eight_are_shown(world: World) -> None:
@@ -169,7 +171,7 @@ def test_of_one_shape_and_class_the_first_eight_are_shown(world: World) -> None:
     world.submit(gpu=1)
     few, many = ([world.submit(gpu=1, preemption_class=rank).id for _ in range(10)] for rank in (6, 3))
     other = world.submit(gpu=1, mcpu=1)
-    assert [one.id for one in world.snapshot().waiters] == [*few[:8], other.id, *many[:8]]
+    assert [each.id for each in world.snapshot().waiters] == [*few[:8], other.id, *many[:8]]
 
 
 def test_who_has_a_hold_anywhere_is_no_waiter_and_whose_fixed_share_is_used_up_is_not_asked(world: World) -> None:
@@ -182,12 +184,12 @@ def test_who_has_a_hold_anywhere_is_no_waiter_and_whose_fixed_share_is_used_up_i
     owner, other = world.submit("high", gpu=2), world.submit("high", gpu=1)
     world.preempt(owner, here, pool="q")
     for pool, owners in (("p", []), ("q", [owner.id])):
-        seen = world.snapshot(pool)
-        assert ([one.id for one in seen.waiters], [hold.owner.id for hold in seen.holds]) == ([other.id], owners)
+        snapshot = world.snapshot(pool)
+        assert ([each.id for each in snapshot.waiters], [hold.owner.id for hold in snapshot.holds]) == ([other.id], owners)
     world.release(there)
     fixed, late = (world.submit("high", gpu=1, preemptible=False) for _ in range(2))
     assert world.status(other, fixed, late) == ["allocated", "allocated", "queued"]
-    assert [one.id for one in world.snapshot().waiters] == []
+    assert [each.id for each in world.snapshot().waiters] == []
 
 
 def test_what_was_brought_is_shown_account_by_account(world: World) -> None:
@@ -237,9 +239,9 @@ def test_when_somebody_was_preempted_last_is_shown_by_the_newest_fence_of_then(w
     world.policy("elsewhere", "q")
     victim, _ = world.submit("low", gpu=2), world.submit("elsewhere", gpu=2)
     waiter = world.submit("high", gpu=2)
-    assert [one.preempted_fence for one in world.snapshot().waiters] == [None]
+    assert [each.preempted_fence for each in world.snapshot().waiters] == [None]
     world.preempt(waiter, victim)
-    assert [(one.id, one.preempted_fence) for one in world.snapshot().waiters] == [(victim.id, 2)]
+    assert [(each.id, each.preempted_fence) for each in world.snapshot().waiters] == [(victim.id, 2)]
 
 
 @pytest.mark.parametrize(
@@ -273,6 +275,6 @@ def test_the_time_of_the_server_is_used_if_no_clock_is_given(world: World) -> No
     world.submit(gpu=1)
     world.submit(gpu=1)
     seconds, micros = (int(part) for part in world.client.time())
-    seen = PlanStore(world.client).read_snapshot(world.workspace, "p")
-    assert seen is not None
-    assert 0 <= seen.now_ms - (seconds * 1000 + micros // 1000) < 60_000
+    snapshot = PlanStore(world.client).read_snapshot(world.workspace, "p")
+    assert snapshot is not None
+    assert 0 <= snapshot.now_ms - (seconds * 1000 + micros // 1000) < 60_000

@@ -28,11 +28,11 @@ class Tasks:
         world.pool(gpu=2)
         world.policy(reserved={"gpu": 2})
 
-    def park(self, task: str = "a", key: str | None = None, **wanted: Any) -> Task:
+    def park(self, task: str = "a", key: str | None = None, **fields: Any) -> Task:
         about: dict[str, Any] = {
-            name: wanted.pop(name) for name in ("name", "not_before", "redeliveries", "instead_of", "message") if name in wanted
+            name: fields.pop(name) for name in ("name", "not_before", "redeliveries", "instead_of", "message") if name in fields
         }
-        request: dict[str, Any] = {"resources": {"gpu": 2}, **wanted}
+        request: dict[str, Any] = {"resources": {"gpu": 2}, **fields}
         ask = TaskSpec(
             task=task, request=RequestSpec(component="t", **request), **{"name": "proj.train", "message": MESSAGE} | about
         )
@@ -68,9 +68,9 @@ class Tasks:
         assert of.fence is not None
         return self.store.start_task(self.world.workspace, of.request, of.fence, runner)
 
-    def begun(self, task: str = "a", **wanted: Any) -> TaskDispatch:
+    def begun(self, task: str = "a", **fields: Any) -> TaskDispatch:
         """A task that was parked, granted, sent and begun."""
-        self.park(task, **wanted)
+        self.park(task, **fields)
         (sent,) = self.send()
         self.start(sent)
         return sent
@@ -84,7 +84,7 @@ class Tasks:
         """What is kept of tasks, whatever it is."""
         found = self.world.client.keys(key("task", self.world.workspace, "*").replace("{", "?").replace("}", "?"))
         names = [key(name, self.world.workspace) for name in ("outbox", "unstarted", "delayed")]
-        return sorted(str(one) for one in found) + [name for name in names if self.world.client.exists(name)]
+        return sorted(str(each) for each in found) + [name for name in names if self.world.client.exists(name)]
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_what_waits_is_sent_when_it_is_granted_and_not_before(tasks: Tasks) -> N
     assert tasks.park("b").status == "parked"
     assert tasks.send() == []
     tasks.over(first)
-    assert [one.task for one in tasks.send()] == ["b"]
+    assert [each.task for each in tasks.send()] == ["b"]
     assert tasks.send() == []
 
 
@@ -167,9 +167,9 @@ def test_a_request_of_no_task_may_be_begun_too_by_one_runner_a_fence(tasks: Task
     world.pass_time(1)
     with pytest.raises(Conflict, match="another runner"):
         tasks.store.start_task(world.workspace, plain.id, 1, "w2")
-    begun = world.get(plain)
-    assert begun.lease_expires_ms == beat.lease_expires_ms, "who is not the runner prolongs nothing"
-    assert [told.event for told in begun.timeline].count("started") == 1
+    request = world.get(plain)
+    assert request.lease_expires_ms == beat.lease_expires_ms, "who is not the runner prolongs nothing"
+    assert [entry.event for entry in request.timeline].count("started") == 1
     waiter = world.submit(gpu=2, preemption_class=8)
     assert world.preempt(waiter, plain).applied
     world.release(plain, outcome="vacated")
@@ -183,7 +183,7 @@ def test_who_does_not_begin_is_sent_again_and_then_taken_back(tasks: Tasks) -> N
     first = tasks.park().request
     assert first is not None
     for tries in (1, 2, 3):
-        assert [(one.attempts, one.fence) for one in tasks.send()] == [(tries, 1)]
+        assert [(each.attempts, each.fence) for each in tasks.send()] == [(tries, 1)]
         tasks.world.pass_time(START_S)
     (again,) = tasks.send()
     assert (again.attempts, again.fence) == (1, 2)
@@ -205,7 +205,7 @@ def test_the_second_time_it_is_taken_back_it_stays_away_for_a_while(tasks: Tasks
     assert tasks.status("a") == ["delayed"]
     assert tasks.world.used() == {"gpu": 0}
     tasks.world.pass_time(START_S)
-    assert [one.fence for one in tasks.send()] == [3]
+    assert [each.fence for each in tasks.send()] == [3]
 
 
 def test_while_it_has_not_begun_its_lease_does_not_run(tasks: Tasks) -> None:
@@ -227,7 +227,7 @@ def test_a_lost_worker_is_replaced_under_a_new_fence_and_keeps_its_place_among_t
     with pytest.raises(StaleFence):
         tasks.over(lost)
     tasks.over(next_one)
-    assert [(one.task, one.fence, one.attempts) for one in tasks.send()] == [("a", 3, 1)]
+    assert [(each.task, each.fence, each.attempts) for each in tasks.send()] == [("a", 3, 1)]
 
 
 def test_who_comes_after_a_lost_one_goes_on_from_its_checkpoint(tasks: Tasks) -> None:
@@ -252,7 +252,7 @@ def test_that_the_worker_is_gone_may_be_said_at_once_and_twice(tasks: Tasks) -> 
     for _ in range(2):
         gone = tasks.over(sent, "lost")
         assert (gone.status, gone.reason.code) == ("expired", ReasonCode.WORKER_LOST)
-    assert [(one.task, one.fence) for one in tasks.send()] == [("a", 2)]
+    assert [(each.task, each.fence) for each in tasks.send()] == [("a", 2)]
 
 
 def test_who_is_lost_too_often_is_told_to_be_over(tasks: Tasks) -> None:
@@ -298,7 +298,7 @@ def test_a_task_that_has_not_begun_leaves_at_once(tasks: Tasks) -> None:
     with pytest.raises(StaleFence):
         tasks.start(sent)
     tasks.world.release(tasks.world.get(waiter))
-    assert [one.fence for one in tasks.send()] == [3]
+    assert [each.fence for each in tasks.send()] == [3]
 
 
 def test_to_leave_before_it_has_begun_uses_up_no_retry(tasks: Tasks) -> None:
@@ -370,8 +370,8 @@ def test_a_task_for_later_has_no_request_until_then(tasks: Tasks) -> None:
     assert tasks.world.used() == {"gpu": 0}
     tasks.world.pass_time(90)
     (sent,) = tasks.send()
-    begun = tasks.world.get(str(sent.request))
-    assert begun.submitted_ms == due
+    started = tasks.world.get(str(sent.request))
+    assert started.submitted_ms == due
     assert tasks.status("a") == ["sent"]
 
 
@@ -421,8 +421,10 @@ def test_a_task_that_tries_again_later_leaves_its_units_to_others(tasks: Tasks) 
     sent = tasks.begun()
     tasks.park("b")
     later = datetime.fromtimestamp(tasks.world.clock.now_ms() / 1000 + 20, UTC)
-    assert tasks.park(instead_of=ReplacedAllocationSpec(request=str(sent.request), fence=1), not_before=later).status == "delayed"
-    assert [one.task for one in tasks.send()] == ["b"]
+    assert (
+        tasks.park(instead_of=ReplacedAllocationSpec(request=str(sent.request), fence=1), not_before=later).status == "delayed"
+    )
+    assert [each.task for each in tasks.send()] == ["b"]
     tasks.world.pass_time(20)
     assert tasks.send() == []
     assert tasks.status("a", "b") == ["parked", "sent"]
@@ -436,7 +438,7 @@ def test_where_nobody_is_managed_a_task_needs_no_pool(tasks: Tasks) -> None:
     assert (sent.pool, sent.fence) == (None, 1)
     tasks.start(sent)
     tasks.world.pass_time(10)
-    assert [one.fence for one in tasks.send()] == [2]
+    assert [each.fence for each in tasks.send()] == [2]
 
 
 def test_the_next_look_is_told_when_to_come(tasks: Tasks) -> None:
@@ -450,12 +452,12 @@ def test_the_next_look_is_told_when_to_come(tasks: Tasks) -> None:
 
 
 def test_how_the_outbox_stands(tasks: Tasks) -> None:
-    at = tasks.world.clock.now_ms()
+    now_ms = tasks.world.clock.now_ms()
     tasks.park("a", resources={"gpu": 1})
     tasks.send()
     tasks.park("b", resources={"gpu": 1})
-    tasks.park("c", not_before=datetime.fromtimestamp(at / 1000 + 20, UTC))
+    tasks.park("c", not_before=datetime.fromtimestamp(now_ms / 1000 + 20, UTC))
     tasks.take()
     tasks.world.pass_time(3)
     outbox = tasks.store.measure_outbox(tasks.world.workspace)
-    assert outbox == OutboxStatus(1, 1, 1, at, at + 3000)
+    assert outbox == OutboxStatus(1, 1, 1, now_ms, now_ms + 3000)

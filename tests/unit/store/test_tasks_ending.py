@@ -63,9 +63,9 @@ def test_that_it_will_never_run_is_told_until_somebody_has_heard_it_but_not_for_
 
 def test_who_has_heard_of_the_end_says_so_and_of_nothing_else(tasks: Tasks) -> None:
     def hear_refused() -> str:
-        with pytest.raises(Conflict) as refused:
+        with pytest.raises(Conflict) as error:
             tasks.hear()
-        return refused.value.code
+        return error.value.code
 
     tasks.park(not_before=datetime.fromtimestamp(tasks.world.clock.now_ms() / 1000 + 5, UTC))
     assert hear_refused() == "not_ended"
@@ -128,7 +128,7 @@ def test_who_was_lost_is_not_over(tasks: Tasks) -> None:
     tasks.over(sent, "lost")
     with pytest.raises(Conflict):
         tasks.hear(request="r-of-before")
-    assert [one.fence for one in tasks.send()] == [2]
+    assert [each.fence for each in tasks.send()] == [2]
 
 
 def test_what_was_granted_and_not_begun_can_be_given_up(tasks: Tasks) -> None:
@@ -145,7 +145,7 @@ def test_what_was_granted_and_not_begun_can_be_given_up(tasks: Tasks) -> None:
     assert verdict.end is not None
     assert verdict.end.status == "cancelled"
     assert tasks.kept() == []
-    begun = tasks.begun("b")
+    started = tasks.begun("b")
     with pytest.raises(Conflict):
         tasks.store.cancel_task(tasks.world.workspace, "b")
-    tasks.over(begun)
+    tasks.over(started)

@@ -24,7 +24,7 @@ __all__ = ["tasks"]
 def _repaired(world: World) -> list[str]:
     """What kinds of damage an audit finds, and repairs; time then ends what it gave up."""
     audit = Audit(world.ledger, AuditStore(world.client, world.clock))
-    found = [str(one).split()[0].rstrip(":") for one in audit.run(world.workspace, repair=True)]
+    found = [str(each).split()[0].rstrip(":") for each in audit.run(world.workspace, repair=True)]
     world.ledger.clean_up(world.workspace)
     assert findings(world) == []
     return found
@@ -43,7 +43,7 @@ def test_a_look_that_comes_twice_gives_no_two_tasks_one_request(tasks: Tasks) ->
         tasks.world.call("take_outbox", **words)
     tasks.send()
     of = [tasks.look(name).request for name in ("a", "b", "c")]
-    assert len({one.id for one in of if one}) == 3
+    assert len({each.id for each in of if each}) == 3
 
 
 def test_a_task_without_a_key_that_is_parked_twice_by_one_call_is_parked_once(
@@ -64,9 +64,9 @@ def test_a_task_without_a_key_that_is_parked_twice_by_one_call_is_parked_once(
 
 def test_a_request_cannot_have_the_key_of_a_task(tasks: Tasks) -> None:
     tasks.park(key="k")
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(Conflict) as error:
         tasks.world.submit(gpu=1, key="k")
-    assert refused.value.code == "idempotency_conflict"
+    assert error.value.code == "idempotency_conflict"
     assert tasks.park(key="k").status == "granted", "and the task still has it"
 
 
@@ -147,7 +147,7 @@ def test_what_is_left_of_one_that_is_gone_does_not_end_another_of_its_name(tasks
     tasks.world.client.delete(key("task", tasks.world.workspace, "a"))
     tasks.park()
     tasks.over(sent)
-    assert [one.fence for one in tasks.send()] == [2]
+    assert [each.fence for each in tasks.send()] == [2]
 
 
 @pytest.mark.parametrize("text", ["1~", "", None])
@@ -156,7 +156,7 @@ def test_a_message_that_cannot_be_read_keeps_no_other(tasks: Tasks, text: str | 
         tasks.park(name, resources={"gpu": 1})
     at = key("task", tasks.world.workspace, "a")
     tasks.world.client.hdel(at, "message") if text is None else tasks.world.client.hset(at, "message", text)
-    assert {one.task: one.message for one in tasks.take()} == {"a": {}, "b": MESSAGE}
+    assert {each.task: each.message for each in tasks.take()} == {"a": {}, "b": MESSAGE}
 
 
 def test_one_that_has_its_request_enters_the_queue_no_second_time(tasks: Tasks) -> None:

@@ -70,9 +70,9 @@ def test_a_name_is_taken_once(client: RedisClient, store: TokenStore) -> None:
     store.create_token("d1", CI)
     before = client.hgetall(key("tokens", OWN))
     for name in ("ci", "id-ci"):
-        with pytest.raises(Conflict, match=f"there is a token {name} already") as refused:
+        with pytest.raises(Conflict, match=f"there is a token {name} already") as error:
             store.create_token("d2", replace(OPS, name=name))
-        assert refused.value.code == "token_exists"
+        assert error.value.code == "token_exists"
     assert client.hgetall(key("tokens", OWN)) == before
 
 
@@ -94,9 +94,9 @@ def test_it_is_revoked_by_id_or_by_name(store: TokenStore) -> None:
     ci, ops = store.create_token("d1", CI), store.create_token("d2", OPS)
     assert (store.revoke_token("ci"), store.find_token("d1"), store.list_tokens()) == (ci, None, [ops])
     assert (store.revoke_token("id-ops"), store.list_tokens()) == (ops, [])
-    for gone in ("ci", "id-ops", "d1"):
-        with pytest.raises(NotFound, match=f"there is no token {gone}"):
-            store.revoke_token(gone)
+    for name in ("ci", "id-ops", "d1"):
+        with pytest.raises(NotFound, match=f"there is no token {name}"):
+            store.revoke_token(name)
 
 
 def test_a_revocation_that_is_named_may_be_repeated(store: TokenStore) -> None:

@@ -19,7 +19,7 @@ def on_hold(world: World, pool: str = "p", of: str = "gpu") -> dict[str, int]:
     places = {"pool": key("pool", place, pool)}
     places |= {group: key("group", place, pool, group) for group in view.groups}
     places |= {policy.partition("/")[2]: key("policy", place, pool, policy) for policy in view.policies}
-    kept = {name: int(str(world.client.hget(at, f"victim_held:{of}") or 0)) for name, at in places.items()}
+    kept = {name: int(str(world.client.hget(index, f"victim_held:{of}") or 0)) for name, index in places.items()}
     return {name: units for name, units in kept.items() if units}
 
 
@@ -38,7 +38,7 @@ def assert_strays(world: World, *victims: Request, pool: str = "p") -> None:
     """These leave for nobody any more: no deadline counts, and a decision was asked for."""
     place = world.workspace
     assert world.client.hgetall(key("pool_victims", place, pool)) == {victim.id: "-" for victim in victims}
-    assert {one.id for one in world.snapshot(pool).allocations if one.leaving_for == ""} == {victim.id for victim in victims}
+    assert {each.id for each in world.snapshot(pool).allocations if each.leaving_for == ""} == {victim.id for victim in victims}
     assert (world.client.exists(key("preemption_deadlines", place)), world.client.get(key("nudge", place))) == (0, "asked")
     assert (world.enforce_deadlines(10_000), set(world.status(*victims))) == (0, {"preempting"})
 
@@ -253,8 +253,8 @@ def test_a_hold_ends(world: World, end: str) -> None:
     waiter, other = world.submit("high", gpu=4, queue_ttl_s=60), world.submit("low", gpu=1)
     assert (world.preempt(waiter, victim).applied, on_hold(world)) == (True, {"g": 4, "high": 4})
     ENDS[end](world, waiter)
-    at = world.get(waiter)
-    assert (str(at.status), at.pool) == BECOMES.get(end, ("queued", None))
+    request = world.get(waiter)
+    assert (str(request.status), request.pool) == BECOMES.get(end, ("queued", None))
     assert (on_hold(world), hold_kinds(world), world.status(other)) == ({}, {}, ["queued"])
     assert world.client.hget(key("request", world.workspace, waiter.id), "victim_hold_pool") is None
     assert_strays(world, victim)
@@ -298,10 +298,10 @@ def test_numbers_that_change_leave_a_hold_as_it_is(world: World) -> None:
     waiter = world.submit("high", gpu=4)
     world.preempt(waiter, a, b)
     vacate(world, a)
-    kept = on_hold(world)
+    before = on_hold(world)
     world.policy("high", priority=7, group="g", reserved={"gpu": 0}, limit={"gpu": 4})
     world.update_pool(gpu=5, settings={"discipline": "classes"})
-    assert (on_hold(world), hold_kinds(world)) == (kept, {waiter.id: "victims"})
+    assert (on_hold(world), hold_kinds(world)) == (before, {waiter.id: "victims"})
     vacate(world, b)
     assert world.status(waiter) == ["allocated"]
 
@@ -309,10 +309,10 @@ def test_numbers_that_change_leave_a_hold_as_it_is(world: World) -> None:
 # ---- those who leave for nobody any more
 
 
-def orphaned_victim(world: World, **wanted: Any) -> Request:
+def orphaned_victim(world: World, **fields: Any) -> Request:
     """One who has been told to leave for a waiter that does not need it any more."""
     pool_with_group(world, gpu=4)
-    victim = world.submit("low", gpu=4, **wanted)
+    victim = world.submit("low", gpu=4, **fields)
     waiter = world.submit("high", gpu=4)
     world.preempt(waiter, victim)
     world.cancel(waiter)
@@ -324,12 +324,12 @@ def test_a_stray_is_called_back(world: World) -> None:
     world.checkpoint(victim, "progress")
     before = world.get(victim)
     assert world.reprieve(victim).applied
-    at = world.get(victim)
-    assert (at.status, at.fence, at.directive, at.deadline_ms, at.reason, at.preempted_by) == (
+    request = world.get(victim)
+    assert (request.status, request.fence, request.directive, request.deadline_ms, request.reason, request.preempted_by) == (
         "allocated", before.fence, "continue", None, None, None,
     )  # fmt: skip
-    assert [line.event for line in at.timeline] == ["submitted", "allocated", "preempting", "reprieved"]
-    assert (at.preemptions, world.heartbeat(victim).directive, world.enforce_deadlines(10_000)) == (0, "continue", 0)
+    assert [line.event for line in request.timeline] == ["submitted", "allocated", "preempting", "reprieved"]
+    assert (request.preemptions, world.heartbeat(victim).directive, world.enforce_deadlines(10_000)) == (0, "continue", 0)
     waiter = world.submit("high", gpu=4)
     assert world.preempt(waiter, victim).applied, "and may be told again"
     world.enforce_deadlines(600)
@@ -358,17 +358,17 @@ def test_a_minute_after_its_reprieve_an_allocation_cannot_leave_any_more(world: 
     victim = orphaned_victim(world)
     assert world.reprieve(victim).applied
     world.clock.advance(60.001)
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(Conflict) as error:
         world.release(victim, outcome="vacated")
-    assert refused.value.code == "not_leaving"
+    assert error.value.code == "not_leaving"
 
 
 def test_a_stray_that_is_passed_on_is_given_the_time_it_left_for_nothing(world: World) -> None:
     a, b = pool_with_group(world, 2, 2, gpu=5)
-    gone, heir = world.submit("high", gpu=2), world.submit("high", gpu=3)
-    assert (world.preempt(gone, a).applied, world.preempt(heir, b).applied) == (True, True)
+    old_owner, heir = world.submit("high", gpu=2), world.submit("high", gpu=3)
+    assert (world.preempt(old_owner, a).applied, world.preempt(heir, b).applied) == (True, True)
     deadline_ms = world.get(a).deadline_ms
-    world.cancel(gone)
+    world.cancel(old_owner)
     world.clock.advance(7)
     assert world.pass_on(a, heir).applied
     assert deadline_ms is not None
@@ -377,16 +377,16 @@ def test_a_stray_that_is_passed_on_is_given_the_time_it_left_for_nothing(world: 
 
 def test_a_stray_is_passed_on_with_the_time_it_had(world: World) -> None:
     a, b = pool_with_group(world, 2, 2, gpu=5)
-    gone, heir = world.submit("high", gpu=2), world.submit("high", gpu=3)
-    assert (world.preempt(gone, a).applied, world.preempt(heir, b).applied) == (True, True)
+    old_owner, heir = world.submit("high", gpu=2), world.submit("high", gpu=3)
+    assert (world.preempt(old_owner, a).applied, world.preempt(heir, b).applied) == (True, True)
     assert on_hold(world) == {"pool": 1, "g": 5, "high": 5}
     world.clock.advance(10)
     deadline = world.get(a).deadline_ms
-    world.cancel(gone)
+    world.cancel(old_owner)
     assert on_hold(world) == {"pool": 1, "g": 3, "high": 3}
     assert world.pass_on(a, heir).applied
-    at = world.get(a)
-    assert (on_hold(world), at.deadline_ms, at.preempted_by) == ({"g": 3, "high": 3}, deadline, heir.id)
+    request = world.get(a)
+    assert (on_hold(world), request.deadline_ms, request.preempted_by) == ({"g": 3, "high": 3}, deadline, heir.id)
     assert world.client.zscore(key("preemption_deadlines", world.workspace), a.id) == deadline
     assert [(event.event, event.by, event.rank, event.by_rank) for event in world.events() if event.request == a.id][-1] == (
         "passed_on", heir.id, "0,5", "1,5",
@@ -397,10 +397,10 @@ def test_a_stray_is_passed_on_with_the_time_it_had(world: World) -> None:
 
 def test_the_owner_is_granted_as_soon_as_it_can_be_and_who_is_still_leaving_strays(world: World) -> None:
     a, b = pool_with_group(world, 2, 2, gpu=5)
-    gone, heir = world.submit("high", gpu=2), world.submit("high", gpu=3)
-    world.preempt(gone, a)
+    old_owner, heir = world.submit("high", gpu=2), world.submit("high", gpu=3)
+    world.preempt(old_owner, a)
     world.preempt(heir, b)
-    world.cancel(gone)
+    world.cancel(old_owner)
     world.pass_on(a, heir)
     vacate(world, a)
     assert (world.status(heir), on_hold(world), hold_kinds(world)) == (["allocated"], {}, {})
