@@ -64,6 +64,17 @@ def test_a_walltime_bounds_the_start(here: Here) -> None:
     assert estimate.basis == "1 promised walltime"
 
 
+def test_in_a_strict_pool_a_request_starts_only_after_the_first_of_the_line(here: Here) -> None:
+    world = here.world
+    world.update_pool(settings={"queueing": "strict"})
+    world.submit(gpu=1, walltime_s=100)
+    world.submit(gpu=2, walltime_s=50)
+    world.clock.advance(40)
+    estimate = here.estimate(world.submit(gpu=1))
+    assert estimate
+    assert estimate.earliest_ms > world.clock.now_ms()
+
+
 def test_what_ended_by_itself_is_measured_and_what_was_stopped_is_not(here: Here) -> None:
     world = here.world
     for _ in range(6):
