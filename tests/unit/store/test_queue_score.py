@@ -7,6 +7,7 @@ import random
 import shutil
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ WAITERS = 400
 MAX_TIER = 8191
 
 
-def some_waiters(seed: int) -> list[dict[str, int]]:
+def some_waiters(seed: int) -> list[dict[str, Any]]:
     """Return random waiters, many of them alike in something, some at the ends of what there can be."""
     rng = random.Random(seed)
     return [
