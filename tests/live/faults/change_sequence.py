@@ -95,14 +95,14 @@ def repeat_change(world: World, name: str) -> Any:
 def read_state(client: RedisClient) -> dict[str, Any]:
     """Everything, but for what differs from run to run: ids of events and of operations that were remembered, whether somebody
     is to look soon, and how often rules were set, be it to what they were."""
-    kept = Snapshot(client, WORKSPACE).keys
-    keys = {key: value for key, value in kept.items() if key != "nudge" and not key.startswith("operation:")}
+    all_keys = Snapshot(client, WORKSPACE).keys
+    keys = {key: value for key, value in all_keys.items() if key != "nudge" and not key.startswith("operation:")}
     for key, value in keys.items():
         if re.fullmatch(r"pool:[^:]+", key):
             keys[key] = {name: text for name, text in value.items() if name != "rules"}
         if key.startswith("request:"):
-            story = {name: text.partition(" ")[2] for name, text in value.items() if re.fullmatch(r"e\d+", name)}
-            keys[key] = value | story
+            events = {name: text.partition(" ")[2] for name, text in value.items() if re.fullmatch(r"e\d+", name)}
+            keys[key] = value | events
     return keys | {"events": [event for _, event in keys.get("events", [])]}
 
 

@@ -35,7 +35,7 @@ class Kill:
     """Who was killed, when, and when there was somebody again; at once where others of its kind go on."""
 
     kind: str
-    at: float
+    at_s: float
     over: float
 
 
@@ -94,7 +94,7 @@ class KillableService:
 
     def listener_count(self) -> int:
         """How many workers are there."""
-        return sum(one["name"] == CLIENT_NAME and one["psub"] == "1" for one in self.client.client_list())
+        return sum(connection["name"] == CLIENT_NAME and connection["psub"] == "1" for connection in self.client.client_list())
 
     def tick_count(self) -> int:
         """How many ticks were sent to this server."""
@@ -104,10 +104,10 @@ class KillableService:
 
     def kill_redis(self) -> Kill:
         """It is gone, and comes back with all it had."""
-        begun = time.time()
+        started_s = time.time()
         self.redis.kill()
         self.redis = self._start_redis()
-        return Kill("redis", begun, time.time())
+        return Kill("redis", started_s, time.time())
 
     def kill(self, kind: str, which: int) -> Kill:
         """One is gone; another is started in its place, and the others go on meanwhile."""
@@ -118,12 +118,12 @@ class KillableService:
 
     def kill_all(self) -> Kill:
         """All workers and beats are gone at once, and others are started."""
-        begun = time.time()
+        started_s = time.time()
         for kind in KINDS:
             while self.children[kind]:
                 self.children[kind].pop().kill()
         self.begin()
-        return Kill("all", begun, time.time())
+        return Kill("all", started_s, time.time())
 
 
 class RandomKiller:

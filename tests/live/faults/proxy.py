@@ -62,10 +62,10 @@ class CuttingProxy:
             while True:
                 ready = select([client, server], [], [])[0]
                 if client in ready:
-                    if not (asked := client.recv(1 << 16)):
+                    if not (request := client.recv(1 << 16)):
                         return
-                    doomed = doomed or (b"EVAL" in asked and self._cuts_this_call())
-                    server.sendall(asked)
+                    doomed = doomed or (b"EVAL" in request and self._cuts_this_call())
+                    server.sendall(request)
                 if server in ready:
                     answer = server.recv(1 << 16)
                     if doomed or not answer:

@@ -43,24 +43,24 @@ class RetryingClient(World):
     def submit_one(self, name: str) -> None:
         """One ask, with an id and a key of its own."""
         ask = self.request_spec("tu"[self.number % 2], gpu=1)
-        one = self.retry(lambda: self.ledger.submit(WORKSPACE, ask, f"key-{name}", name))
-        self.acknowledged[name] = (str(one.status), one.fence)
-        if one.status is RequestState.ALLOCATED:
-            self.allocations.append((name, one.fence or 0))
+        request = self.retry(lambda: self.ledger.submit(WORKSPACE, ask, f"key-{name}", name))
+        self.acknowledged[name] = (str(request.status), request.fence)
+        if request.status is RequestState.ALLOCATED:
+            self.allocations.append((name, request.fence or 0))
 
     def release_one(self) -> None:
         """Give one back."""
         name, fence = self.allocations.pop(self.random.randrange(len(self.allocations)))
-        one = self.retry(lambda: self.ledger.release(WORKSPACE, name, fence))
-        self.acknowledged[name] = (str(one.status), one.fence)
+        request = self.retry(lambda: self.ledger.release(WORKSPACE, name, fence))
+        self.acknowledged[name] = (str(request.status), request.fence)
 
     def poll_waiters(self) -> None:
         """Those that were queued may have been granted since."""
         for name in [name for name, (status, _) in self.acknowledged.items() if status == "queued"]:
-            one = self.retry(lambda name=name: self.get(name))  # type: ignore[misc]
-            self.acknowledged[name] = (str(one.status), one.fence)
-            if one.status is RequestState.ALLOCATED:
-                self.allocations.append((name, one.fence or 0))
+            request = self.retry(lambda name=name: self.get(name))  # type: ignore[misc]
+            self.acknowledged[name] = (str(request.status), request.fence)
+            if request.status is RequestState.ALLOCATED:
+                self.allocations.append((name, request.fence or 0))
 
 
 def run_client(

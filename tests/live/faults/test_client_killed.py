@@ -41,7 +41,7 @@ def whole(client: RedisClient, diary: Path) -> tuple[int, dict[str, Any]]:
 @pytest.mark.parametrize("sent", [False, True], ids=["before a call", "with the answer unread"])
 def test_a_client_killed_anywhere(servers: Servers, tmp_path: Path, sent: bool) -> None:
     client, diary = servers.client("redis"), tmp_path / "diary"
-    calls, wanted = whole(client, diary)
+    calls, expected = whole(client, diary)
     assert calls > 2 * len(CHANGES), "the changes are not made in pieces"
     for last in range(1, calls + 1, 1 if sent or TIMES > 1 else 3):  # to the server the two look nearly the same
         set_up(client)
@@ -53,4 +53,4 @@ def test_a_client_killed_anywhere(servers: Servers, tmp_path: Path, sent: bool) 
         for name in list(CHANGES)[int(diary.read_text()) :]:
             repeat_change(survivor, name)
         settled_invariants.check(client, survivor.ledger, WORKSPACE, lowered=True)
-        assert read_state(client) == wanted, f"killed at call {last} of {calls}"
+        assert read_state(client) == expected, f"killed at call {last} of {calls}"

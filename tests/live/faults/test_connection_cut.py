@@ -51,7 +51,7 @@ def prepare(direct: RedisClient, name: str) -> None:
 def plain(answer: Any) -> Any:
     """An answer without its story, which has the ids of events in it."""
     if isinstance(answer, list):
-        return [plain(one) for one in answer]
+        return [plain(item) for item in answer]
     if not hasattr(answer, "status"):
         return answer
     return {name: getattr(answer, name) for name in answer.__slots__ if name != "story"}
@@ -59,7 +59,7 @@ def plain(answer: Any) -> Any:
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_the_client_tries_again_by_itself(name: str, direct: RedisClient, proxy: CuttingProxy) -> None:
-    answer, wanted = undisturbed(direct, name)
+    answer, expected = undisturbed(direct, name)
     prepare(direct, name)
     with connect(proxy.url) as client:
         client.ping()
@@ -67,12 +67,12 @@ def test_the_client_tries_again_by_itself(name: str, direct: RedisClient, proxy:
         assert plain(CHANGES[name](World(client, WORKSPACE))) == plain(answer)
     assert proxy.swallowed == 1
     settled_invariants.check(direct, World(direct, WORKSPACE).ledger, WORKSPACE, lowered=True)
-    assert read_state(direct) == wanted
+    assert read_state(direct) == expected
 
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_the_caller_repeats_what_was_not_answered(name: str, direct: RedisClient, proxy: CuttingProxy) -> None:
-    answer, wanted = undisturbed(direct, name)
+    answer, expected = undisturbed(direct, name)
     prepare(direct, name)
     with connect(proxy.url) as client:
         client.ping()
@@ -84,7 +84,7 @@ def test_the_caller_repeats_what_was_not_answered(name: str, direct: RedisClient
     if name not in REPEATED_CODES:
         assert plain(repeated) == plain(answer)
     settled_invariants.check(direct, World(direct, WORKSPACE).ledger, WORKSPACE, lowered=True)
-    assert read_state(direct) == wanted
+    assert read_state(direct) == expected
 
 
 def test_a_failover_in_the_middle_of_a_call(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def survivor(client: RedisClient, diary: Path) -> tuple[PreemptionScenario, int]
 
 def outcome(world: PreemptionScenario) -> dict[str, str]:
     """What has become of everybody, when all is at rest."""
-    return {name: one.status for name, one in world.run_to_rest().model.requests.items()}
+    return {name: request.status for name, request in world.run_to_rest().model.requests.items()}
 
 
 @pytest.mark.parametrize("sent", [False, True], ids=["before a call", "with the answer unread"])
@@ -61,14 +61,14 @@ def test_whoever_decides_is_killed_anywhere(servers: Servers, tmp_path: Path, se
     done = Counter(called)
     assert [name for name in DECISIONS if done[name] < 2] == [], f"the story has not enough of it: {done}"
     whole = survivor(client, diary)[0]
-    wanted = outcome(whole)
+    expected = outcome(whole)
     assert whole.read_state().count_events(*EVENTS).keys() == set(EVENTS)
     for last in range(1, int(calls) + 1, 1 if sent or TIMES > 1 else 4):  # to the server the two look nearly the same
         assert run(client, diary, last, sent=sent) == -signal.SIGKILL
         world, number = survivor(client, diary)
         try:
             goes_on(world, number)
-            assert outcome(world) == wanted
+            assert outcome(world) == expected
         except Exception as error:
             error.add_note(f"killed at call {last} of {calls}, in {list(SEQUENCE)[number]!r}")
             raise

@@ -47,26 +47,26 @@ def test_no_acknowledged_grant_or_release_is_lost(tmp_path: Path) -> None:
         world.policy("u", reserved={"gpu": 4})
         with ProcessGroup(
             run_client, [(server.url, number, OPERATIONS, answered, noticed) for number in range(CLIENTS)]
-        ) as crew:
+        ) as group:
             for turn, moment in enumerate(sorted(random.sample(range(CLIENTS * OPERATIONS * 9 // 10), KILLS))):
                 wait_until(lambda moment=moment: answered.value >= moment, f"{moment} operations", 60 * TIMES)  # type: ignore[misc]
                 kill(server, lambda turn=turn: bool(turn or noticed.value))  # type: ignore[misc]  # most outages are waited out
                 invariants.require_none(invariants.faults(Snapshot(client, WORKSPACE)))
-            told = crew.answers(120 * TIMES)
+            acknowledged = group.answers(120 * TIMES)
         kill(server)
-        seen = settled_invariants.check(client, world.ledger, WORKSPACE)
-        assert_kept(seen, [sworn for sworn, _ in told])
-        outages = {reason for _, away in told for reason in away}
+        snapshot = settled_invariants.check(client, world.ledger, WORKSPACE)
+        assert_kept(snapshot, [sworn for sworn, _ in acknowledged])
+        outages = {reason for _, away in acknowledged for reason in away}
         assert outages <= UNAVAILABLE_REASONS.keys()
         assert outages, "nobody was told"
 
 
-def assert_kept(seen: Snapshot, told: list[dict[str, Any]]) -> None:
+def assert_kept(snapshot: Snapshot, acknowledged: list[dict[str, Any]]) -> None:
     """Whatever a client was told is so: a grant has its fence, and a release is one."""
-    for sworn in told:
+    for sworn in acknowledged:
         for name, (status, fence) in sworn.items():
-            now = seen.requests[name]
-            kept = {"queued": ("queued", "allocated")}.get(status, (status,))
-            assert now["status"] in kept, f"{name} was said to be {status}, and is {now}"
+            now = snapshot.requests[name]
+            allowed = {"queued": ("queued", "allocated")}.get(status, (status,))
+            assert now["status"] in allowed, f"{name} was said to be {status}, and is {now}"
             assert fence is None or now["fence"] == str(fence), f"{name} was granted under {fence}, and has {now}"
-    assert len(seen.requests) == sum(len(sworn) for sworn in told), "requests nobody knows of"
+    assert len(snapshot.requests) == sum(len(sworn) for sworn in acknowledged), "requests nobody knows of"

@@ -53,12 +53,12 @@ ILLNESSES: Final = {
 def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisClient]:
     """A server that may be made ill; the folder it would write to does not exist any more."""
     require("redis")
-    log, gone = tmp_path_factory.mktemp("log"), tmp_path_factory.mktemp("gone")
+    log, removed = tmp_path_factory.mktemp("log"), tmp_path_factory.mktemp("gone")
     with short_folder(log) as place:
-        options = ("--port", "0", "--unixsocket", str(place / "ill.sock"), "--dir", str(gone))
+        options = ("--port", "0", "--unixsocket", str(place / "ill.sock"), "--dir", str(removed))
         with serve(log, *options), connect(f"unix://{place / 'ill.sock'}") as client:
             wait_until(client.ping, "the server answers")
-            gone.rmdir()
+            removed.rmdir()
             yield client
 
 
@@ -66,7 +66,7 @@ def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisClient]:
 @pytest.mark.parametrize("illness", ILLNESSES)
 def test_a_change_is_made_whole_or_not_at_all(illness: str, name: str, patient: RedisClient) -> None:
     ill = ILLNESSES[illness]
-    answer, wanted = undisturbed(patient, name)
+    answer, expected = undisturbed(patient, name)
     prepare(patient, name)
     world, before = World(patient, WORKSPACE), dump(patient)
     try:
@@ -81,7 +81,7 @@ def test_a_change_is_made_whole_or_not_at_all(illness: str, name: str, patient: 
         assert ill.reason == "out_of_memory", "without memory, what begins by giving some back goes on to its end"
         assert name not in ("submit", "batch", "create pool")
     settled_invariants.check(patient, world.ledger, WORKSPACE, lowered=True)
-    assert read_state(patient) == wanted
+    assert read_state(patient) == expected
 
 
 @pytest.mark.parametrize("illness", ILLNESSES)
@@ -111,7 +111,7 @@ class Interrupted(Ledger):
 @pytest.mark.parametrize("illness", ILLNESSES)
 @pytest.mark.parametrize("name", ["grow", "rank anew", "shrink"])
 def test_a_long_change_goes_on_when_all_is_well_again(illness: str, name: str, patient: RedisClient) -> None:
-    _, wanted = undisturbed(patient, name)
+    _, expected = undisturbed(patient, name)
     ill, world = ILLNESSES[illness], set_up(patient)
     world.ledger = interrupted = Interrupted(patient, world.clock, LedgerLimits(chunk=1))
     interrupted.strike = lambda: ill.strike(patient)
@@ -125,7 +125,7 @@ def test_a_long_change_goes_on_when_all_is_well_again(illness: str, name: str, p
     while survivor.ledger.resume_unfinished(WORKSPACE):
         pass
     settled_invariants.check(patient, survivor.ledger, WORKSPACE, lowered=True)
-    assert read_state(patient) == wanted
+    assert read_state(patient) == expected
 
 
 def test_a_server_that_is_still_loading(tmp_path: Path) -> None:

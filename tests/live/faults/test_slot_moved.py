@@ -51,8 +51,8 @@ def nodes(tmp_path: Path) -> Iterator[list[Node]]:
 
 def whole(node: Redis) -> bool:
     """Whether a node knows the other and that all slots are served."""
-    told = node.cluster("INFO")
-    return bool(told["cluster_state"] == "ok" and told["cluster_known_nodes"] == "2" and told["cluster_slots_ok"] == "16384")
+    info = node.cluster("INFO")
+    return bool(info["cluster_state"] == "ok" and info["cluster_known_nodes"] == "2" and info["cluster_slots_ok"] == "16384")
 
 
 def test_a_moving_slot_is_refused_and_never_split(nodes: list[Node]) -> None:
@@ -61,19 +61,19 @@ def test_a_moving_slot_is_refused_and_never_split(nodes: list[Node]) -> None:
         world = World(client)
         world.pool(gpu=8)
         world.policy()
-        held = world.submit(gpu=8)
+        allocation = world.submit(gpu=8)
         slot = tell(first, "CLUSTER KEYSLOT", "pk:{test}:meta")
         ids = [tell(node, "CLUSTER MYID") for _, node in nodes]
         tell(second, "CLUSTER SETSLOT", slot, "IMPORTING", ids[0])
         tell(first, "CLUSTER SETSLOT", slot, "MIGRATING", ids[1])
-        for act in (lambda: world.submit(gpu=1), lambda: world.pool("q", gpu=1), lambda: world.release(held, fence=1)):
+        for act in (lambda: world.submit(gpu=1), lambda: world.pool("q", gpu=1), lambda: world.release(allocation, fence=1)):
             with pytest.raises(StoreUnavailable):
                 act()
         assert second.dbsize() == 0
-        for one in first.keys("pk:{test}:*"):
-            tell(first, "MIGRATE", "127.0.0.1", other, one, 0, 5000)
+        for name in first.keys("pk:{test}:*"):
+            tell(first, "MIGRATE", "127.0.0.1", other, name, 0, 5000)
         for node in (second, first):
             tell(node, "CLUSTER SETSLOT", slot, "NODE", ids[1])
         waiting = world.submit(gpu=1)
-        assert world.release(held, fence=1).status == "released"
+        assert world.release(allocation, fence=1).status == "released"
         assert (world.get(waiting).status, world.get(waiting).fence) == ("allocated", 2)

@@ -28,16 +28,16 @@ def test_nothing_lapses_while_heartbeats_are_refused(client: Redis) -> None:
     world = World(client)
     world.pool(gpu=1)
     world.policy()
-    held = world.submit(gpu=1, lease_s=5)
+    allocation = world.submit(gpu=1, lease_s=5)
     client.config_set("maxmemory", 1)
     world.clock.advance(60)
     with pytest.raises(StoreUnavailable, match="memory"):
-        world.ledger.heartbeat("test", held.id, 1)
+        world.ledger.heartbeat("test", allocation.id, 1)
     with pytest.raises(StoreUnavailable):
         world.ledger.clean_up("test")
     client.config_set("maxmemory", 0)
-    assert world.status(held) == ["allocated"]
-    world.ledger.heartbeat("test", held.id, 1)
+    assert world.status(allocation) == ["allocated"]
+    world.ledger.heartbeat("test", allocation.id, 1)
     assert world.ledger.clean_up("test").expired_leases == 0
 
 

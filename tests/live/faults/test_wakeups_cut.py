@@ -47,9 +47,9 @@ def listening(client: RedisClient, quiet_s: float = QUIET_S) -> Iterator[ChangeN
 def subscribers(client: RedisClient) -> list[int]:
     """The connections that listen, by their number on the server."""
     return [
-        int(one["id"])
-        for one in client.client_list()
-        if one["name"] == CLIENT_NAME and (one["sub"] != "0" or one["psub"] != "0")
+        int(connection["id"])
+        for connection in client.client_list()
+        if connection["name"] == CLIENT_NAME and (connection["sub"] != "0" or connection["psub"] != "0")
     ]
 
 
@@ -64,18 +64,22 @@ def busy(client: RedisClient) -> World:
 def test_a_killed_connection_is_made_again_and_everybody_woken(servers: Servers, caplog: pytest.LogCaptureFixture) -> None:
     client = servers.client("redis")
     world = busy(client)
-    held, waits = world.submit(gpu=1), world.submit(gpu=1)
+    allocation, waits = world.submit(gpu=1), world.submit(gpu=1)
     with listening(client, 7) as wakeups, caplog.at_level(logging.WARNING):
-        with wakeups.watch("test", held.id) as one, wakeups.watch("test", waits.id) as two, wakeups.watch("test") as whole:
+        with (
+            wakeups.watch("test", allocation.id) as first_watch,
+            wakeups.watch("test", waits.id) as two,
+            wakeups.watch("test") as whole,
+        ):
             (before,) = subscribers(client)
             client.client_kill_filter(_id=str(before))
-            assert (one.wait(LONG_S), two.wait(LONG_S), whole.wait(LONG_S)) == (True, True, True)
+            assert (first_watch.wait(LONG_S), two.wait(LONG_S), whole.wait(LONG_S)) == (True, True, True)
             (after,) = subscribers(client)
             assert after != before
-            assert not any(watch.wait(0.1) for watch in (one, two, whole)), "once is enough"
-            world.release(held)
-            assert (one.wait(LONG_S), two.wait(LONG_S), whole.wait(LONG_S)) == (True, True, True)
-            assert world.status(held, waits) == ["released", "allocated"]
+            assert not any(watch.wait(0.1) for watch in (first_watch, two, whole)), "once is enough"
+            world.release(allocation)
+            assert (first_watch.wait(LONG_S), two.wait(LONG_S), whole.wait(LONG_S)) == (True, True, True)
+            assert world.status(allocation, waits) == ["released", "allocated"]
         assert [record.name for record in caplog.records] == ["app.store.change_notifications"], "and one line says so"
 
 
@@ -86,26 +90,26 @@ def test_killed_over_and_over_no_change_is_missed(servers: Servers) -> None:
 
     def killer() -> None:
         while not stop.wait(0.01):
-            for one in subscribers(client):
-                client.client_kill_filter(_id=str(one))
+            for connection in subscribers(client):
+                client.client_kill_filter(_id=str(connection))
 
-    def watcher(request: Any, seen: list[str]) -> None:
+    def watcher(request: Any, states: list[str]) -> None:
         with wakeups.watch("test", request.id) as watch:
             while (status := str(world.get(request).status)) == "queued" and watch.wait(LONG_S):
                 pass
-            seen.append(status)
+            states.append(status)
 
     killing = threading.Thread(target=killer)
     killing.start()
     try:
         with listening(client, 7) as wakeups:
             for _ in range(40):
-                waits, seen = world.submit(gpu=1), list[str]()
-                watching = threading.Thread(target=watcher, args=(waits, seen))
+                waits, states = world.submit(gpu=1), list[str]()
+                watching = threading.Thread(target=watcher, args=(waits, states))
                 watching.start()
                 world.cancel(waits)
                 watching.join(LONG_S)
-                assert seen == ["cancelled"]
+                assert states == ["cancelled"]
     finally:
         stop.set()
         killing.join()
@@ -121,9 +125,9 @@ def test_a_server_that_was_away_is_found_again(tmp_path: Path) -> None:
                 early = wakeups.watch("test", "r")
                 with early:
                     assert subscribers(client)
-            begun = time.monotonic()
+            started_s = time.monotonic()
             with early, wakeups.watch("test") as late:
-                assert 1 <= time.monotonic() - begun < 5, "a watch begins without a server, too"
+                assert 1 <= time.monotonic() - started_s < 5, "a watch begins without a server, too"
                 assert (early.wait(0), late.wait(0.3)) == (False, False)
                 with serve(tmp_path, *options):
                     assert (early.wait(LONG_S), late.wait(LONG_S)) == (True, True)
@@ -139,32 +143,32 @@ class Silent(CuttingProxy):
     epoch = 0
 
     def _pass_on(self, client: socket) -> None:
-        begun = self.epoch
+        epoch = self.epoch
         with client, connect_to(self.upstream) as server:
             while True:
                 for side, other in ((client, server), (server, client)):
                     if side in select([client, server], [], [])[0]:
-                        if not (said := side.recv(1 << 16)):
+                        if not (data := side.recv(1 << 16)):
                             return
-                        if begun == self.epoch:
-                            other.sendall(said)
+                        if epoch == self.epoch:
+                            other.sendall(data)
 
 
 def test_a_connection_that_fell_silent_is_given_up(servers: Servers, tmp_path: Path) -> None:
     direct = servers.client("redis")
     world = busy(direct)
-    held = world.submit(gpu=1)
+    allocation = world.submit(gpu=1)
     upstream = direct.connection_pool.connection_kwargs["path"]  # type: ignore[union-attr]
     with short_folder(tmp_path) as folder:
         way = Silent(folder, upstream)
-        with way, connect(way.url) as client, listening(client) as wakeups, wakeups.watch("test", held.id) as watch:
+        with way, connect(way.url) as client, listening(client) as wakeups, wakeups.watch("test", allocation.id) as watch:
             time.sleep(QUIET_S * 4)
             assert len(subscribers(direct)) == 1, "a quiet connection that answers is kept"
             assert not watch.wait(0)
             way.epoch += 1
-            world.release(held)
+            world.release(allocation)
             assert watch.wait(LONG_S), "it is woken when it is heard again what happens"
-            assert world.status(held) == ["released"]
+            assert world.status(allocation) == ["released"]
 
 
 def test_a_server_that_stands_still_is_heard_again_when_it_goes_on(tmp_path: Path) -> None:
@@ -177,8 +181,8 @@ def test_a_server_that_stands_still_is_heard_again_when_it_goes_on(tmp_path: Pat
         ):
             wait_until(client.ping, "the server answers")
             world = busy(client)
-            held = world.submit(gpu=1)
-            with wakeups.watch("test", held.id) as watch:
+            allocation = world.submit(gpu=1)
+            with wakeups.watch("test", allocation.id) as watch:
                 os.kill(server.pid, signal.SIGSTOP)
                 try:
                     assert not watch.wait(QUIET_S * 5), "nobody is sent to a server that stands still"
@@ -188,7 +192,7 @@ def test_a_server_that_stands_still_is_heard_again_when_it_goes_on(tmp_path: Pat
                 assert watch.wait(LONG_S)
                 while watch.wait(QUIET_S * 3):
                     pass
-                world.release(held)
+                world.release(allocation)
                 assert watch.wait(LONG_S)
 
 
@@ -199,9 +203,9 @@ def test_it_closes_while_the_server_is_away(tmp_path: Path) -> None:
         wakeups.watch("test", "r") as watch,
     ):
         assert not watch.wait(0)
-        begun = time.monotonic()
+        started_s = time.monotonic()
         wakeups.close()
-        assert (watch.wait(LONG_S), time.monotonic() - begun < 1) == (True, True)
+        assert (watch.wait(LONG_S), time.monotonic() - started_s < 1) == (True, True)
 
 
 def test_in_a_cluster_another_node_will_do(nodes: list[Node]) -> None:
@@ -216,8 +220,8 @@ def test_in_a_cluster_another_node_will_do(nodes: list[Node]) -> None:
         for node in (first, second):
             node.publish(channel, "queued")
             assert watch.wait(LONG_S), "what is said to one is said by all"
-        heard, stays = (first, second) if subscribers(first) else (second, first)
-        heard.shutdown(nosave=True)
+        listener, stays = (first, second) if subscribers(first) else (second, first)
+        listener.shutdown(nosave=True)
         assert watch.wait(LONG_S), "it is with the other"
         stays.publish(channel, "allocated")
         assert watch.wait(LONG_S)

@@ -83,15 +83,15 @@ class TaskLoad:
             own_id = f"high{number}-{each}"
             self.retry(lambda own_id=own_id: self.world.submit("high", own_id=own_id, gpu=ASKED))  # type: ignore[misc]
         until = time.monotonic() + LONG_S
-        asked = self._look(number)
-        while waiting := [one.id for one in asked if one.status != "allocated"]:
+        requests = self._look(number)
+        while waiting := [request.id for request in requests if request.status != "allocated"]:
             assert time.monotonic() < until, f"not granted: {waiting}"
             self._somebody_answers()
             time.sleep(0.02)
-            asked = self._look(number)
-        self.waves.append(asked)
-        for one in asked:
-            self.retry(lambda one=one: self.world.release(one, one.fence))  # type: ignore[misc]
+            requests = self._look(number)
+        self.waves.append(requests)
+        for request in requests:
+            self.retry(lambda request=request: self.world.release(request, request.fence))  # type: ignore[misc]
 
     def _look(self, number: int) -> list[Request]:
         names = [f"high{number}-{each}" for each in range(SIZE // ASKED)]
@@ -101,11 +101,13 @@ class TaskLoad:
         """A borrower who has to leave does, or says how far it is, or nothing."""
         name = f"low{self.random.randrange(SIZE)}"
         try:
-            one = self.world.get(name)
-            if one.directive == "checkpoint":
-                self.world.checkpoint(one, self.random.choice(("started", "progress", "completed", "failed")), fence=one.fence)
-            elif one.directive == "terminate" and self.random.random() < 0.3:
-                self.world.release(one, one.fence, "vacated")
+            request = self.world.get(name)
+            if request.directive == "checkpoint":
+                self.world.checkpoint(
+                    request, self.random.choice(("started", "progress", "completed", "failed")), fence=request.fence
+                )
+            elif request.directive == "terminate" and self.random.random() < 0.3:
+                self.world.release(request, request.fence, "vacated")
         except (Refusal, StoreUnavailable):
             pass
 
@@ -113,9 +115,9 @@ class TaskLoad:
 class ExcusedWait:
     """How long somebody waited: in all, and since the last kill that hit it; and how long either may be."""
 
-    def __init__(self, one: Request, kills: list[Kill]) -> None:
-        self.begun, self.granted = one.submitted_ms / 1000, (one.granted_ms or 0) / 1000
-        self.hit = [kill for kill in kills if kill.at < self.granted and kill.over + self._back(kill) > self.begun]
+    def __init__(self, request: Request, kills: list[Kill]) -> None:
+        self.begun, self.granted = request.submitted_ms / 1000, (request.granted_ms or 0) / 1000
+        self.hit = [kill for kill in kills if kill.at_s < self.granted and kill.over + self._back(kill) > self.begun]
         self.whole_s = self.granted - self.begun
         self.rest_s = self.granted - max([self.begun, *(min(kill.over, self.granted) for kill in self.hit)])
 
@@ -131,7 +133,7 @@ class ExcusedWait:
     @property
     def may_last_s(self) -> float:
         """The same, but once for each kill, and for as long as nobody was there."""
-        return UNDISTURBED_S + sum(kill.over - kill.at + LEASE_S + INTERVAL_S + self._back(kill) for kill in self.hit)
+        return UNDISTURBED_S + sum(kill.over - kill.at_s + LEASE_S + INTERVAL_S + self._back(kill) for kill in self.hit)
 
     def __str__(self) -> str:
         kinds = ", ".join(kill.kind for kill in self.hit) or "none"
@@ -151,7 +153,7 @@ def test_everything_ends_whoever_is_killed(service: KillableService) -> None:
             assert not killer.failed, killer.failed
     kills = killer.kills
     waits = sorted(
-        (ExcusedWait(one, kills) for wave in work.waves for one in wave), key=lambda wait: wait.rest_s - wait.may_rest_s
+        (ExcusedWait(request, kills) for wave in work.waves for request in wave), key=lambda wait: wait.rest_s - wait.may_rest_s
     )
     print(f"{len(kills)} kills; {len(waits)} waits; one of them: {waits[len(waits) // 2]}; nearest to its bound: {waits[-1]}")
     print(f"longest not hit by any: {max((wait.whole_s for wait in waits if not wait.hit), default=0):.2f} s")
@@ -167,6 +169,6 @@ def settle(work: TaskLoad) -> None:
     last = check_settled(world.client, world.ledger, WORKSPACE, int(time.time() * 1000) + 1000)
     assert last.leftovers() == []
     assert last.of_status("allocated") == sorted(f"low{each}" for each in range(SIZE))
-    told = last.count_events("preempting", "preempted", "forced", "reprieved")
-    assert told["preempting"] == told["preempted"] + told["forced"] + told["reprieved"] >= PREEMPTIONS, told
-    print(told)
+    counts = last.count_events("preempting", "preempted", "forced", "reprieved")
+    assert counts["preempting"] == counts["preempted"] + counts["forced"] + counts["reprieved"] >= PREEMPTIONS, counts
+    print(counts)

@@ -46,9 +46,9 @@ class RaceWorld(World):
 
     def outcome(self) -> tuple[list[str], int]:
         """What became of all requests, in order of submission, and what is in use; nothing else is wrong."""
-        seen = settled_invariants.check(self.client, self.ledger, self.workspace)
-        by_age = sorted(seen.requests.values(), key=lambda request: int(request["seq"]))
-        return [request["status"] for request in by_age], seen.column("pool:p", "used").get("gpu", 0)
+        snapshot = settled_invariants.check(self.client, self.ledger, self.workspace)
+        by_age = sorted(snapshot.requests.values(), key=lambda request: int(request["seq"]))
+        return [request["status"] for request in by_age], snapshot.column("pool:p", "used").get("gpu", 0)
 
 
 @dataclass(frozen=True)
@@ -60,91 +60,91 @@ class Race:
     chunk: int = 200
 
 
-def submit_for_last_unit(arena: RaceWorld) -> str:
+def submit_for_last_unit(world: RaceWorld) -> str:
     """Ask for the one unit."""
-    return str(arena.submit(gpu=1).status)
+    return str(world.submit(gpu=1).status)
 
 
-def submit_with_same_key(arena: RaceWorld) -> str:
+def submit_with_same_key(world: RaceWorld) -> str:
     """The same body with the same key, each under an id of its own."""
-    one = arena.submit(key="once", gpu=1)
-    return f"{one.id} {one.status} {one.number} {one.fence}"
+    request = world.submit(key="once", gpu=1)
+    return f"{request.id} {request.status} {request.number} {request.fence}"
 
 
-def submit_other_body_with_same_key(arena: RaceWorld) -> str:
+def submit_other_body_with_same_key(world: RaceWorld) -> str:
     """The same key, but every second process means another body."""
-    body = arena.number % 2
+    body = world.number % 2
     try:
-        return f"{body} {arena.submit(key='once', gpu=1, licence=body + 1).id}"
+        return f"{body} {world.submit(key='once', gpu=1, licence=body + 1).id}"
     except Refusal as no:
         return f"{body} {no.code}"
 
 
-def submit_with_same_id(arena: RaceWorld) -> str:
+def submit_with_same_id(world: RaceWorld) -> str:
     """The same id, without a key."""
-    one = arena.submit(own_id="once", gpu=1)
-    return f"{one.id} {one.status} {one.number} {one.fence}"
+    request = world.submit(own_id="once", gpu=1)
+    return f"{request.id} {request.status} {request.number} {request.fence}"
 
 
-def set_up_allocation_and_waiter(arena: RaceWorld) -> None:
+def set_up_allocation_and_waiter(world: RaceWorld) -> None:
     """Somebody holds the unit, and another waits for it."""
-    arena.reset()
-    arena.submit(own_id="holder", gpu=1, lease_s=LEASE_S)
-    arena.submit("u", own_id="waiter", gpu=1)
+    world.reset()
+    world.submit(own_id="holder", gpu=1, lease_s=LEASE_S)
+    world.submit("u", own_id="waiter", gpu=1)
 
 
-def release(arena: RaceWorld) -> str:
+def release(world: RaceWorld) -> str:
     """Give the unit back."""
-    return arena.ledger.release(arena.workspace, "holder", 1).status
+    return world.ledger.release(world.workspace, "holder", 1).status
 
 
-def end_allocation(arena: RaceWorld) -> str:
+def end_allocation(world: RaceWorld) -> str:
     """Release it, drop it, let its lease lapse, or prolong that."""
     ways: list[tuple[str, Callable[[], object]]] = [
-        ("release", lambda: release(arena)),
-        ("drop", lambda: arena.ledger.drop(arena.workspace, "holder").status),
-        ("sweep", lambda: arena.at_later_time(LEASE_S + 1).ledger.clean_up(arena.workspace).expired_leases),
-        ("heartbeat", lambda: arena.ledger.heartbeat(arena.workspace, "holder", 1).status),
+        ("release", lambda: release(world)),
+        ("drop", lambda: world.ledger.drop(world.workspace, "holder").status),
+        ("sweep", lambda: world.at_later_time(LEASE_S + 1).ledger.clean_up(world.workspace).expired_leases),
+        ("heartbeat", lambda: world.ledger.heartbeat(world.workspace, "holder", 1).status),
     ]
-    name, way = ways[arena.number % len(ways)]
+    name, way = ways[world.number % len(ways)]
     try:
         return f"{name} {way()}"
     except Refusal as no:
         return f"{name} {no.code}"
 
 
-def cancel_or_grant(arena: RaceWorld) -> str:
+def cancel_or_grant(world: RaceWorld) -> str:
     """The holder gives the unit back while the waiter leaves."""
-    if arena.number % 2:
-        return f"release {release(arena)}"
+    if world.number % 2:
+        return f"release {release(world)}"
     try:
-        return f"cancel {arena.ledger.cancel(arena.workspace, 'waiter').status}"
+        return f"cancel {world.ledger.cancel(world.workspace, 'waiter').status}"
     except Refusal as no:
         return f"cancel {no.code}"
 
 
-def set_up_unfinished_work(arena: RaceWorld) -> None:
+def set_up_unfinished_work(world: RaceWorld) -> None:
     """A pool has grown, waiters are to be ranked anew and some fit nowhere any more; of all that hardly anything is done."""
-    arena.reset()
+    world.reset()
     for each in range(12):
-        arena.submit("tu"[each % 2], gpu=1, licence=1 + each // 4)
-    arena.ledger = InterruptedLedger(arena.client, arena.clock, LedgerLimits(chunk=arena.chunk))
-    arena.policy("u", limit={"licence": 2}, reserved={"licence": 1}, priority=3)
-    arena.update_pool(gpu=4)
-    arena.ledger = Ledger(arena.client, arena.clock, LedgerLimits(chunk=arena.chunk))
+        world.submit("tu"[each % 2], gpu=1, licence=1 + each // 4)
+    world.ledger = InterruptedLedger(world.client, world.clock, LedgerLimits(chunk=world.chunk))
+    world.policy("u", limit={"licence": 2}, reserved={"licence": 1}, priority=3)
+    world.update_pool(gpu=4)
+    world.ledger = Ledger(world.client, world.clock, LedgerLimits(chunk=world.chunk))
 
 
-def resume_unfinished(arena: RaceWorld) -> str:
+def resume_unfinished(world: RaceWorld) -> str:
     """Go on with it until nothing is left."""
     rounds = 1
-    while arena.ledger.resume_unfinished(arena.workspace):
+    while world.ledger.resume_unfinished(world.workspace):
         rounds += 1
     return str(rounds)
 
 
-def give_patience_hold(arena: RaceWorld) -> str:
+def give_patience_hold(world: RaceWorld) -> str:
     """Long after, give the pool's one hold."""
-    return str(arena.at_later_time(PATIENCE_S + 1).ledger.give_patience_hold(arena.workspace, "p"))
+    return str(world.at_later_time(PATIENCE_S + 1).ledger.give_patience_hold(world.workspace, "p"))
 
 
 RACES: Final = {
@@ -162,13 +162,13 @@ RACES: Final = {
 
 def run_race(url: str, number: int, name: str, rounds: int, barrier: Any) -> list[tuple[str, Any]]:
     """What one process was answered in each round; number 0 also says what became of it."""
-    duel, seen = RACES[name], []
-    arena = RaceWorld(url, number, duel.chunk)
+    race, outcomes = RACES[name], []
+    world = RaceWorld(url, number, race.chunk)
     for _ in range(rounds):
         if number == 0:
-            duel.prepare(arena)
+            race.prepare(world)
         barrier.wait(60)
-        answer = duel.act(arena)
+        answer = race.act(world)
         barrier.wait(60)
-        seen.append((answer, arena.outcome() if number == 0 else None))
-    return seen
+        outcomes.append((answer, world.outcome() if number == 0 else None))
+    return outcomes

@@ -39,12 +39,12 @@ class Workload:
 class ReconcilerProcess(World):
     """One of those at work."""
 
-    def __init__(self, url: str, number: int, shift: Workload, time: Any, working: Any) -> None:
-        super().__init__(connect(url), WORKSPACE, shift.chunk)
-        self.shift, self.time, self.working = shift, SharedClock(time), working
-        self.ledger = Ledger(self.client, self.time, LedgerLimits(chunk=shift.chunk))
-        self.plan_store = PlanStore(self.client, self.time, LedgerLimits(chunk=shift.chunk))
-        self.random = Random(shift.seed * 100 + number)
+    def __init__(self, url: str, number: int, workload: Workload, time: Any, working: Any) -> None:
+        super().__init__(connect(url), WORKSPACE, workload.chunk)
+        self.shift, self.time, self.working = workload, SharedClock(time), working
+        self.ledger = Ledger(self.client, self.time, LedgerLimits(chunk=workload.chunk))
+        self.plan_store = PlanStore(self.client, self.time, LedgerLimits(chunk=workload.chunk))
+        self.random = Random(workload.seed * 100 + number)
         self.done: Counter[str] = Counter()
 
     def set_up(self) -> None:
@@ -62,9 +62,9 @@ class ReconcilerProcess(World):
 
     def run_passes(self) -> dict[str, int]:
         """Pass after pass, as long as anybody else works; time goes by."""
-        reconciling = StrictReconciler(self.plan_store, self.ledger)
+        reconciler = StrictReconciler(self.plan_store, self.ledger)
         while self.working.value:
-            self.done["left" if reconciling.run(self.workspace) else "passes"] += 1
+            self.done["left" if reconciler.run(self.workspace) else "passes"] += 1
             self.ledger.clean_up(self.workspace)
             self.time.advance(self.random.choice((0, 0.5, 1, 2)))
         return dict(self.done)
@@ -94,18 +94,18 @@ class ReconcilerProcess(World):
         if int(self.client.zcard(key("waiting", self.workspace))) > 25:
             return self.give_up()
         pick = self.random
-        who = pick.choices(("low", "high", "owner"), (5, 3, 2))[0]
-        wanted: dict[str, Any] = {
+        component = pick.choices(("low", "high", "owner"), (5, 3, 2))[0]
+        fields: dict[str, Any] = {
             "gpu": pick.choice((1, 1, 2, 3)),
             "preemption_class": pick.choice((3, 5, 8)),
             "retries": pick.choice((1, 3, -1)),
         }
-        wanted |= {"checkpoint": pick.choice(("none", "auto")), "lease_s": pick.choice((30, None))}
-        return self.ledger.submit(self.workspace, super().request_spec(who, **wanted))
+        fields |= {"checkpoint": pick.choice(("none", "auto")), "lease_s": pick.choice((30, None))}
+        return self.ledger.submit(self.workspace, super().request_spec(component, **fields))
 
     def _random_member(self, structure: str) -> str | None:
-        found = self.client.zrandmember(key(structure, self.workspace))
-        return None if found is None else str(found)
+        member = self.client.zrandmember(key(structure, self.workspace))
+        return None if member is None else str(member)
 
     def _random_allocation(self, structure: str) -> tuple[str, int] | None:
         name = self._random_member(structure)
@@ -114,24 +114,24 @@ class ReconcilerProcess(World):
 
     def beat(self) -> None:
         """A holder lives."""
-        if held := self._random_allocation(self.random.choice(("leases", "preemption_deadlines"))):
-            told = self.ledger.heartbeat(self.workspace, *held)
-            self.done[f"told to {told.directive}"] += 1
+        if allocation := self._random_allocation(self.random.choice(("leases", "preemption_deadlines"))):
+            result = self.ledger.heartbeat(self.workspace, *allocation)
+            self.done[f"told to {result.directive}"] += 1
 
     def give_back(self) -> None:
         """A holder has finished."""
-        if held := self._random_allocation("leases"):
-            self.ledger.release(self.workspace, *held)
+        if allocation := self._random_allocation("leases"):
+            self.ledger.release(self.workspace, *allocation)
 
     def vacate(self) -> None:
         """A holder has left, as it was told to."""
-        if held := self._random_allocation("preemption_deadlines"):
-            self.ledger.release(self.workspace, *held, "vacated")
+        if allocation := self._random_allocation("preemption_deadlines"):
+            self.ledger.release(self.workspace, *allocation, "vacated")
 
     def save(self) -> None:
         """A holder that has to leave says something of its checkpoint."""
-        if held := self._random_allocation("preemption_deadlines"):
-            self.ledger.checkpoint(self.workspace, *held, self.random.choice(STATES), 1)
+        if allocation := self._random_allocation("preemption_deadlines"):
+            self.ledger.checkpoint(self.workspace, *allocation, self.random.choice(STATES), 1)
 
     def give_up(self) -> None:
         """A waiter leaves."""
@@ -148,7 +148,7 @@ class ReconcilerProcess(World):
         require_none(WorkspaceState(self.client, self.workspace, self.time.now_ms() + 60_000).faults())
 
 
-def run_process(url: str, number: int, shift: Workload, time: Any, working: Any, decides: bool) -> dict[str, int]:
+def run_process(url: str, number: int, workload: Workload, time: Any, working: Any, decides: bool) -> dict[str, int]:
     """What a process does."""
-    member = ReconcilerProcess(url, number, shift, time, working)
+    member = ReconcilerProcess(url, number, workload, time, working)
     return member.run_passes() if decides else member.run_client()

@@ -10,147 +10,156 @@ from app.domain.states import FINAL_STATES, TRANSITIONS, RequestState
 from tests.support.redis_snapshot import LIVE, Snapshot, lane, shape
 
 
-def faults(seen: Snapshot, *, lowered: bool = False) -> list[str]:
+def faults(snapshot: Snapshot, *, lowered: bool = False) -> list[str]:
     """All that is wrong. With `lowered`, capacities and limits may have been lowered below what was in use."""
-    found = [*_states(seen), *_lanes(seen), *_accounts(seen), *_holds(seen), *_events(seen), *_parking(seen)]
-    return found if lowered else found + list(_bounds(seen))
+    faults = [
+        *_states(snapshot),
+        *_lanes(snapshot),
+        *_accounts(snapshot),
+        *_holds(snapshot),
+        *_events(snapshot),
+        *_parking(snapshot),
+    ]
+    return faults if lowered else faults + list(_bounds(snapshot))
 
 
-def require_none(found: list[str]) -> None:
+def require_none(faults: list[str]) -> None:
     """Nothing is wrong, or all of it is said; also where pytest explains no assertion, as in another process."""
-    if found:
-        raise AssertionError("\n".join(found))
+    if faults:
+        raise AssertionError("\n".join(faults))
 
 
-def _compare(what: str, here: object, wanted: object) -> Iterator[str]:
-    if isinstance(here, set) and isinstance(wanted, set) and here != wanted:
-        yield f"{what}: too many {sorted(here - wanted)}, missing {sorted(wanted - here)}"
-    elif here != wanted:
-        yield f"{what}: {here}, but should be {wanted}"
+def _compare(subject: str, actual: object, expected: object) -> Iterator[str]:
+    if isinstance(actual, set) and isinstance(expected, set) and actual != expected:
+        yield f"{subject}: too many {sorted(actual - expected)}, missing {sorted(expected - actual)}"
+    elif actual != expected:
+        yield f"{subject}: {actual}, but should be {expected}"
 
 
-def _states(seen: Snapshot) -> Iterator[str]:
+def _states(snapshot: Snapshot) -> Iterator[str]:
     """Each request is in exactly the structures of its state."""
     finals = [str(state) for state in FINAL_STATES]
-    yield from _compare("requests", set(seen.zset("requests")), set(seen.requests))
-    yield from _compare("waiting", set(seen.zset("waiting")), set(seen.of_status("queued")))
-    yield from _compare("live", set(seen.zset("leases")), set(seen.of_status(*LIVE)))
-    yield from _compare("ended", set(seen.zset("ended")), set(seen.of_status(*finals)))
-    for pool in seen.pools:
-        held = {name: one for name, one in seen.of_status(*LIVE).items() if one["pool"] == pool}
-        active = {name: float(one["fence"]) for name, one in held.items()}
-        yield from _compare(f"active in {pool}", seen.zset(f"pool:{pool}:allocations"), active)
-        promised = {name for name, one in held.items() if "walltime_s" in one}
-        yield from _compare(f"ends in {pool}", set(seen.zset(f"pool:{pool}:walltime_ends")), promised)
-        strangers = set(seen.zset(f"pool:{pool}:queue")) - set(seen.of_status("queued"))
+    yield from _compare("requests", set(snapshot.zset("requests")), set(snapshot.requests))
+    yield from _compare("waiting", set(snapshot.zset("waiting")), set(snapshot.of_status("queued")))
+    yield from _compare("live", set(snapshot.zset("leases")), set(snapshot.of_status(*LIVE)))
+    yield from _compare("ended", set(snapshot.zset("ended")), set(snapshot.of_status(*finals)))
+    for pool in snapshot.pools:
+        allocations = {name: request for name, request in snapshot.of_status(*LIVE).items() if request["pool"] == pool}
+        active = {name: float(request["fence"]) for name, request in allocations.items()}
+        yield from _compare(f"active in {pool}", snapshot.zset(f"pool:{pool}:allocations"), active)
+        promised = {name for name, request in allocations.items() if "walltime_s" in request}
+        yield from _compare(f"ends in {pool}", set(snapshot.zset(f"pool:{pool}:walltime_ends")), promised)
+        strangers = set(snapshot.zset(f"pool:{pool}:queue")) - set(snapshot.of_status("queued"))
         yield from _compare(f"in the queue of {pool} but not waiting", strangers, set())
 
 
-def _lanes(seen: Snapshot) -> Iterator[str]:
+def _lanes(snapshot: Snapshot) -> Iterator[str]:
     """Each waiter is in its one lane, and each lane with somebody in it is known by its component."""
-    wanted, walltimes, known = defaultdict(set), defaultdict(set), defaultdict(set)
-    for name, request in seen.of_status("queued").items():
-        wanted[f"lane:{lane(request)}"].add(name)
-        known[f"component:{request['component']}:lanes"].add(lane(request))
+    expected, walltimes, lanes_by_component = defaultdict(set), defaultdict(set), defaultdict(set)
+    for name, request in snapshot.of_status("queued").items():
+        expected[f"lane:{lane(request)}"].add(name)
+        lanes_by_component[f"component:{request['component']}:lanes"].add(lane(request))
         if "walltime_s" in request:
             walltimes[f"lane:{lane(request)}:walltimes"].add(name)
-    here = {key: set(value) for key, value in seen.keys.items() if key.startswith("lane:")}
-    yield from _compare("lanes", here, {**wanted, **walltimes})
-    listed = {key: value for key, value in seen.keys.items() if key.startswith("component:") and key.endswith(":lanes")}
-    yield from _compare("lanes of components", listed, dict(known))
+    actual = {key: set(value) for key, value in snapshot.keys.items() if key.startswith("lane:")}
+    yield from _compare("lanes", actual, {**expected, **walltimes})
+    listed = {key: value for key, value in snapshot.keys.items() if key.startswith("component:") and key.endswith(":lanes")}
+    yield from _compare("lanes of components", listed, dict(lanes_by_component))
 
 
-def _accounts(seen: Snapshot) -> Iterator[str]:
+def _accounts(snapshot: Snapshot) -> Iterator[str]:
     """What an account has in use is the sum over the live allocations below it."""
     sums: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    for request in seen.of_status(*LIVE).values():
+    for request in snapshot.of_status(*LIVE).values():
         if request["pool"]:
-            held, path = shape(request), seen.path(request["pool"], request["component"])
+            request_shape, path = shape(request), snapshot.path(request["pool"], request["component"])
             if not path:
                 yield f"{request} holds units of a pool in which it has no policy"
             for account in path:
-                sums[account, "used"].update(held.ask)
-                sums[account, "fixed"].update(held.ask if held.fixed else {})
-    for account in accounts(seen):
+                sums[account, "used"].update(request_shape.ask)
+                sums[account, "fixed"].update(request_shape.ask if request_shape.fixed else {})
+    for account in accounts(snapshot):
         for column in ("used", "fixed"):
-            yield from _compare(f"{column} of {account}", seen.column(account, column), dict(sums[account, column]))
+            yield from _compare(f"{column} of {account}", snapshot.column(account, column), dict(sums[account, column]))
 
 
-def accounts(seen: Snapshot) -> list[str]:
+def accounts(snapshot: Snapshot) -> list[str]:
     """The keys of all accounts there are."""
     parts = [
         f"pool:{pool}:{kind}:{name}"
-        for pool in seen.pools
+        for pool in snapshot.pools
         for kind in ("group", "policy")
-        for name, _ in seen.parts(pool, kind)
+        for name, _ in snapshot.parts(pool, kind)
     ]
-    return [f"pool:{pool}" for pool in seen.pools] + parts
+    return [f"pool:{pool}" for pool in snapshot.pools] + parts
 
 
-def _holds(seen: Snapshot) -> Iterator[str]:
+def _holds(snapshot: Snapshot) -> Iterator[str]:
     """Capacity is kept for the owners of holds, who wait, and for nobody else."""
-    kept: dict[str, Counter[str]] = defaultdict(Counter)
-    for pool in seen.pools:
-        owner = seen.hash(f"pool:{pool}").get("patience")
-        yield from _compare(f"holds of {pool}", set(seen.hash(f"pool:{pool}:holds")), {owner} if owner else set())
-        if owner and owner not in seen.of_status("queued"):
+    held_units: dict[str, Counter[str]] = defaultdict(Counter)
+    for pool in snapshot.pools:
+        owner = snapshot.hash(f"pool:{pool}").get("patience")
+        yield from _compare(f"holds of {pool}", set(snapshot.hash(f"pool:{pool}:holds")), {owner} if owner else set())
+        if owner and owner not in snapshot.of_status("queued"):
             yield f"{owner} has a hold in {pool} and does not wait"
-        for account in seen.path(pool, seen.requests[owner]["component"]) if owner else []:
-            kept[account].update(shape(seen.requests[owner or ""]).ask)
-    for account in accounts(seen):
-        yield from _compare(f"kept of {account}", seen.column(account, "patience_held"), dict(kept[account]))
+        for account in snapshot.path(pool, snapshot.requests[owner]["component"]) if owner else []:
+            held_units[account].update(shape(snapshot.requests[owner or ""]).ask)
+    for account in accounts(snapshot):
+        yield from _compare(f"kept of {account}", snapshot.column(account, "patience_held"), dict(held_units[account]))
 
 
-def _bounds(seen: Snapshot) -> Iterator[str]:
+def _bounds(snapshot: Snapshot) -> Iterator[str]:
     """Never one unit too many."""
-    for account in accounts(seen):
-        limit, used = seen.column(account, "limit"), seen.column(account, "used")
+    for account in accounts(snapshot):
+        limit, used = snapshot.column(account, "limit"), snapshot.column(account, "used")
         over = {key: amount for key, amount in used.items() if key in limit and amount > limit[key]}
         yield from _compare(f"over the limit {limit} of {account}", over, {})
 
 
-def _events(seen: Snapshot) -> Iterator[str]:
+def _events(snapshot: Snapshot) -> Iterator[str]:
     """One event per transition, only lawful ones, and every fence greater than all before."""
-    at: dict[str, str] = {}
-    told: Counter[str] = Counter()
+    states: dict[str, str] = {}
+    counts: Counter[str] = Counter()
     newest = 0
-    for entry, event in seen.keys.get("events", []):
+    for entry, event in snapshot.keys.get("events", []):
         name, before, after = event["request"], event["from"], event["to"]
-        yield from _compare(f"from of {entry}, {name}", before, at.get(name, ""))
+        yield from _compare(f"from of {entry}, {name}", before, states.get(name, ""))
         if before and RequestState(after) not in TRANSITIONS[RequestState(before)]:
             yield f"{name} went from {before} to {after}"
         if after == "allocated" and before == "queued":
             if int(event["fence"]) <= newest:
                 yield f"{name} got the fence {event['fence']} after {newest} was given"
             newest = int(event["fence"])
-        at[name] = after
-        told[name] += 1
-    yield from _compare("events", at, {name: request["status"] for name, request in seen.requests.items()})
-    yield from _compare("number of events", dict(told), {name: int(one["events"]) for name, one in seen.requests.items()})
-    yield from _compare("the last fence", newest, int(seen.hash("meta").get("fence", 0)))
+        states[name] = after
+        counts[name] += 1
+    yield from _compare("events", states, {name: request["status"] for name, request in snapshot.requests.items()})
+    yield from _compare(
+        "number of events", dict(counts), {name: int(request["events"]) for name, request in snapshot.requests.items()}
+    )
+    yield from _compare("the last fence", newest, int(snapshot.hash("meta").get("fence", 0)))
 
 
-def _parking(seen: Snapshot) -> Iterator[str]:
+def _parking(snapshot: Snapshot) -> Iterator[str]:
     """Each lane of a pool is parked in exactly one place."""
-    for pool in seen.pools:
+    for pool in snapshot.pools:
         begin = f"pool:{pool}"
-        parked = seen.hash(f"{begin}:parked")
-        yield from _compare(f"lanes of {pool}", set(seen.zset(f"{begin}:lanes")), set(parked))
-        wanted, parks, needs = defaultdict(set), Counter[str](), defaultdict(set)
+        parked = snapshot.hash(f"{begin}:parked")
+        yield from _compare(f"lanes of {pool}", set(snapshot.zset(f"{begin}:lanes")), set(parked))
+        expected, parks, needs = defaultdict(set), Counter[str](), defaultdict(set)
         for name, text in parked.items():
             constraint, need, _ = text.split(" ")
             place = f"{begin}:strict_line" if constraint == "line" else f"{begin}:parking:{constraint}|{need}"
-            wanted[place].add(name)
+            expected[place].add(name)
             if constraint != "line":
                 parks[constraint] += 1
                 needs[f"{begin}:parking_needs:{constraint}"].add(need)
-        here = {
+        actual = {
             key: set(value)
-            for key, value in seen.keys.items()
+            for key, value in snapshot.keys.items()
             if key == f"{begin}:strict_line" or key.startswith(f"{begin}:parking:")
         }
-        yield from _compare(f"where the lanes of {pool} are parked", here, dict(wanted))
-        counted = {name: int(count) for name, count in seen.hash(f"{begin}:parking_counts").items()}
+        yield from _compare(f"where the lanes of {pool} are parked", actual, dict(expected))
+        counted = {name: int(count) for name, count in snapshot.hash(f"{begin}:parking_counts").items()}
         yield from _compare(f"parks of {pool}", counted, dict(parks))
-        known = {key: set(value) for key, value in seen.keys.items() if key.startswith(f"{begin}:parking_needs:")}
-        yield from _compare(f"needs of {pool}", known, dict(needs))
+        actual_needs = {key: set(value) for key, value in snapshot.keys.items() if key.startswith(f"{begin}:parking_needs:")}
+        yield from _compare(f"needs of {pool}", actual_needs, dict(needs))

@@ -29,7 +29,7 @@ class PreemptionScenario(World):
 
     def __init__(self, client: RedisClient, chunk: int = 200) -> None:
         super().__init__(client, "preemptions", chunk)
-        self.seen: PoolSnapshot | None = None
+        self.plan_snapshot: PoolSnapshot | None = None
         self.steps: tuple[PlanStep, ...] = ()
         self.refused: list[str] = []
 
@@ -105,16 +105,16 @@ class PreemptionScenario(World):
         """Look at the pool, and decide."""
         while True:
             try:
-                self.seen = self.plan_store.read_snapshot(self.workspace, "p")
+                self.plan_snapshot = self.plan_store.read_snapshot(self.workspace, "p")
                 break
             except UnfinishedWork:
                 self.ledger.resume_unfinished(self.workspace)
-        self.steps = plan_pool(self.seen).steps if self.seen else ()
+        self.steps = plan_pool(self.plan_snapshot).steps if self.plan_snapshot else ()
 
     def apply_plan(self) -> None:
         """Take the steps that were decided."""
         for step in self.steps:
-            if self.seen and self.plan_store.apply_step(self.workspace, self.seen, step).is_unfinished:
+            if self.plan_snapshot and self.plan_store.apply_step(self.workspace, self.plan_snapshot, step).is_unfinished:
                 while self.ledger.resume_unfinished(self.workspace):
                     pass
 
@@ -191,55 +191,55 @@ Action: TypeAlias = Callable[[PreemptionScenario], Any]
 STEPS: Final[Mapping[str, Action]] = {
     "plan": PreemptionScenario.make_plan,
     "apply": PreemptionScenario.apply_plan,
-    "heartbeat": lambda at: at.send_heartbeat("v1"),
-    "start saving": lambda at: at.report_checkpoint("v1", "started"),
-    "grace is over": lambda at: at.enforce_deadlines(GRACE_S),
-    "more time": lambda at: at.enforce_deadlines(TIMEOUT_S - GRACE_S),
-    "time to save is over": lambda at: at.enforce_deadlines(TIMEOUT_S / 2),
-    "forced": lambda at: at.enforce_deadlines(GRACE_S),
+    "heartbeat": lambda scenario: scenario.send_heartbeat("v1"),
+    "start saving": lambda scenario: scenario.report_checkpoint("v1", "started"),
+    "grace is over": lambda scenario: scenario.enforce_deadlines(GRACE_S),
+    "more time": lambda scenario: scenario.enforce_deadlines(TIMEOUT_S - GRACE_S),
+    "time to save is over": lambda scenario: scenario.enforce_deadlines(TIMEOUT_S / 2),
+    "forced": lambda scenario: scenario.enforce_deadlines(GRACE_S),
 }
 """One call or two of the store each, in this order; whatever is done between them is done between two calls."""
 
 
 def resize(units: int) -> Action:
     """The pool has so many from now on."""
-    return lambda at: at.update_pool(gpu=units)
+    return lambda scenario: scenario.update_pool(gpu=units)
 
 
-def reserve_borrowed(at: PreemptionScenario) -> None:
+def reserve_borrowed(scenario: PreemptionScenario) -> None:
     """What was borrowed is owned from now on."""
-    at.group("g", reserved=OWNED)
-    at.policy("low", group="g", reserved=OWNED)
+    scenario.group("g", reserved=OWNED)
+    scenario.policy("low", group="g", reserved=OWNED)
 
 
 INTERRUPTIONS: Final[Mapping[str, Action]] = {
-    "v1 has finished": lambda at: at.finish_work("v1"),
-    "v1 vacates": lambda at: at.vacate("v1"),
-    "v1 has saved": lambda at: at.report_checkpoint("v1", "completed"),
-    "v1 cannot save": lambda at: at.report_checkpoint("v1", "failed"),
-    "v1 defers": lambda at: at.report_checkpoint("v1", "defer"),
-    "v1 lives": lambda at: at.send_heartbeat("v1"),
-    "v1 lapses": lambda at: at.expire("v1"),
-    "v1 is dropped": lambda at: at.drop_request("v1"),
-    "v2 has finished": lambda at: at.finish_work("v2"),
-    "v2 vacates": lambda at: at.vacate("v2"),
-    "v2 is dropped": lambda at: at.drop_request("v2"),
-    "w is cancelled": lambda at: at.cancel_request("w"),
-    "w is dropped": lambda at: at.drop_request("w"),
-    "w expires": lambda at: at.expire("w"),
-    "w is granted elsewhere": lambda at: at.finish_work("elsewhere"),
-    "w is granted here": lambda at: at.finish_work("fixed"),
+    "v1 has finished": lambda scenario: scenario.finish_work("v1"),
+    "v1 vacates": lambda scenario: scenario.vacate("v1"),
+    "v1 has saved": lambda scenario: scenario.report_checkpoint("v1", "completed"),
+    "v1 cannot save": lambda scenario: scenario.report_checkpoint("v1", "failed"),
+    "v1 defers": lambda scenario: scenario.report_checkpoint("v1", "defer"),
+    "v1 lives": lambda scenario: scenario.send_heartbeat("v1"),
+    "v1 lapses": lambda scenario: scenario.expire("v1"),
+    "v1 is dropped": lambda scenario: scenario.drop_request("v1"),
+    "v2 has finished": lambda scenario: scenario.finish_work("v2"),
+    "v2 vacates": lambda scenario: scenario.vacate("v2"),
+    "v2 is dropped": lambda scenario: scenario.drop_request("v2"),
+    "w is cancelled": lambda scenario: scenario.cancel_request("w"),
+    "w is dropped": lambda scenario: scenario.drop_request("w"),
+    "w expires": lambda scenario: scenario.expire("w"),
+    "w is granted elsewhere": lambda scenario: scenario.finish_work("elsewhere"),
+    "w is granted here": lambda scenario: scenario.finish_work("fixed"),
     "the pool grows": resize(10),
     "the pool shrinks": resize(7),
-    "victims rise": lambda at: at.policy("low", group="g", priority=9),
-    "the waiter sinks": lambda at: at.policy("high", group="g", priority=0),
-    "the waiter is limited": lambda at: at.policy("high", group="g", priority=5, limit={"gpu": 3}),
+    "victims rise": lambda scenario: scenario.policy("low", group="g", priority=9),
+    "the waiter sinks": lambda scenario: scenario.policy("high", group="g", priority=0),
+    "the waiter is limited": lambda scenario: scenario.policy("high", group="g", priority=5, limit={"gpu": 3}),
     "shares change": reserve_borrowed,
-    "grace ends": lambda at: at.update_pool(settings={"grace_s": 0}),
-    "another asks": lambda at: at.submit("high", own_id="y", gpu=2, preemption_class=9),
+    "grace ends": lambda scenario: scenario.update_pool(settings={"grace_s": 0}),
+    "another asks": lambda scenario: scenario.submit("high", own_id="y", gpu=2, preemption_class=9),
     "the plan again": PreemptionScenario.apply_plan,
     "a second pass": PreemptionScenario.reconcile,
-    "time passes": lambda at: at.pass_time_and_clean_up(GRACE_S),
+    "time passes": lambda scenario: scenario.pass_time_and_clean_up(GRACE_S),
 }
 
 ENDED_WAITER: Final = {"w is cancelled": "cancelled", "w is dropped": "cancelled", "w expires": "expired"}

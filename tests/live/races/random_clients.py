@@ -105,14 +105,14 @@ class RandomClient(World):
     def random_spec(self) -> RequestSpec:
         """Some of this and that."""
         pick = self.random
-        wanted: dict[str, Any] = {"gpu": pick.choice((1, 1, 1, 2, 3, 5)), "preemptible": pick.random() < 0.85}
+        fields: dict[str, Any] = {"gpu": pick.choice((1, 1, 1, 2, 3, 5)), "preemptible": pick.random() < 0.85}
         if pick.random() < 0.3:
-            wanted["licence"] = 1
+            fields["licence"] = 1
         if pick.random() < 0.3:
-            wanted["walltime_s"] = pick.choice((10, 100))
-        wanted["preemption_class"] = pick.choice((3, 5, 5, 7))
-        wanted["lease_s"], wanted["queue_ttl_s"] = pick.choice((1, 30, 30, None)), pick.choice((5, None, None))
-        return self.request_spec(pick.choice(COMPONENTS), **wanted)
+            fields["walltime_s"] = pick.choice((10, 100))
+        fields["preemption_class"] = pick.choice((3, 5, 5, 7))
+        fields["lease_s"], fields["queue_ttl_s"] = pick.choice((1, 30, 30, None)), pick.choice((5, None, None))
+        return self.request_spec(pick.choice(COMPONENTS), **fields)
 
     def submit_one(self) -> None:
         """One ask, sometimes one that was sent before with another id."""
@@ -127,8 +127,8 @@ class RandomClient(World):
 
     def random_member(self, structure: str) -> str | None:
         """Somebody of it, whoever submitted it; the others may be quicker."""
-        found = self.client.zrandmember(key(structure, WORKSPACE))
-        return None if found is None else str(found)
+        member = self.client.zrandmember(key(structure, WORKSPACE))
+        return None if member is None else str(member)
 
     def release_one(self) -> None:
         """Give back what some request holds, sometimes with another's fence."""
@@ -191,12 +191,12 @@ class RandomClient(World):
     def set_policy(self) -> None:
         """Another priority and share; a limit, in pool q, is only lowered where capacities are."""
         pick, pool = self.random, self.random.choice(("p", "q"))
-        wanted: dict[str, Any] = {"priority": pick.randrange(3), "reserved": {"gpu": pick.randrange(3)}}
+        fields: dict[str, Any] = {"priority": pick.randrange(3), "reserved": {"gpu": pick.randrange(3)}}
         if pool == "p":
-            wanted["group"] = "g"
+            fields["group"] = "g"
         elif self.mix.shrinking:
-            wanted["limit"] = {"gpu": pick.randrange(2, 6)}
-        self.ledger.set_policy(WORKSPACE, pool, full_component(pick.choice(COMPONENTS[:2])), PolicySpec.model_validate(wanted))
+            fields["limit"] = {"gpu": pick.randrange(2, 6)}
+        self.ledger.set_policy(WORKSPACE, pool, full_component(pick.choice(COMPONENTS[:2])), PolicySpec.model_validate(fields))
 
     def settle_differently(self) -> None:
         """Another order or way of queueing."""
@@ -228,21 +228,21 @@ class RandomClient(World):
     def get_pool(self, name: str = "") -> Pool:
         """A pool as it is now: nobody ever sees one unit too many, nor what is too many get worse."""
         name = name or self.random.choice(("p", "q"))
-        seen = super().get_pool(name)
-        before = self.before.get(name, seen)
-        for resource, capacity in seen.capacity.items():
-            used, was = seen.used.get(resource, 0), before.used.get(resource, 0)
+        pool = super().get_pool(name)
+        before = self.before.get(name, pool)
+        for resource, capacity in pool.capacity.items():
+            used, was = pool.used.get(resource, 0), before.used.get(resource, 0)
             most = max(was, before.capacity[resource]) if self.mix.shrinking else capacity
-            assert used <= most, f"{used} of {resource} in use in {name}, {most} would be right: {seen} after {before}"
-        self.before[name] = seen
-        return seen
+            assert used <= most, f"{used} of {resource} in use in {name}, {most} would be right: {pool} after {before}"
+        self.before[name] = pool
+        return pool
 
     def check_invariants(self) -> None:
         """Whatever the others do, it all agrees; and as often as nothing is unfinished, nobody waits who could be granted."""
-        seen = Snapshot(self.client, WORKSPACE)
-        invariants.require_none(invariants.faults(seen, lowered=self.mix.shrinking))
-        if not {"unfinished", "orphaned_lanes"} & seen.keys.keys():
-            invariants.require_none(settled_invariants.faults(seen))
+        snapshot = Snapshot(self.client, WORKSPACE)
+        invariants.require_none(invariants.faults(snapshot, lowered=self.mix.shrinking))
+        if not {"unfinished", "orphaned_lanes"} & snapshot.keys.keys():
+            invariants.require_none(settled_invariants.faults(snapshot))
             self.done["a look when all was quiet"] += 1
 
 

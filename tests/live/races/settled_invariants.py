@@ -20,47 +20,49 @@ Order: TypeAlias = tuple[Any, ...]
 def check(client: RedisClient, ledger: Ledger, workspace: str, *, lowered: bool = False) -> Snapshot:
     """Everything is right and nothing is left to do; what is seen."""
     assert not ledger.resume_unfinished(workspace), "something was left unfinished"
-    seen = Snapshot(client, workspace)
-    invariants.require_none([*invariants.faults(seen, lowered=lowered), *faults(seen)])
+    snapshot = Snapshot(client, workspace)
+    invariants.require_none([*invariants.faults(snapshot, lowered=lowered), *faults(snapshot)])
     assert Audit(ledger, AuditStore(client)).run(workspace) == [], "the audit finds something"
-    return seen
+    return snapshot
 
 
-def faults(seen: Snapshot) -> list[str]:
+def faults(snapshot: Snapshot) -> list[str]:
     """All that is wrong for a time at which nothing is unfinished."""
-    found = list(_unfinished(seen))
-    for pool in seen.pools:
-        found += [*PoolRules(seen, pool).queue_faults(), *PoolRules(seen, pool).grantable()]
-    return found
+    problems = list(_unfinished(snapshot))
+    for pool in snapshot.pools:
+        problems += [*PoolRules(snapshot, pool).queue_faults(), *PoolRules(snapshot, pool).grantable()]
+    return problems
 
 
-def _unfinished(seen: Snapshot) -> Iterator[str]:
+def _unfinished(snapshot: Snapshot) -> Iterator[str]:
     left = [
         key
-        for key in seen.keys
+        for key in snapshot.keys
         if key in ("unfinished", "orphaned_lanes") or (key.startswith("pool:") and key.endswith(":unfinished"))
     ]
-    marked = [pool for pool in seen.pools if {"reviewing", "unsettled"} & seen.hash(f"pool:{pool}").keys()]
+    marked = [pool for pool in snapshot.pools if {"reviewing", "unsettled"} & snapshot.hash(f"pool:{pool}").keys()]
     if left or marked:
         yield f"unfinished: {left}, pools {marked}"
-    homeless = [name for name, request in seen.of_status("queued").items() if not any(_pools_of(seen, request))]
+    homeless = [name for name, request in snapshot.of_status("queued").items() if not any(_pools_of(snapshot, request))]
     if homeless:
         yield f"waiting, but eligible nowhere: {homeless}"
 
 
-def _pools_of(seen: Snapshot, request: Record) -> Iterator[bool]:
-    yield from (PoolRules(seen, pool).eligible(shape(request)) for pool in seen.pools)
+def _pools_of(snapshot: Snapshot, request: Record) -> Iterator[bool]:
+    yield from (PoolRules(snapshot, pool).eligible(shape(request)) for pool in snapshot.pools)
 
 
 class PoolRules:
     """The rules of one pool, as they are written down for people, applied to everything as of one moment."""
 
-    def __init__(self, seen: Snapshot, pool: str) -> None:
-        self.seen, self.pool, self.settings = seen, pool, seen.hash(f"pool:{pool}")
-        self.capacity = seen.column(f"pool:{pool}", "limit")
-        parts = [f"pool:{pool}:{kind}:{name}" for kind in ("policy", "group") for name, _ in seen.parts(pool, kind)]
-        self.share_keys = {key for part in parts for key in seen.column(part, "reserved")}
-        self.waiting = {name: request for name, request in seen.of_status("queued").items() if self.eligible(shape(request))}
+    def __init__(self, snapshot: Snapshot, pool: str) -> None:
+        self.snapshot, self.pool, self.settings = snapshot, pool, snapshot.hash(f"pool:{pool}")
+        self.capacity = snapshot.column(f"pool:{pool}", "limit")
+        parts = [f"pool:{pool}:{kind}:{name}" for kind in ("policy", "group") for name, _ in snapshot.parts(pool, kind)]
+        self.share_keys = {key for part in parts for key in snapshot.column(part, "reserved")}
+        self.waiting = {
+            name: request for name, request in snapshot.of_status("queued").items() if self.eligible(shape(request))
+        }
 
     def total(self, key: str) -> int:
         """The capacity, also of a key the pool does not list."""
@@ -68,29 +70,34 @@ class PoolRules:
 
     def limit(self, account: str, key: str) -> int:
         """What counts of a policy's or a group's limit: one as large as the pool is none."""
-        limit = self.seen.column(account, "limit").get(key, MAX_AMOUNT)
+        limit = self.snapshot.column(account, "limit").get(key, MAX_AMOUNT)
         return limit if limit < self.total(key) else MAX_AMOUNT
 
-    def eligible(self, who: Shape) -> bool:
+    def eligible(self, waiter: Shape) -> bool:
         """Whether it could be granted if nothing were in use."""
-        path = self.seen.path(self.pool, who.component)
+        path = self.snapshot.path(self.pool, waiter.component)
         return bool(path) and all(
             amount <= self.total(key)
-            and all(amount <= self.seen.column(account, "limit").get(key, MAX_AMOUNT) for account in path)
-            and (not who.fixed or key not in self.capacity or amount <= self.seen.column(path[0], "reserved").get(key, 0))
-            for key, amount in who.ask.items()
+            and all(amount <= self.snapshot.column(account, "limit").get(key, MAX_AMOUNT) for account in path)
+            and (
+                not waiter.fixed or key not in self.capacity or amount <= self.snapshot.column(path[0], "reserved").get(key, 0)
+            )
+            for key, amount in waiter.ask.items()
         )
 
-    def in_share(self, who: Shape) -> bool:
+    def in_share(self, waiter: Shape) -> bool:
         """Whether it fits into its policy's unused share, on at least one share key."""
-        policy = self.seen.path(self.pool, who.component)[0]
-        reserved, taken = self.seen.column(policy, "reserved"), self.seen.column(policy, "fixed" if who.fixed else "used")
-        asked = self.share_keys & who.ask.keys()
-        return bool(asked) and all(who.ask[key] <= reserved.get(key, 0) - taken.get(key, 0) for key in asked)
+        policy = self.snapshot.path(self.pool, waiter.component)[0]
+        reserved, taken = (
+            self.snapshot.column(policy, "reserved"),
+            self.snapshot.column(policy, "fixed" if waiter.fixed else "used"),
+        )
+        keys = self.share_keys & waiter.ask.keys()
+        return bool(keys) and all(waiter.ask[key] <= reserved.get(key, 0) - taken.get(key, 0) for key in keys)
 
     def rank(self, request: Record) -> Order:
         """Rules 2 and 3 of the order."""
-        policy = self.seen.hash(self.seen.path(self.pool, request["component"])[0])
+        policy = self.snapshot.hash(self.snapshot.path(self.pool, request["component"])[0])
         by = (-int(policy["priority"]), -int(request["class"]))
         return (*(by if self.settings.get("discipline") != "classes" else by[::-1]), int(request["seq"]))
 
@@ -100,53 +107,53 @@ class PoolRules:
         band = not self.in_share(shape(request))
         return (*rank, band, age) if self.settings.get("order") == "priority_first" else (band, *rank, age)
 
-    def blocker(self, who: Shape, *, held: bool) -> str:
+    def blocker(self, waiter: Shape, *, bound_by_hold: bool) -> str:
         """What keeps it from being granted: `limit` (or the fixed share), `capacity`, or nothing."""
-        *below, pool = self.seen.path(self.pool, who.component)
-        reserved, fixed = self.seen.column(below[0], "reserved"), self.seen.column(below[0], "fixed")
-        for key, amount in who.ask.items():
+        *below, pool = self.snapshot.path(self.pool, waiter.component)
+        reserved, fixed = self.snapshot.column(below[0], "reserved"), self.snapshot.column(below[0], "fixed")
+        for key, amount in waiter.ask.items():
             if any(self._short(account, key, amount, self.limit(account, key)) for account in below):
                 return "limit"
-            if who.fixed and key in self.capacity and fixed.get(key, 0) + amount > reserved.get(key, 0):
+            if waiter.fixed and key in self.capacity and fixed.get(key, 0) + amount > reserved.get(key, 0):
                 return "limit"
-        for key, amount in who.ask.items():
+        for key, amount in waiter.ask.items():
             if self._short(pool, key, amount, self.total(key)):
                 return "capacity"
-            limits = {account: self.seen.column(account, "limit").get(key, self.total(key)) for account in (*below, pool)}
-            if held and any(
+            limits = {account: self.snapshot.column(account, "limit").get(key, self.total(key)) for account in (*below, pool)}
+            if bound_by_hold and any(
                 self._short(account, key, amount, limit, "used", "patience_held") for account, limit in limits.items()
             ):
                 return "capacity"
         return ""
 
     def _short(self, account: str, key: str, amount: int, limit: int, *columns: str) -> bool:
-        return sum(self.seen.column(account, column).get(key, 0) for column in columns or ("used",)) + amount > limit
+        return sum(self.snapshot.column(account, column).get(key, 0) for column in columns or ("used",)) + amount > limit
 
     def queue_faults(self) -> Iterator[str]:
         """The queue holds those who are eligible, in order, and the lanes stand by their heads."""
-        wanted = sorted(self.waiting, key=lambda name: self.rank(self.waiting[name]))
-        queue = list(self.seen.zset(f"pool:{self.pool}:queue"))
-        if queue != wanted:
-            yield f"queue of {self.pool}: {queue}, but should be {wanted}"
+        expected = sorted(self.waiting, key=lambda name: self.rank(self.waiting[name]))
+        queue = list(self.snapshot.zset(f"pool:{self.pool}:queue"))
+        if queue != expected:
+            yield f"queue of {self.pool}: {queue}, but should be {expected}"
         heads = sorted((self.queue_key(request), lane(request)) for request in self.waiting.values())
         lanes = list(dict.fromkeys(name for _, name in heads))
-        here = list(self.seen.zset(f"pool:{self.pool}:lanes"))
+        here = list(self.snapshot.zset(f"pool:{self.pool}:lanes"))
         if here != lanes:
             yield f"lanes of {self.pool}: {here}, but should be {lanes}"
         shares = {lane(request) for request in self.waiting.values() if self.in_share(shape(request))}
-        if shares != self.seen.set(f"pool:{self.pool}:in_share"):
-            yield f"lanes in share of {self.pool}: {self.seen.set(f'pool:{self.pool}:in_share')}, but should be {shares}"
+        if shares != self.snapshot.set(f"pool:{self.pool}:in_share"):
+            yield f"lanes in share of {self.pool}: {self.snapshot.set(f'pool:{self.pool}:in_share')}, but should be {shares}"
 
     def grantable(self) -> Iterator[str]:
         """Those who wait although the rules allow them to be granted."""
         owner = self.settings.get("patience")
-        bound_after = self.queue_key(self.seen.requests[owner]) if owner else None
-        if owner and self.blocker(shape(self.seen.requests[owner]), held=False) != "capacity":
+        bound_after = self.queue_key(self.snapshot.requests[owner]) if owner else None
+        if owner and self.blocker(shape(self.snapshot.requests[owner]), bound_by_hold=False) != "capacity":
             yield f"{owner} has a hold in {self.pool}, but it is not capacity that keeps it waiting"
         for request in sorted(self.waiting.values(), key=self.queue_key):
-            held = bound_after is not None and self.queue_key(request) > bound_after
-            kept = self.blocker(shape(request), held=held)
-            if not kept:
+            bound_by_hold = bound_after is not None and self.queue_key(request) > bound_after
+            blocker = self.blocker(shape(request), bound_by_hold=bound_by_hold)
+            if not blocker:
                 yield f"{request} could be granted in {self.pool}"
-            if kept == "capacity" and self.settings.get("queueing") == "strict":
+            if blocker == "capacity" and self.settings.get("queueing") == "strict":
                 return

@@ -25,8 +25,8 @@ def url(servers: Servers) -> str:
 def rounds_of(url: str, name: str) -> Iterator[tuple[list[str], list[str], int]]:
     """Of each round what the racers were answered, what became of the requests, and what is in use."""
     barrier = CONTEXT.Barrier(RACERS)
-    seen = run_together(run_race, [(url, number, name, ROUNDS, barrier) for number in range(RACERS)], 120 * TIMES)
-    for each in zip(*seen, strict=True):
+    answers_by_process = run_together(run_race, [(url, number, name, ROUNDS, barrier) for number in range(RACERS)], 120 * TIMES)
+    for each in zip(*answers_by_process, strict=True):
         statuses, used = each[0][1]
         yield [answer for answer, _ in each], statuses, used
 
@@ -46,9 +46,9 @@ def test_what_is_sent_by_many_is_one_request(url: str, name: str) -> None:
 
 def test_a_key_means_the_body_that_came_first(url: str) -> None:
     for answers, statuses, used in rounds_of(url, "the same key for two bodies"):
-        told = {body: {answer[2:] for answer in answers if answer[0] == body} for body in "01"}
-        assert sorted(len(one) for one in told.values()) == [1, 1]
-        assert len([one for one in told.values() if one == {"idempotency_conflict"}]) == 1
+        outcomes = {body: {answer[2:] for answer in answers if answer[0] == body} for body in "01"}
+        assert sorted(len(outcome) for outcome in outcomes.values()) == [1, 1]
+        assert len([outcome for outcome in outcomes.values() if outcome == {"idempotency_conflict"}]) == 1
         assert (statuses, used) == (["allocated"], 1)
 
 

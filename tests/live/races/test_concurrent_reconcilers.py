@@ -34,12 +34,12 @@ def test_many_decide_at_once(servers: Servers, name: str) -> None:
     head.set_up()
     jobs = [(url_of(client), number, shift, time, working, number < DECIDE) for number in range(DECIDE + WORK)]
     done: Counter[str] = Counter()
-    for one in run_together(run_process, jobs, 60 * TIMES):
-        done.update(one)
+    for result in run_together(run_process, jobs, 60 * TIMES):
+        done.update(result)
     assert {verb for verb in (*ODDS, "passes") if not done[verb]} == set(), "nobody did this"
-    told = come_to_rest(head).count_events("preempting", "preempted", "forced")
-    assert told["preempting"] >= 5, f"hardly anybody had to leave: {told}"
-    assert told["preempted"] + told["forced"] > 0, f"nobody left: {told}"
+    counts = come_to_rest(head).count_events("preempting", "preempted", "forced")
+    assert counts["preempting"] >= 5, f"hardly anybody had to leave: {counts}"
+    assert counts["preempted"] + counts["forced"] > 0, f"nobody left: {counts}"
 
 
 def come_to_rest(head: ReconcilerProcess) -> WorkspaceState:

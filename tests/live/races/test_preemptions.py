@@ -44,15 +44,15 @@ def cases(client: RedisClient, backend: str, kind: str) -> Iterator[tuple[int, s
 
 def points(client: RedisClient, kind: str) -> list[int]:
     """Before each call of the story and after the last; but after one that changed nothing all is as before it."""
-    world, found = KINDS[kind].set_up(client), [0, 1]
-    begun = before = world.read_state()
+    world, numbers = KINDS[kind].set_up(client), [0, 1]
+    first_state = before = world.read_state()
     for number, step in enumerate(STEPS.values(), start=1):
         run_steps(world, [step])
         now = world.read_state()
-        found += [number] if number > 1 and now.seen.data != before.seen.data else []
+        numbers += [number] if number > 1 and now.snapshot.data != before.snapshot.data else []
         before = now
-    check_outcome("nothing", begun, begun, world.run_to_rest())
-    return found
+    check_outcome("nothing", first_state, first_state, world.run_to_rest())
+    return numbers
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -73,7 +73,7 @@ def disturbed(client: RedisClient, kind: str, point: int, act: str) -> None:
     before = world.read_state()
     world.attempt(lambda: INTERRUPTIONS[act](world))
     after = world.read_state()
-    if after.seen.data == before.seen.data:  # it came too late, or too early
+    if after.snapshot.data == before.snapshot.data:  # it came too late, or too early
         return
     run_steps(world, steps[point:])
     check_outcome(act, before, after, world.run_to_rest())
@@ -87,7 +87,7 @@ def run_steps(world: PreemptionScenario, steps: Iterable[Action]) -> None:
 
 def check_outcome(act: str, before: WorkspaceState, after: WorkspaceState, last: WorkspaceState) -> None:
     """The waiter is served, unless it left or the rules are others; who was not needed any more stays where it is."""
-    was, now, then = (seen.model.requests["w"].status for seen in (before, after, last))
+    was, now, then = (state.model.requests["w"].status for state in (before, after, last))
     if act in ENDED_WAITER and was == "queued":
         assert (now, then) == (ENDED_WAITER[act], ENDED_WAITER[act])
     elif act not in RULE_CHANGES and now not in ("released", "expired"):
@@ -97,9 +97,11 @@ def check_outcome(act: str, before: WorkspaceState, after: WorkspaceState, last:
     if now == "queued" or was != "queued":
         return
     for name, owner in before.model.leaving["p"].items():
-        one = last.model.requests[name]
+        request = last.model.requests[name]
         if owner == "w" and after.model.requests[name].status == "preempting":
-            assert (one.status, one.fence) == ("allocated", before.model.requests[name].fence), f"{name} has left for nothing"
+            assert (request.status, request.fence) == ("allocated", before.model.requests[name].fence), (
+                f"{name} has left for nothing"
+            )
 
 
 # ---- two at once
@@ -108,9 +110,9 @@ def check_outcome(act: str, before: WorkspaceState, after: WorkspaceState, last:
 class InterruptedScripts(Scripts):
     """A way to the server on which something happens before the n-th call."""
 
-    def __init__(self, client: RedisClient, at: int, then: Callable[[], object]) -> None:
+    def __init__(self, client: RedisClient, call_number: int, then: Callable[[], object]) -> None:
         super().__init__(client)
-        self.calls, self.at, self.then = 0, at, then
+        self.calls, self.at, self.then = 0, call_number, then
 
     def call(self, command: str, workspace: str, /, **args: Arg) -> ScriptReply:
         """As ever."""
@@ -157,7 +159,7 @@ def test_a_second_pass_between_any_two_calls_of_one(servers: Servers, backend: s
             planning._scripts = way
             world.reconcile(planning)
             calls = way.calls
-            once(world, waits)
+            check_one_preemption(world, waits)
             point += 1 if backend == "redis" else 3
         assert calls >= 3, "a pass looks, decides and does"
 
@@ -169,14 +171,14 @@ def test_who_decides_too_slowly_does_nothing_again(servers: Servers, backend: st
         slow = SlowPlanStore(world)
         world.reconcile(slow)
         assert slow.stale or not waits
-        once(world, waits)
+        check_one_preemption(world, waits)
 
 
-def once(world: PreemptionScenario, waits: bool) -> None:
+def check_one_preemption(world: PreemptionScenario, waits: bool) -> None:
     """Each victim was told once for a waiter, and each who was told for nothing called back once; then all goes its way."""
     now = world.read_state()
-    told = [event["request"] for _, event in now.stream if event["event"] in ("preempting", "preempted")]
-    assert sorted(told) == ["v1", "v2"]
+    requests = [event["request"] for _, event in now.stream if event["event"] in ("preempting", "preempted")]
+    assert sorted(requests) == ["v1", "v2"]
     back = [event["request"] for _, event in now.stream if event["event"] == "reprieved"]
     assert len(set(back)) == len(back)
     assert not (waits and back)
@@ -194,13 +196,13 @@ def test_whose_way_is_cleared_in_one_pool_has_nobody_leave_in_another(servers: S
     world.submit("low", own_id="v3", gpu=4, preemption_class=3)
     world.submit("high", own_id="y", gpu=4, preemption_class=9)
     assert world.get("w").pool == "q", "who waited had what was given back"
-    seen = world.snapshot("q")
-    steps = plan_pool(seen).steps
+    snapshot = world.snapshot("q")
+    steps = plan_pool(snapshot).steps
     assert [step.waiter for step in steps if isinstance(step, Preempt)] == ["y"], "it would have somebody leave there"
     world.reconcile()
-    before = world.read_state().seen.data
-    taken = [world.plan_store.apply_step(world.workspace, seen, step) for step in steps]
-    assert ([one.reason for one in taken], world.read_state().seen.data) == (["hold elsewhere"], before)
+    before = world.read_state().snapshot.data
+    taken = [world.plan_store.apply_step(world.workspace, snapshot, step) for step in steps]
+    assert ([result.reason for result in taken], world.read_state().snapshot.data) == (["hold elsewhere"], before)
     world.run_to_rest()
 
 
@@ -213,7 +215,7 @@ def test_who_was_passed_on_meanwhile_is_not_called_back(servers: Servers, backen
     world.update_pool(gpu=6)
     world.reconcile()
     assert world.read_state().count_events("passed_on") == {"passed_on": 1}
-    before = world.read_state().seen.data
+    before = world.read_state().snapshot.data
     world.apply_plan()
-    assert world.read_state().seen.data == before
+    assert world.read_state().snapshot.data == before
     world.run_to_rest()

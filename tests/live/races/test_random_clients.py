@@ -30,18 +30,18 @@ def url_of(client: RedisClient) -> str:
     return f"unix://{client.connection_pool.connection_kwargs['path']}"  # type: ignore[union-attr]
 
 
-def set_up(trader: RandomClient) -> None:
+def set_up(client: RandomClient) -> None:
     """Two pools with a group, shares, limits and fixed work; there is always too little."""
-    size = 24 if trader.mix.shrinking else 6
-    trader.pool("p", gpu=size, licence=3, settings={"patience_s": 5})
-    trader.group("g", reserved={"gpu": 4})
-    trader.policy("a", reserved={"gpu": 2}, group="g")
-    trader.policy("b", priority=1, reserved={"gpu": 1}, group="g")
-    trader.policy("c", limit={"gpu": 3}, reserved={"licence": 1})
-    trader.pool("q", gpu=size, licence=3, settings={"patience_s": None})
-    trader.policy("a", "q", priority=1)
-    trader.policy("b", "q")
-    trader.policy("d", "q", reserved={"gpu": 2})
+    size = 24 if client.mix.shrinking else 6
+    client.pool("p", gpu=size, licence=3, settings={"patience_s": 5})
+    client.group("g", reserved={"gpu": 4})
+    client.policy("a", reserved={"gpu": 2}, group="g")
+    client.policy("b", priority=1, reserved={"gpu": 1}, group="g")
+    client.policy("c", limit={"gpu": 3}, reserved={"licence": 1})
+    client.pool("q", gpu=size, licence=3, settings={"patience_s": None})
+    client.policy("a", "q", priority=1)
+    client.policy("b", "q")
+    client.policy("d", "q", reserved={"gpu": 2})
 
 
 @pytest.mark.parametrize("name", MIXES)
@@ -49,22 +49,22 @@ def test_a_crowd_leaves_everything_right(name: str, servers: Servers) -> None:
     backend, shared, mix = MIXES[name]
     client = servers.client(backend)
     time: Any = CONTEXT.Value("q", START_MS) if shared else None
-    trader = RandomClient(url_of(client), PROCESSES, mix, time)
-    set_up(trader)
+    random_client = RandomClient(url_of(client), PROCESSES, mix, time)
+    set_up(random_client)
     done: Counter[str] = Counter()
-    for one in run_together(run_client, [(url_of(client), number, mix, time) for number in range(PROCESSES)], 120 * TIMES):
-        done.update(one)
+    for result in run_together(run_client, [(url_of(client), number, mix, time) for number in range(PROCESSES)], 120 * TIMES):
+        done.update(result)
     assert {verb for verb in (*ODDS, "a look when all was quiet") if not done[verb]} == set(), "nobody did this"
-    settled_invariants.check(client, trader.ledger, WORKSPACE, lowered=True)
-    drain(trader)
+    settled_invariants.check(client, random_client.ledger, WORKSPACE, lowered=True)
+    drain(random_client)
 
 
-def drain(trader: RandomClient) -> None:
+def drain(client: RandomClient) -> None:
     """Those who hold units give them back until all who wait have had theirs, and nothing is left in use."""
-    while holders := trader.client.zrange(f"pk:{{{WORKSPACE}}}:leases", 0, -1):
+    while holders := client.client.zrange(f"pk:{{{WORKSPACE}}}:leases", 0, -1):
         for name in holders:
-            trader.release(trader.get(str(name)))
-        settled_invariants.check(trader.client, trader.ledger, WORKSPACE, lowered=True)
-    seen = Snapshot(trader.client, WORKSPACE)
-    assert seen.of_status("queued") == {}
-    assert [account for account in seen.pools if seen.column(f"pool:{account}", "used")] == []
+            client.release(client.get(str(name)))
+        settled_invariants.check(client.client, client.ledger, WORKSPACE, lowered=True)
+    snapshot = Snapshot(client.client, WORKSPACE)
+    assert snapshot.of_status("queued") == {}
+    assert [account for account in snapshot.pools if snapshot.column(f"pool:{account}", "used")] == []

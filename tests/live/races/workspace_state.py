@@ -35,18 +35,20 @@ class WorkspaceState:
         for key, value in dump(client).items():
             if key.startswith(begin):
                 kind, parts = kind_of(key[len(begin) :])
-                data[kind, *parts] = {one: int(at) for one, at in value.items()} if KEYS[kind].type == "zset" else value
+                data[kind, *parts] = (
+                    {member: int(score) for member, score in value.items()} if KEYS[kind].type == "zset" else value
+                )
         self.stream: list[tuple[str, Event]] = data.get(("events",), [])
-        self.seen = Snapshot(now_ms, data)
+        self.snapshot = Snapshot(now_ms, data)
 
     @cached_property
     def model(self) -> Model:
         """What the rules are applied to."""
-        return model(self.seen)
+        return model(self.snapshot)
 
     def of_status(self, *statuses: str) -> list[str]:
         """The requests in one of these states."""
-        return sorted(one.id for one in self.model.requests.values() if one.status in statuses)
+        return sorted(request.id for request in self.model.requests.values() if request.status in statuses)
 
     def count_events(self, *events: str) -> Counter[str]:
         """How often each of these was told."""
@@ -54,39 +56,39 @@ class WorkspaceState:
 
     def faults(self, *, lowered: bool = False) -> list[str]:
         """All that is wrong. With `lowered`, the pools may have been larger before."""
-        found = list(Structures(self.seen, self.model).faults())
-        found += EventHistory({name: pool.capacity for name, pool in self.model.pools.items()}, lowered).faults(self.stream)
-        for name, one in self.model.requests.items():
+        problems = list(Structures(self.snapshot, self.model).faults())
+        problems += EventHistory({name: pool.capacity for name, pool in self.model.pools.items()}, lowered).faults(self.stream)
+        for name, request in self.model.requests.items():
             last = [event["to"] for _, event in self.stream if event["request"] == name][-1:]
-            if last != [one.status]:
-                found.append(f"{name} is {one.status}, by its events {last}")
+            if last != [request.status]:
+                problems.append(f"{name} is {request.status}, by its events {last}")
         for pool in self.model.pools:
-            found += self._pool(pool)
-        return found
+            problems += self._pool(pool)
+        return problems
 
     def _pool(self, pool: str) -> Iterator[str]:
-        if {"reviewing", "unsettled"} & self.seen.get("pool", pool).keys():
+        if {"reviewing", "unsettled"} & self.snapshot.get("pool", pool).keys():
             return
         if grantable := self.model.grantable(pool):
-            yield f"{[one.id for one in grantable]} could be granted in {pool}"
+            yield f"{[request.id for request in grantable]} could be granted in {pool}"
 
     def superfluous_preemptions(self) -> list[str]:
         """Those who leave for nobody, or for one who would have enough without them, if all is decided."""
-        found = []
+        problems = []
         for pool, leaving in self.model.leaving.items():
-            for one, owner in leaving.items():
+            for name, owner in leaving.items():
                 if owner == NOBODY:
-                    found.append(f"{one} leaves {pool} for nobody")
+                    problems.append(f"{name} leaves {pool} for nobody")
                 elif owner not in self.model.clearings[pool] or self.model.requests[owner].status != "queued":
-                    found.append(f"{one} leaves {pool} for {owner}, who does not wait for it")
-        return found
+                    problems.append(f"{name} leaves {pool} for {owner}, who does not wait for it")
+        return problems
 
     def leftovers(self) -> list[str]:
         """What is not as it is when all have left who had to."""
-        found = [f"{one} still leaves" for one in self.of_status("preempting")]
-        found += [f"{owner} has a hold in {pool}" for pool, holds in self.model.clearings.items() for owner in holds]
-        return found + [
-            f"{key} is left" for key in self.seen.data if key[0] in ("preemption_deadlines", "pool_victims", "hold")
+        problems = [f"{name} still leaves" for name in self.of_status("preempting")]
+        problems += [f"{owner} has a hold in {pool}" for pool, holds in self.model.clearings.items() for owner in holds]
+        return problems + [
+            f"{key} is left" for key in self.snapshot.data if key[0] in ("preemption_deadlines", "pool_victims", "hold")
         ]
 
 
