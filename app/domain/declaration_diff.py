@@ -78,11 +78,11 @@ class DeclarationPlan:
 
     @property
     def summary(self) -> str:
-        """All of it in one sentence."""
+        """The counts of the changes in one sentence."""
         if not self.changes:
             return "nothing to change"
         create, change, delete = (
-            sum(one.action == action for one in self.changes) for action in ("create", "update", "delete")
+            sum(item.action == action for item in self.changes) for action in ("create", "update", "delete")
         )
         return f"{create} to create, {change} to change, {delete} to delete"
 

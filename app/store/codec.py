@@ -210,14 +210,14 @@ def encode_setting(value: Setting) -> str:
     return "" if value is None else str(value)
 
 
-def _decode_pool_settings(at: Mapping[str, str]) -> dict[str, Setting]:
+def _decode_pool_settings(texts: Mapping[str, str]) -> dict[str, Setting]:
     """Return a pool's settings."""
-    return {name: _decode_setting(at[name], row) if name in at else unset_value(name) for name, row in SETTINGS.items()}
+    return {name: _decode_setting(texts[name], row) if name in texts else unset_value(name) for name, row in SETTINGS.items()}
 
 
-def _decode_account_settings(at: Mapping[str, str]) -> dict[str, Setting]:
+def _decode_account_settings(texts: Mapping[str, str]) -> dict[str, Setting]:
     """Return the settings that a group or a policy has of its own."""
-    return {name: _decode_setting(at[name], row) for name, row in ACCOUNT_SETTINGS.items() if name in at}
+    return {name: _decode_setting(texts[name], row) for name, row in ACCOUNT_SETTINGS.items() if name in texts}
 
 
 def _decode_setting(text: str, row: PoolSetting) -> Setting:
