@@ -75,6 +75,7 @@ def test_only_the_library_of_leases_decides_about_leases() -> None:
     assert files == LEASE_FILES
 
 
+@pytest.mark.backends("fake")
 def test_a_write_that_is_not_declared_is_observed(client: RedisClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = {
         "do_it.lua": "-- Do it.\n-- @use accounts\n-- @reply done\n\naccounts.put('pk:{w}:pool:p')\nreturn reply.done()\n",
