@@ -58,10 +58,10 @@ class Line:
     async def send(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> None:
         """Ask."""
         data = b"" if body is None else json.dumps(body).encode()
-        said = {"Host": "localhost", "Content-Length": str(len(data)), **(headers or {})}
+        text = {"Host": "localhost", "Content-Length": str(len(data)), **(headers or {})}
         if data:
-            said["Content-Type"] = "application/json"
-        head = "".join(f"{name}: {value}\r\n" for name, value in said.items())
+            text["Content-Type"] = "application/json"
+        head = "".join(f"{name}: {value}\r\n" for name, value in text.items())
         self.writer.write(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + data)
         await self.writer.drain()
 
@@ -111,14 +111,14 @@ class Crowd:
 
     async def submit(self, gpu: int = 1, **more: Any) -> Any:
         """A request for so many gpu, as it is answered."""
-        asked = {"component": "t", "resources": {"gpu": gpu} if gpu else {}, **more}
-        answer = await self.ask("POST", f"{PREFIX}/requests", asked)
+        requests = {"component": "t", "resources": {"gpu": gpu} if gpu else {}, **more}
+        answer = await self.ask("POST", f"{PREFIX}/requests", requests)
         assert answer.status == 201, answer
         return answer.json
 
-    async def release(self, held: Mapping[str, Any]) -> Any:
+    async def release(self, allocation: Mapping[str, Any]) -> Any:
         """Give it back."""
-        answer = await self.ask("POST", f"{PREFIX}/requests/{held['id']}/release", {"fence": held["fence"]})
+        answer = await self.ask("POST", f"{PREFIX}/requests/{allocation['id']}/release", {"fence": allocation["fence"]})
         assert answer.status == 200, answer
         return answer.json
 
@@ -132,17 +132,17 @@ class Crowd:
         rows = [line for line in page.splitlines() if line.startswith("poolkeeper_http_waiting{")]
         return {row.split('"')[1]: round(float(row.split()[-1])) for row in rows}
 
-    async def until_waiting(self, within_s: float = 20, **held: int) -> None:
+    async def until_waiting(self, within_s: float = 20, **allocation: int) -> None:
         """Returns when exactly so many are held: `until_waiting(poll=500)`."""
         try:
             async with asyncio.timeout(within_s):
                 while True:
                     now = await self.waiting()
-                    if all(now.get(kind, 0) == count for kind, count in held.items()):
+                    if all(now.get(kind, 0) == count for kind, count in allocation.items()):
                         return
                     await asyncio.sleep(0.05)
         except TimeoutError:
-            raise AssertionError(f"not within {within_s:g} s: {held} are held; it is {await self.waiting()}") from None
+            raise AssertionError(f"not within {within_s:g} s: {allocation} are held; it is {await self.waiting()}") from None
 
 
 class Stream:
@@ -179,10 +179,10 @@ class Stream:
         self.ended += 1
 
     def _take(self, part: str) -> None:
-        said = dict(row.split(": ", 1) for row in part.split("\n") if row[:1] != ":")
-        self.last = said.get("id", self.last)
-        if "event" in said:
-            self.heard.append(Heard(said["id"], said["event"], json.loads(said["data"])))
+        text = dict(row.split(": ", 1) for row in part.split("\n") if row[:1] != ":")
+        self.last = text.get("id", self.last)
+        if "event" in text:
+            self.heard.append(Heard(text["id"], text["event"], json.loads(text["data"])))
 
 
 def poll_path(request: str, wait_s: float = 60) -> str:
@@ -190,11 +190,11 @@ def poll_path(request: str, wait_s: float = 60) -> str:
     return f"{PREFIX}/requests/{request}?wait_s={wait_s}&status=queued"
 
 
-async def until(condition: Any, what: str, within_s: float = 20) -> None:
+async def until(condition: Any, name: str, within_s: float = 20) -> None:
     """Returns when the condition holds."""
     try:
         async with asyncio.timeout(within_s):
             while not condition():
                 await asyncio.sleep(0.02)
     except TimeoutError:
-        raise AssertionError(f"not within {within_s:g} s: {what}") from None
+        raise AssertionError(f"not within {within_s:g} s: {name}") from None

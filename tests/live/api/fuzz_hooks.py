@@ -17,7 +17,7 @@ from app.domain.amounts import memory_mb
 NAMES = {"pool": "gpus", "component": "team", "group": "lab", "task": "t5"}
 REQUESTS = [tuple(each.split(":")) for each in os.environ.get("FUZZED", "").split()]
 LISTED_ONCE = ("pools", "groups", "policies")
-TRIALS = ("request", "pool", "policy", "group", "pools", "cancel", "drop")
+DRY_RUN_KINDS = ("request", "pool", "policy", "group", "pools", "cancel", "drop")
 _numbers = itertools.count()
 
 
@@ -48,7 +48,7 @@ def _make_true(case: schemathesis.Case[Any]) -> None:
     if isinstance(body, dict) and isinstance(body.get("settings"), dict) and not _is_memory(body["settings"].get("memory")):
         del body["settings"]["memory"]  # units, and how many, are described in words
     if isinstance(body, dict) and case.operation.path.endswith("/dry-run"):
-        body = _one_trial(body)
+        body = _one_dry_run(body)
     number = next(_numbers)
     if case.path_parameters and number % 3:  # every third is left as it is, and mostly not found
         _set(case, "Poolkeeper-Workspace", "default")
@@ -60,11 +60,11 @@ def _make_true(case: schemathesis.Case[Any]) -> None:
     case.body = body
 
 
-def _one_trial(body: dict[str, Any]) -> dict[str, Any]:
+def _one_dry_run(body: dict[str, Any]) -> dict[str, Any]:
     """One thing to be tried, of those that may be said."""
-    said = [name for name in TRIALS if body.get(name) is not None] or ["cancel"]
-    one = {said[0]: body.get(said[0]) or REQUESTS[0][0]}
-    return one | ({"prune": body["prune"]} if "pools" in one and "prune" in body else {})
+    kinds = [name for name in DRY_RUN_KINDS if body.get(name) is not None] or ["cancel"]
+    dry_run = {kinds[0]: body.get(kinds[0]) or REQUESTS[0][0]}
+    return dry_run | ({"prune": body["prune"]} if "pools" in dry_run and "prune" in body else {})
 
 
 def _set(case: schemathesis.Case[Any], header: str, text: str) -> None:
@@ -88,10 +88,10 @@ def _once(values: Any) -> Any:
     """Of those that have one name, the first: no schema can ask for that."""
     if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
         return values
-    kept: dict[object, Any] = {}
+    stored: dict[object, Any] = {}
     for value in values:
-        kept.setdefault((value.get("name"), value.get("component"), value.get("component_type", "orchestrator")), value)
-    return list(kept.values())
+        stored.setdefault((value.get("name"), value.get("component"), value.get("component_type", "orchestrator")), value)
+    return list(stored.values())
 
 
 def _is_memory(memory: object) -> bool:

@@ -14,7 +14,7 @@ from app.api.server.connection_counts import SLOTS, ConnectionCounts
 @contextmanager
 def _process(neighbours: ConnectionCounts, place: int, connections: int) -> Iterator[None]:
     """Another process that has said how many it has, for as long as the context."""
-    said, say = os.pipe()
+    text, say = os.pipe()
     stay, leave = os.pipe()
     pid = os.fork()
     if not pid:
@@ -24,11 +24,11 @@ def _process(neighbours: ConnectionCounts, place: int, connections: int) -> Iter
         os.read(stay, 1)
         os._exit(0)
     os.close(say)
-    assert os.read(said, 1) == b"", "it has said so"
+    assert os.read(text, 1) == b"", "it has said so"
     yield
     os.close(leave)
     os.waitpid(pid, 0)
-    os.close(said)
+    os.close(text)
     os.close(stay)
 
 

@@ -34,14 +34,14 @@ def _fill(live: Live) -> str:
     return " ".join(f"{item['id']}:{item['fence'] or 1}" for item in items)
 
 
-def _fuzz(live: Live, folder: Path, *options: str, known: str) -> str:
+def _fuzz(live: Live, folder: Path, *options: str, requests: str) -> str:
     """Runs schemathesis against the API; what it says, if it found nothing."""
     command = (sys.executable, "-P", "-c", "from schemathesis.cli import schemathesis; schemathesis()")
     document = f"{live.url}/api/v1/openapi.json"
-    given = ("--generation-deterministic", "--continue-on-failure", "--no-color", "--workers", "1")
+    defaults = ("--generation-deterministic", "--continue-on-failure", "--no-color", "--workers", "1")
     done = subprocess.run(
-        [*command, "--config-file", str(HERE / "fuzz.toml"), "run", document, *given, *options],
-        env={**os.environ, "SCHEMATHESIS_HOOKS": "tests.live.api.fuzz_hooks", "PYTHONPATH": str(ROOT), "FUZZED": known},
+        [*command, "--config-file", str(HERE / "fuzz.toml"), "run", document, *defaults, *options],
+        env={**os.environ, "SCHEMATHESIS_HOOKS": "tests.live.api.fuzz_hooks", "PYTHONPATH": str(ROOT), "FUZZED": requests},
         cwd=folder,
         capture_output=True,
         text=True,
@@ -56,18 +56,18 @@ def _fuzz(live: Live, folder: Path, *options: str, known: str) -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_without_tokens(live: Live, tmp_path: Path) -> None:
-    said = _fuzz(live, tmp_path, "--max-examples", "4", known=_fill(live))
-    assert "45 selected / 45 total" in said
-    assert "Tested: 45" in said
+    text = _fuzz(live, tmp_path, "--max-examples", "4", requests=_fill(live))
+    assert "45 selected / 45 total" in text
+    assert "Tested: 45" in text
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_with_the_token_of_an_operator(live: Live, tmp_path: Path) -> None:
-    known = _fill(live)
+    current = _fill(live)
     secret = live.token("operator")
     try:
         options = ("--header", f"Authorization: Bearer {secret}", "--phases", "examples,coverage")
-        assert "Tested: 45" in _fuzz(live, tmp_path, *options, known=known)
+        assert "Tested: 45" in _fuzz(live, tmp_path, *options, requests=current)
     finally:
         live.empty()

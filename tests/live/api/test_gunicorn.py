@@ -28,8 +28,8 @@ def _chunked(body: bytes, size: int = 512) -> bytes:
 
 
 def _head(port: int, *lines: str, path: str = "/api/v1/requests", verb: str = "POST") -> bytes:
-    said = [f"{verb} {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", "Content-Type: application/json", *lines, "", ""]
-    return "\r\n".join(said).encode("latin-1")
+    text = [f"{verb} {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", "Content-Type: application/json", *lines, "", ""]
+    return "\r\n".join(text).encode("latin-1")
 
 
 def _padded(length: int) -> bytes:
@@ -92,8 +92,8 @@ def test_while_redis_is_away_everything_says_when_to_come_again(live: Live) -> N
         live.ask("POST", "/api/v1/requests", {}).refused(503, "redis_unreachable")
     finally:
         live.start_redis()
-    told = [line["message"] for line in live.lines() if line["level"] == "warning"]
-    assert any("live.sock" in message for message in told), "who runs the service is told where it should be"
+    result = [line["message"] for line in live.lines() if line["level"] == "warning"]
+    assert any("live.sock" in message for message in result), "who runs the service is told where it should be"
     wait_until(lambda: live.ask("GET", "/readyz").status == 200, "the API serves again, by itself")
     assert live.ask("POST", "/api/v1/pools", {"name": "gpus", "capacity": {"gpu": 1}}).status == 201, "and knows the scripts"
     live.empty()
@@ -165,10 +165,10 @@ def test_odd_paths(live: Live, path: str) -> None:
 def test_what_is_no_http_is_refused_and_nothing_of_it_comes_back(live: Live, lines: tuple[str, ...]) -> None:
     with socket.create_connection(("127.0.0.1", live.port), timeout=20) as line:
         line.sendall(_head(live.port, *lines) + b"{}")
-        said = line.recv(65_536)
-    assert re.match(rb"HTTP/1\.1 4\d\d ", said), said[:200]
-    assert b"X-Injected" not in said
-    assert b"Traceback" not in said
+        text = line.recv(65_536)
+    assert re.match(rb"HTTP/1\.1 4\d\d ", text), text[:200]
+    assert b"X-Injected" not in text
+    assert b"Traceback" not in text
 
 
 def test_who_sends_no_host_is_served_as_it_reached_this_machine(live: Live) -> None:
@@ -188,7 +188,5 @@ def test_counters_of_all_processes_are_on_one_page(live: Live) -> None:
 
 def _count(live: Live) -> float:
     page = live.ask("GET", "/metrics").body
-    found = re.search(
-        r'^poolkeeper_http_requests_total\{method="GET",route="/pools/\{pool\}",status="404"\} (\S+)$', page, re.M
-    )
-    return float(found[1]) if found else 0.0
+    rows = re.search(r'^poolkeeper_http_requests_total\{method="GET",route="/pools/\{pool\}",status="404"\} (\S+)$', page, re.M)
+    return float(rows[1]) if rows else 0.0

@@ -36,10 +36,10 @@ def small(tmp_path: Path) -> Iterator[Service]:
 async def _queue(crowd: Crowd, waiters: int, units: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Who holds all units of the pool, and those who wait for one each, in order."""
     await crowd.pool(gpu=units)
-    held = await crowd.submit(units)
+    allocation = await crowd.submit(units)
     async with Line(crowd.port) as line:
-        asked = {"requests": [{"component": "t", "resources": {"gpu": 1}}] * waiters}
-        return held, (await line.ask("POST", f"{PREFIX}/requests/batch", asked)).json["items"]
+        requests = {"requests": [{"component": "t", "resources": {"gpu": 1}}] * waiters}
+        return allocation, (await line.ask("POST", f"{PREFIX}/requests/batch", requests)).json["items"]
 
 
 async def _meanwhile(crowd: Crowd, times: int = 20) -> float:
@@ -47,12 +47,12 @@ async def _meanwhile(crowd: Crowd, times: int = 20) -> float:
     longest = 0.0
     for _ in range(times):
         for path in ("/healthz", "/readyz"):
-            begun = time.monotonic()
+            start = time.monotonic()
             assert (await crowd.ask("GET", path)).status == 200
-            longest = max(longest, time.monotonic() - begun)
-        begun = time.monotonic()
+            longest = max(longest, time.monotonic() - start)
+        start = time.monotonic()
         await crowd.submit(0)
-        longest = max(longest, time.monotonic() - begun)
+        longest = max(longest, time.monotonic() - start)
     return longest
 
 
@@ -65,9 +65,9 @@ def test_all_processes_tell_the_same_numbers(large: Service) -> None:
         await crowd.ask("POST", f"{PREFIX}/pools", {"name": "p", "capacity": {"gpu": 40}}, here)
         await crowd.ask("PUT", f"{PREFIX}/pools/p/policies/t", {}, here)
         before = await _told(crowd)
-        asked = {"component": "t", "resources": {"gpu": 1}}
+        requests = {"component": "t", "resources": {"gpu": 1}}
         for _ in range(41):  # each on a connection of its own, so that both processes have some
-            assert (await crowd.ask("POST", f"{PREFIX}/requests", asked, here)).status == 201
+            assert (await crowd.ask("POST", f"{PREFIX}/requests", requests, here)).status == 201
         pages = [await _told(crowd) for _ in range(6)]
         names = ("grant_latency_seconds_count", 'script_duration_seconds_count{script="submit"}')
         assert [[page[name] - before.get(name, 0) for name in names] for page in pages] == [[40, 41]] * 6
@@ -87,7 +87,7 @@ async def _told(crowd: Crowd) -> dict[str, float]:
 def test_five_hundred_wait_at_the_same_time(large: Service, record_property: Any) -> None:
     async def play() -> None:
         crowd = Crowd(large.port)
-        held, waiters = await _queue(crowd, 500)
+        allocation, waiters = await _queue(crowd, 500)
         polls = [asyncio.create_task(crowd.poll(waiter["id"])) for waiter in waiters]
         await crowd.until_waiting(poll=500)
         memory_mb = large.resident_mb()
@@ -96,9 +96,9 @@ def test_five_hundred_wait_at_the_same_time(large: Service, record_property: Any
         assert await _meanwhile(crowd) < SOON_S
         assert not any(poll.done() for poll in polls)
         for waiter, poll in zip(waiters[:20], polls, strict=False):
-            await crowd.release(held)
-            held = (await asyncio.wait_for(poll, SOON_S)).json
-            assert (held["id"], held["status"]) == (waiter["id"], "allocated")
+            await crowd.release(allocation)
+            allocation = (await asyncio.wait_for(poll, SOON_S)).json
+            assert (allocation["id"], allocation["status"]) == (waiter["id"], "allocated")
         assert [poll.done() for poll in polls] == [True] * 20 + [False] * 480
         answer = await crowd.ask("PATCH", f"{PREFIX}/pools/p", {"capacity": {"gpu": 500}})
         assert answer.status == 200
@@ -115,14 +115,14 @@ def test_five_hundred_wait_at_the_same_time(large: Service, record_property: Any
 def test_who_finds_no_seat_has_the_present_state_at_once(small: Service) -> None:
     async def play() -> None:
         crowd = Crowd(small.port)
-        held, waiters = await _queue(crowd, 120)
+        allocation, waiters = await _queue(crowd, 120)
         polls, away = await _full_house(crowd, waiters, seats=24)
-        told = [(answer.status, answer.json["status"], answer.headers["retry-after"]) for answer in away]
-        assert (len(told) > 0, set(told)) == (True, {(200, "queued", "1")})
+        result = [(answer.status, answer.json["status"], answer.headers["retry-after"]) for answer in away]
+        assert (len(result) > 0, set(result)) == (True, {(200, "queued", "1")})
         assert await _meanwhile(crowd) < SOON_S
         streams = [await _refused_stream(crowd) for _ in range(10)]
         assert streams == [(503, "too_many_waiters", "1")] * 10
-        beat = await crowd.ask("POST", f"{PREFIX}/requests/{held['id']}/heartbeat", {"fence": held["fence"]})
+        beat = await crowd.ask("POST", f"{PREFIX}/requests/{allocation['id']}/heartbeat", {"fence": allocation["fence"]})
         assert (beat.status, beat.json["directive"]) == (200, "continue")
         await crowd.ask("PATCH", f"{PREFIX}/pools/p", {"capacity": {"gpu": 121}})
         answers = await asyncio.wait_for(asyncio.gather(*polls), SOON_S)
@@ -188,10 +188,10 @@ def test_streams_have_their_share_of_the_seats(small: Service) -> None:
         heads = [await line.head() for line in lines]
         assert sorted(status for status, _ in heads) == [200] * 4 + [503] * 16
         assert {headers["retry-after"] for status, headers in heads if status == 503} == {"1"}
-        held, (waiter,) = await _queue(crowd, 1)
+        allocation, (waiter,) = await _queue(crowd, 1)
         poll = asyncio.create_task(crowd.poll(waiter["id"]))
         await crowd.until_waiting(poll=1, stream=4)
-        await crowd.release(held)
+        await crowd.release(allocation)
         assert (await asyncio.wait_for(poll, SOON_S)).json["status"] == "allocated"
         for line in lines:
             await line.__aexit__()
@@ -204,15 +204,15 @@ def test_streams_have_their_share_of_the_seats(small: Service) -> None:
 def test_ten_times_as_many_pollers_as_seats_starve_nobody(small: Service) -> None:
     async def play() -> list[Answer]:
         crowd = Crowd(small.port)
-        held, waiters = await _queue(crowd, 240)
+        allocation, waiters = await _queue(crowd, 240)
         answers: list[Answer] = []
         hammers = [asyncio.create_task(_hammer(small.port, waiter["id"], answers)) for waiter in waiters]
         until_s, cycles, longest = time.monotonic() + 5, 0, 0.0
         while cycles < 5 or time.monotonic() < until_s:
-            begun = time.monotonic()
+            start = time.monotonic()
             await crowd.release(await crowd.submit(0))
-            held = await _handed_on(crowd, held)
-            cycles, longest = cycles + 1, max(longest, time.monotonic() - begun)
+            allocation = await _handed_on(crowd, allocation)
+            cycles, longest = cycles + 1, max(longest, time.monotonic() - start)
         for hammer in hammers:
             hammer.cancel()
         await asyncio.gather(*hammers, return_exceptions=True)
@@ -236,9 +236,9 @@ async def _hammer(port: int, request: str, answers: list[Answer]) -> None:
                 return
 
 
-async def _handed_on(crowd: Crowd, held: dict[str, Any]) -> dict[str, Any]:
+async def _handed_on(crowd: Crowd, allocation: dict[str, Any]) -> dict[str, Any]:
     """The units are given back, and the next one has them."""
-    await crowd.release(held)
+    await crowd.release(allocation)
     (holder,) = (await crowd.ask("GET", f"{PREFIX}/pools/p/requests?view=active")).json["items"]
     return dict(holder)
 
@@ -253,7 +253,7 @@ def test_who_has_gone_is_forgotten(small: Service) -> None:
         for number, line in enumerate(lines):
             await line.__aenter__()
             await line.send("GET", f"{PREFIX}/events" if number < 2 else poll_path(stale["id"]))
-        kept = asyncio.create_task(crowd.poll(fresh["id"], wait_s=60))
+        stored = asyncio.create_task(crowd.poll(fresh["id"], wait_s=60))
         await crowd.until_waiting(poll=11, stream=2)
         for number, line in enumerate(lines):
             line.hang_up() if number % 2 else line.writer.close()
@@ -264,8 +264,8 @@ def test_who_has_gone_is_forgotten(small: Service) -> None:
             return any(event.event == "expired" and event.request == stale["id"] for event in small.events())
 
         await until(expired, "the request that nobody asks for any more is stale", within_s=10)
-        assert not kept.done()
-        kept.cancel()
+        assert not stored.done()
+        stored.cancel()
         assert (await crowd.ask("GET", f"{PREFIX}/requests/{fresh['id']}")).json["status"] == "queued"
 
     asyncio.run(play())
@@ -281,18 +281,18 @@ def test_redis_is_killed_and_comes_back(tmp_path: Path) -> None:
 
 async def _redis_comes_back(made: Service) -> None:
     crowd = Crowd(made.port)
-    held, waiters = await _queue(crowd, 100)
+    allocation, waiters = await _queue(crowd, 100)
     polls = [asyncio.create_task(crowd.poll(waiter["id"])) for waiter in waiters]
     streams = [Stream(made.port, after="0") for _ in range(4)]
     listeners = [asyncio.create_task(stream.listen()) for stream in streams]
     await crowd.until_waiting(poll=100, stream=4)
     made.kill_redis()
     made.redis.start()
-    await crowd.release(held)
+    await crowd.release(allocation)
     first = await asyncio.wait_for(polls.pop(0), 10)
     if first.status == 200:  # it need not have noticed
         assert (first.json["status"], first.json["id"]) == ("allocated", waiters[0]["id"])
-    held = (await crowd.ask("GET", f"{PREFIX}/requests/{waiters[0]['id']}")).json
+    allocation = (await crowd.ask("GET", f"{PREFIX}/requests/{waiters[0]['id']}")).json
     made.kill_redis()
     away = await crowd.ask("POST", f"{PREFIX}/requests", {"component": "t"})
     assert (away.status, away.json["code"], away.headers["retry-after"]) == (503, "redis_unreachable", "1")
@@ -303,7 +303,7 @@ async def _redis_comes_back(made: Service) -> None:
     made.redis.start()
     again = asyncio.create_task(crowd.poll(waiters[1]["id"]))
     await crowd.until_waiting(poll=1, stream=4)
-    await crowd.release(held)
+    await crowd.release(allocation)
     assert (await asyncio.wait_for(again, SOON_S)).json["status"] == "allocated"
     whole = [event.id for event in made.events()]
     await until(lambda: all(len(stream.heard) >= len(whole) for stream in streams), "the streams go on")
@@ -317,7 +317,7 @@ async def _redis_comes_back(made: Service) -> None:
 def test_a_process_is_killed_and_another_takes_its_place(small: Service) -> None:
     async def play() -> None:
         crowd = Crowd(small.port)
-        held, waiters = await _queue(crowd, 10)
+        allocation, waiters = await _queue(crowd, 10)
         polls = [asyncio.create_task(_persistent(crowd, waiter["id"])) for waiter in waiters]
         await crowd.until_waiting(poll=10)
         before = small.workers()
@@ -326,8 +326,8 @@ def test_a_process_is_killed_and_another_takes_its_place(small: Service) -> None
         await until(lambda: len(small.workers()) == 2 and small.workers() != before, "there are two again")
         await crowd.until_waiting(poll=10)
         for poll in polls:
-            await crowd.release(held)
-            held = (await asyncio.wait_for(poll, SOON_S)).json
+            await crowd.release(allocation)
+            allocation = (await asyncio.wait_for(poll, SOON_S)).json
 
     asyncio.run(play())
 

@@ -63,12 +63,14 @@ print(os.getpid())
 
 def counting(folder: Path) -> int:
     """A process counts in the folder, and ends."""
-    known = {**os.environ, multiprocess_dir.ENVIRONMENT_VARIABLE: str(folder)}
-    done = subprocess.run([sys.executable, "-c", COUNTS], env=known, capture_output=True, text=True, check=True, timeout=30)
+    environment = {**os.environ, multiprocess_dir.ENVIRONMENT_VARIABLE: str(folder)}
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTS], env=environment, capture_output=True, text=True, check=True, timeout=30
+    )
     return int(done.stdout)
 
 
-def told(folder: Path) -> dict[str, float]:
+def counter_values(folder: Path) -> dict[str, float]:
     """What all of them have counted."""
     rows = [row for family in MultiprocessCollector(folder).collect() for row in family.samples]
     return {row.name + row.labels.get("le", ""): row.value for row in rows}
@@ -79,9 +81,9 @@ def test_what_processes_counted_that_have_ended_is_in_one_place(memory: Path) ->
         pid = counting(memory)
         sums = {"seen_total": 3.0 * number, "took_count": number, "took_sum": 0.5 * number, "took_bucket1.0": number}
         sums |= {"took_bucket+Inf": number}
-        assert told(memory) == sums | {"held": 7}
+        assert counter_values(memory) == sums | {"held": 7}
         multiprocess_dir.merge_process(memory, pid)
-        assert told(memory) == sums
+        assert counter_values(memory) == sums
     assert {file.name for file in memory.glob("*.db")} == {"counter_ended.db", "histogram_ended.db"}
 
 
@@ -90,13 +92,13 @@ def test_where_memory_is_full_what_was_counted_stays_where_it_is(memory: Path, m
         raise OSError(errno.ENOSPC, "No space left on device")
 
     pid = counting(memory)
-    before = {name: value for name, value in told(memory).items() if name != "held"}
+    before = {name: value for name, value in counter_values(memory).items() if name != "held"}
     with monkeypatch.context() as patched:
         patched.setattr(os, "posix_fallocate", full)  # without which whoever writes to it is killed
         multiprocess_dir.merge_process(memory, pid)
-    assert told(memory) == before
+    assert counter_values(memory) == before
     multiprocess_dir.merge_process(memory, counting(memory))
-    assert told(memory)["seen_total"] == 6
+    assert counter_values(memory)["seen_total"] == 6
 
 
 def test_a_damaged_file_ends_nobody(memory: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -105,7 +107,7 @@ def test_a_damaged_file_ends_nobody(memory: Path, caplog: pytest.LogCaptureFixtu
     file.write_bytes(file.read_bytes()[:8] + b"\xff\xff\xff\x7f" + file.read_bytes()[12:])
     multiprocess_dir.merge_process(memory, pid)
     assert f"what process {pid} counted cannot be read" in caplog.text
-    assert "seen_total" not in told(memory), "and the page is whole again"
+    assert "seen_total" not in counter_values(memory), "and the page is whole again"
 
 
 def test_while_somebody_reads_nothing_is_put_together(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

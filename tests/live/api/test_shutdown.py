@@ -110,8 +110,8 @@ async def _load(port: int) -> AsyncIterator[list[str]]:
 
 async def _cycles(crowd: Crowd, name: str, done: list[str]) -> None:
     for number in range(1_000_000):
-        asked = {"component": "t", "resources": {"gpu": 1}}
-        request = await _persistent(crowd, "POST", f"{PREFIX}/requests", asked, {"Idempotency-Key": f"{name}-{number}"})
+        requests = {"component": "t", "resources": {"gpu": 1}}
+        request = await _persistent(crowd, "POST", f"{PREFIX}/requests", requests, {"Idempotency-Key": f"{name}-{number}"})
         while request["status"] == "queued":
             request = await _persistent(crowd, "GET", poll_path(request["id"]))
         given_back = {"fence": request["fence"]}
@@ -119,11 +119,11 @@ async def _cycles(crowd: Crowd, name: str, done: list[str]) -> None:
         done.append(request["id"])
 
 
-async def _persistent(crowd: Crowd, *asked: Any) -> Any:
+async def _persistent(crowd: Crowd, *requests: Any) -> Any:
     """What is answered in the end, however often it has to be asked."""
     while True:
         with suppress(OSError, asyncio.IncompleteReadError):
-            answer = await crowd.ask(*asked)
+            answer = await crowd.ask(*requests)
             assert answer.status < 300, answer
             return answer.json
         await asyncio.sleep(0.05)

@@ -30,13 +30,13 @@ def hurried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 async def _end(line: Line) -> bytes:
     """What comes until the other end is closed."""
-    said = b""
+    text = b""
     try:
         while piece := await line.reader.read(65536):
-            said += piece
+            text += piece
     except ConnectionError:
         pass
-    return said
+    return text
 
 
 BODY = b'{"component": "t", "resources": {}}'
@@ -51,14 +51,14 @@ BEGUN = {
 }
 
 
-@pytest.mark.parametrize("begun", BEGUN.values(), ids=BEGUN)
-def test_who_stops_in_the_middle_is_cut_off(hurried: Service, begun: bytes) -> None:
+@pytest.mark.parametrize("start", BEGUN.values(), ids=BEGUN)
+def test_who_stops_in_the_middle_is_cut_off(hurried: Service, start: bytes) -> None:
     async def play() -> None:
         crowd = Crowd(hurried.port)
         async with Line(hurried.port) as line:
-            line.writer.write(begun)
-            said = await asyncio.wait_for(_end(line), SOON_S)
-        assert not said or said.startswith(b"HTTP/1.1 4"), said
+            line.writer.write(start)
+            text = await asyncio.wait_for(_end(line), SOON_S)
+        assert not text or text.startswith(b"HTTP/1.1 4"), text
         assert (await crowd.ask("GET", "/healthz")).status == 200
 
     asyncio.run(play())
@@ -143,9 +143,9 @@ def test_who_takes_nothing_of_a_stream_is_let_go(tmp_path: Path) -> None:
         stuck = [_taking_nothing(made.port) for _ in range(2)]
         await crowd.until_waiting(stream=2)
         async with Line(made.port) as line:
-            asked = {"requests": [{"component": "t", "labels": {"much": "x" * 200}}] * 1000}
+            requests = {"requests": [{"component": "t", "labels": {"much": "x" * 200}}] * 1000}
             for _ in range(12):
-                assert (await line.ask("POST", f"{PREFIX}/requests/batch", asked)).status == 201
+                assert (await line.ask("POST", f"{PREFIX}/requests/batch", requests)).status == 201
         await crowd.until_waiting(stream=0, within_s=20)
         for sock in stuck:
             sock.close()
@@ -213,12 +213,12 @@ def test_the_slowest_go_first(
     crowded: int,
     left: int,
 ) -> None:
-    begun = time.monotonic()
+    start = time.monotonic()
     for number, (ours, _) in enumerate(connections):
-        monkeypatch.setattr(time, "monotonic", lambda number=number: begun + number)
+        monkeypatch.setattr(time, "monotonic", lambda number=number: start + number)
         io_deadlines.start_reading(ours.fileno())
-    monkeypatch.setattr(time, "monotonic", lambda: begun + 5.1)
-    gone = io_deadlines.shut_overdue(within_s, crowded)
+    monkeypatch.setattr(time, "monotonic", lambda: start + 5.1)
+    ended = io_deadlines.shut_overdue(within_s, crowded)
     for number, (_, theirs) in enumerate(connections):
         theirs.setblocking(False)
         if number < 6 - left:
@@ -226,18 +226,18 @@ def test_the_slowest_go_first(
         else:
             with pytest.raises(BlockingIOError):
                 theirs.recv(1)
-    assert gone == 6 - left
+    assert ended == 6 - left
 
 
 def test_who_takes_an_answer_has_time_by_its_length_and_is_never_hurried(
     connections: list[tuple[socket.socket, socket.socket]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun = time.monotonic()
+    start = time.monotonic()
     for ours, _ in connections:
         io_deadlines.start_writing(ours.fileno(), 10 * io_deadlines.BYTES_PER_S)
-    monkeypatch.setattr(time, "monotonic", lambda: begun + io_deadlines.READ_WITHIN_S + 9)
+    monkeypatch.setattr(time, "monotonic", lambda: start + io_deadlines.READ_WITHIN_S + 9)
     assert io_deadlines.shut_overdue(io_deadlines.READ_WITHIN_S, 0) == 0
-    monkeypatch.setattr(time, "monotonic", lambda: begun + io_deadlines.READ_WITHIN_S + 12)
+    monkeypatch.setattr(time, "monotonic", lambda: start + io_deadlines.READ_WITHIN_S + 12)
     assert io_deadlines.shut_overdue(io_deadlines.READ_WITHIN_S, 0) == len(connections)
 
 

@@ -89,10 +89,10 @@ class Stage:
         """A group."""
         self.services.pools.set_group("default", pool, name, GroupSpec.model_validate(fields))
 
-    def submit(self, component: str, workspace: str = "default", **wanted: Any) -> Request:
+    def submit(self, component: str, workspace: str = "default", **expected: Any) -> Request:
         """A request that stays for as long as the tests take."""
-        more = {"lease_s": 3600, "queue_ttl_s": None, **{name: wanted.pop(name) for name in _FIELDS & wanted.keys()}}
-        ask = RequestSpec.model_validate({"component": component, "resources": wanted, **more})
+        more = {"lease_s": 3600, "queue_ttl_s": None, **{name: expected.pop(name) for name in _FIELDS & expected.keys()}}
+        ask = RequestSpec.model_validate({"component": component, "resources": expected, **more})
         return self.services.requests.submit(workspace, ask)
 
     def first(self, view: str, pool: str = "gpus") -> str:
@@ -105,8 +105,8 @@ class Stage:
 
     def seated(self) -> float:
         """How many the service holds on a stream."""
-        asked = Asked(f"{self.url}/metrics", headers={"Authorization": f"Bearer {self.secrets['viewer']}"})
-        with urlopen(asked) as page:
+        requests = Asked(f"{self.url}/metrics", headers={"Authorization": f"Bearer {self.secrets['viewer']}"})
+        with urlopen(requests) as page:
             lines = page.read().decode().splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith('poolkeeper_http_waiting{kind="stream"'))
 
@@ -168,13 +168,15 @@ def is_live(page: Page) -> None:
 
 def offences(page: Page, *rules: str) -> list[str]:
     """What axe-core finds by these rules, or all it has, that is of any weight."""
-    told = {"resultTypes": ["violations"], "preload": False} | ({"runOnly": list(rules)} if rules else {})
-    found = Axe().run(page, options=told).response["violations"]  # what is well is not told of node by node: that takes longest
+    result = {"resultTypes": ["violations"], "preload": False} | ({"runOnly": list(rules)} if rules else {})
+    rows = (
+        Axe().run(page, options=result).response["violations"]
+    )  # what is well is not told of node by node: that takes longest
     return [
-        f"{one['id']} ({one['impact']}): {node['html'][:200]} {node['failureSummary'][:200]}"
-        for one in found
-        if one["impact"] in ("serious", "critical", "moderate")
-        for node in one["nodes"]
+        f"{item['id']} ({item['impact']}): {node['html'][:200]} {node['failureSummary'][:200]}"
+        for item in rows
+        if item["impact"] in ("serious", "critical", "moderate")
+        for node in item["nodes"]
     ]
 
 

@@ -33,17 +33,17 @@ def _hours_before(stage: Stage) -> None:
     then = make_services(stage.client, Settings(), clock)
     running: list[tuple[int, str, int]] = []
     for minute in range(MINUTES):
-        for _, request, fence in [one for one in running if one[0] <= minute]:
+        for _, request, fence in [item for item in running if item[0] <= minute]:
             then.requests.release("default", request, fence)
-        running = [one for one in running if one[0] > minute]
+        running = [item for item in running if item[0] > minute]
         for place, (component, lasts) in enumerate(LASTS.items()):
             if minute % (9 + 7 * place) == 0:
-                wanted = {"component": component, "resources": {"gpu": 1 + (minute // 9 + place) % 3}, "lease_s": None}
-                one = then.requests.submit("default", RequestSpec.model_validate(wanted))
-                if one.fence is None:
-                    then.requests.cancel("default", one.id)
+                expected = {"component": component, "resources": {"gpu": 1 + (minute // 9 + place) % 3}, "lease_s": None}
+                item = then.requests.submit("default", RequestSpec.model_validate(expected))
+                if item.fence is None:
+                    then.requests.cancel("default", item.id)
                 else:
-                    running.append((minute + lasts, one.id, one.fence))
+                    running.append((minute + lasts, item.id, item.fence))
         then.usage_history.record("default")
         clock.advance(60)
     for _, request, fence in running:

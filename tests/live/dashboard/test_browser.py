@@ -115,10 +115,10 @@ def test_a_change_is_seen_within_two_seconds_and_without_a_reload(eyes: Eyes, st
         stays = stage.first("queued")
         page.locator(f"#q-{stays} a.id").focus()
         began = time.monotonic()
-        one = stage.submit("sweeps", gpu=2)
-        page.wait_for_selector(f"#q-{one.id}", timeout=LIVE_MS)
-        stage.services.requests.cancel("default", one.id)
-        page.wait_for_selector(f"#q-{one.id}", state="detached", timeout=LIVE_MS)
+        item = stage.submit("sweeps", gpu=2)
+        page.wait_for_selector(f"#q-{item.id}", timeout=LIVE_MS)
+        stage.services.requests.cancel("default", item.id)
+        page.wait_for_selector(f"#q-{item.id}", state="detached", timeout=LIVE_MS)
         stage.policy("gpus", "newcomer", priority=3)  # makes no event
         page.wait_for_selector("#policy-orchestrator\\:newcomer", timeout=LIVE_MS)
         assert time.monotonic() - began < 3 * LIVE_MS / 1000
@@ -131,10 +131,10 @@ def test_a_change_is_seen_within_two_seconds_and_without_a_reload(eyes: Eyes, st
 def test_the_feed_and_a_countdown_go_on_by_themselves(eyes: Eyes, stage: Stage) -> None:
     with eyes.looking("viewer", "/events") as page:
         is_live(page)
-        one = stage.submit("sweeps", gpu=2)
-        page.wait_for_selector(f"tr:has-text('{one.id}')", timeout=LIVE_MS)
-        stage.services.requests.cancel("default", one.id)
-        page.wait_for_selector(f"tr:has-text('{one.id}') >> text=cancelled", timeout=LIVE_MS)
+        item = stage.submit("sweeps", gpu=2)
+        page.wait_for_selector(f"tr:has-text('{item.id}')", timeout=LIVE_MS)
+        stage.services.requests.cancel("default", item.id)
+        page.wait_for_selector(f"tr:has-text('{item.id}') >> text=cancelled", timeout=LIVE_MS)
     with eyes.looking("viewer", "/pools/gpus") as page:
         lease = "document.querySelector('[data-label=\\'Lease lapses\\'] [data-relative]').innerText"
         page.wait_for_function(f"before => {lease} !== before", arg=page.evaluate(lease))
@@ -150,29 +150,29 @@ def test_the_feed_and_a_countdown_go_on_by_themselves(eyes: Eyes, stage: Stage) 
         counted = f"[...{leases}].map((one) => one.innerText)"
         assert all(text.startswith("in 5") and "min" in text for text in page.evaluate(counted)), page.evaluate(counted)
         page.evaluate("window.fast = 0")
-        one = stage.submit("sweeps", gpu=2)
-        page.wait_for_selector(f"#q-{one.id}", timeout=LIVE_MS)
+        item = stage.submit("sweeps", gpu=2)
+        page.wait_for_selector(f"#q-{item.id}", timeout=LIVE_MS)
         assert all(text.startswith("in 5") and "min" in text for text in page.evaluate(counted)), page.evaluate(counted)
-        stage.services.requests.cancel("default", one.id)
+        stage.services.requests.cancel("default", item.id)
 
 
 def test_what_is_pointed_at_stays(eyes: Eyes, stage: Stage) -> None:
-    one = stage.submit("sweeps", gpu=2)
+    item = stage.submit("sweeps", gpu=2)
     with eyes.looking("operator", "/pools/gpus") as page:
         is_live(page)
-        control = page.get_by_label(f"Cancel request {one.id}")
+        control = page.get_by_label(f"Cancel request {item.id}")
         control.hover()
-        stage.services.requests.cancel("default", one.id)
+        stage.services.requests.cancel("default", item.id)
         page.wait_for_selector("#stream[data-state=held]")
         assert control.is_visible()
         assert page.inner_text("#stream-announcement") == "", "it is not read out"
         page.mouse.move(2, 2)
-        page.wait_for_selector(f"#q-{one.id}", state="detached", timeout=LIVE_MS)
+        page.wait_for_selector(f"#q-{item.id}", state="detached", timeout=LIVE_MS)
         assert page.locator("#stream[data-state=live]").is_visible()
 
 
 def test_an_operator_sees_what_would_come_of_it_and_then_does_it(eyes: Eyes, stage: Stage) -> None:
-    one = stage.submit("classroom", matlab=1)
+    item = stage.submit("classroom", matlab=1)
     holder = stage.first("active", "licences")
     with eyes.looking("operator", "/pools/licences") as page:
         page.get_by_label(f"Drop request {holder}").click()
@@ -183,7 +183,7 @@ def test_an_operator_sees_what_would_come_of_it_and_then_does_it(eyes: Eyes, sta
         page.wait_for_selector("text=The request has been ended.")
         assert page.url.startswith(f"{eyes.stage.url}/requests/{holder}")
         assert page.inner_text("h1 + .chip") == "released"
-    stage.services.requests.drop("default", one.id)
+    stage.services.requests.drop("default", item.id)
 
 
 def test_an_operator_resizes_a_pool_and_edits_a_policy(eyes: Eyes, stage: Stage) -> None:
@@ -219,7 +219,7 @@ def test_a_viewer_finds_no_control_and_is_refused(eyes: Eyes, stage: Stage) -> N
 
 
 def test_all_can_be_done_by_keyboard(eyes: Eyes, stage: Stage) -> None:
-    one = stage.submit("sweeps", gpu=3)
+    item = stage.submit("sweeps", gpu=3)
     with eyes.looking(None, "/pools/gpus") as page:
         page.wait_for_selector("#token:focus")  # which a busy browser gives it a moment after the page is there
         page.keyboard.type(stage.secrets["operator"])
@@ -230,7 +230,7 @@ def test_all_can_be_done_by_keyboard(eyes: Eyes, stage: Stage) -> None:
         assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
         page.keyboard.press("Enter")
         assert page.evaluate("document.activeElement.id") == "main"
-        _tab_to(page, f"Cancel request {one.id}")
+        _tab_to(page, f"Cancel request {item.id}")
         page.keyboard.press("Enter")
         page.wait_for_selector("#confirm")
         _tab_to(page, "Cancel the request")
@@ -267,11 +267,11 @@ def test_it_is_said_when_the_stream_is_down_and_the_page_goes_on(eyes: Eyes, sta
         page.route("**/live?*", lambda route: route.abort())
         page.evaluate("document.getElementById('stream')._htmx.sse.reader.cancel()")
         page.wait_for_selector("#stream[data-state=down]")
-        one = stage.submit("sweeps", gpu=2)
-        page.wait_for_selector(f"#q-{one.id}", timeout=PATIENCE_MS)
+        item = stage.submit("sweeps", gpu=2)
+        page.wait_for_selector(f"#q-{item.id}", timeout=PATIENCE_MS)
         page.unroute("**/live?*")
         is_live(page)
-        stage.services.requests.cancel("default", one.id)
+        stage.services.requests.cancel("default", item.id)
     eyes.faults.clear()  # the browser notes what was cut
 
 
@@ -297,29 +297,29 @@ def test_who_comes_back_to_a_page_after_a_while_is_not_told_that_it_was_down(eye
         is_live(page)
         page.evaluate(NOTED)
         page.evaluate("turn(true)")
-        one = stage.submit("sweeps", gpu=2)
+        item = stage.submit("sweeps", gpu=2)
         page.evaluate("window.slept = 60000; turn(false)")  # a minute later
         page.wait_for_function("() => window.connected")
-        page.wait_for_selector(f"#q-{one.id}", timeout=LIVE_MS)
+        page.wait_for_selector(f"#q-{item.id}", timeout=LIVE_MS)
         is_live(page)
         assert "down" not in page.evaluate("said")
         assert page.inner_text("#stream-announcement") == ""
-        stage.services.requests.cancel("default", one.id)
+        stage.services.requests.cancel("default", item.id)
 
 
 def test_it_is_said_when_the_page_cannot_be_had_though_the_stream_lives(eyes: Eyes, stage: Stage) -> None:
     with eyes.looking("viewer", "/pools/gpus") as page:
         is_live(page)
         page.route("**/pools/gpus", lambda route: route.fulfill(status=503, body="Redis is away"))
-        one = stage.submit("sweeps", gpu=2)
+        item = stage.submit("sweeps", gpu=2)
         page.wait_for_selector("#stream[data-state=down]")
         assert page.inner_text("#stream-status") == page.inner_text("#stream-announcement") == "not fresh, looks every 5 s"
         assert page.locator("h1").inner_text().endswith("gpus"), "what was there stays"
         page.unroute("**/pools/gpus")
-        page.wait_for_selector(f"#q-{one.id}", timeout=PATIENCE_MS)
+        page.wait_for_selector(f"#q-{item.id}", timeout=PATIENCE_MS)
         is_live(page)
         assert page.inner_text("#stream-announcement") == "live again"
-        stage.services.requests.cancel("default", one.id)
+        stage.services.requests.cancel("default", item.id)
     eyes.faults.clear()  # the browser notes each 503
 
 

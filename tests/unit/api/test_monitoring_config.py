@@ -179,7 +179,7 @@ def test_a_busy_service_has_every_metric_of_the_table_and_no_other(page: str) ->
 def test_the_documented_table_is_the_table_of_metrics() -> None:
     (text,) = (text for text in map(Path.read_text, (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))) if TABLE_HEAD in text)
     rows = re.findall(r"^\| (`\w+`.*?) \| (.*?)\| .+ \|$", text.partition(TABLE_HEAD)[2].partition("\n\n")[0], re.M)
-    documented = {}
+    documented: dict[str, tuple[set[str], bool]] = {}
     for names, labels in rows:
         words = {word.strip() for part in labels.split(";") for word in part.split(",")} - {""}
         label_names = words - {"none"} if "none" in words else words | {"workspace"}
