@@ -14,7 +14,7 @@ from typing import Any
 from app.domain import amounts
 from app.domain.clock import Clock, RedisClock
 from app.domain.declaration_diff import DeclarationStep
-from app.domain.errors import Conflict, NotFound, Refusal, StaleFence, rule_refusal
+from app.domain.errors import Conflict, NotFound, Refusal
 from app.domain.ids import request_id
 from app.domain.ledger_limits import LedgerLimits
 from app.domain.models import CleanupCounts, Event, HeartbeatResult, Pool, Request
@@ -24,6 +24,15 @@ from app.domain.specs import GroupSpec, PolicySpec, PoolSpec, PoolUpdate, Reques
 from app.domain.states import HOLDING_STATES, RequestState
 from app.store import codec, declaration_codec
 from app.store.connection import RedisClient
+from app.store.reply_outcomes import (
+    not_preempting,
+    release_outcome,
+    require_allowed,
+    require_fence,
+    require_found,
+    require_unused,
+    submit_outcome,
+)
 from app.store.scripts import ScriptReply, Scripts
 
 MAX_RESUMES = 100_000
@@ -68,7 +77,7 @@ class Ledger:
         rows = [codec.encode_request(*request) for request in specs]
         args = {"remember_s": self._limits.idempotency_ttl_s, "specs": json.dumps(rows), "with_positions": with_positions}
         reply = self._change("submit", workspace, **args)
-        answers = [_submit_outcome(row, *outcome) for row, outcome in zip(rows, reply.fields["outcomes"], strict=True)]
+        answers = [submit_outcome(row, *outcome) for row, outcome in zip(rows, reply.fields["outcomes"], strict=True)]
         if reply.fields["more"] != "1":
             return answers
         return [self._refreshed(workspace, answer) for answer in answers]
@@ -84,7 +93,7 @@ class Ledger:
     def get_request(self, workspace: str, request: str, *, poll: bool = False) -> Request:
         """Return a request with its queue positions and timeline. `poll` marks a poll of its client: the TTL starts anew."""
         reply = self._scripts.call("get_request", workspace, now=self._clock.now_ms(), id=request, poll=poll)
-        fields = _require_found(reply, "request", request).fields
+        fields = require_found(reply, "request", request).fields
         return codec.decode_request(codec.to_mapping(fields["request"]), fields["lapses"], fields["places"])
 
     def read_events(self, workspace: str, after: str = "0", count: int = 100) -> list[Event]:
@@ -99,7 +108,7 @@ class Ledger:
     def heartbeat(self, workspace: str, request: str, fence: int) -> HeartbeatResult:
         """Extend the lease of an allocation."""
         reply = self._scripts.call("heartbeat", workspace, now=self._clock.now_ms(), id=request, fence=fence)
-        return codec.decode_heartbeat(_require_fence(reply, request).fields)
+        return codec.decode_heartbeat(require_fence(reply, request).fields)
 
     def checkpoint(
         self,
@@ -122,8 +131,8 @@ class Ledger:
             )  # a repeated report: the request may be granted again, but under another fence
             return HeartbeatResult(RequestState.QUEUED if status in HOLDING_STATES else status, None)
         if reply.tag == "not_leaving":
-            raise _not_preempting(request, reply.fields["status"])
-        return codec.decode_heartbeat(_require_fence(reply, request).fields)
+            raise not_preempting(request, reply.fields["status"])
+        return codec.decode_heartbeat(require_fence(reply, request).fields)
 
     def release(self, workspace: str, request: str, fence: int, outcome: str = "succeeded") -> Request:
         """Release an allocation. Waiters that fit now have been granted when this returns."""
@@ -143,20 +152,18 @@ class Ledger:
         """Release allocations (id, fence) in order in one call. Each is released or refused for itself."""
         rows = json.dumps([(request, str(fence), outcome) for request, fence in allocations])
         outcomes = self._change("release", workspace, allocations=rows).fields["outcomes"]
-        return [
-            _release_outcome(request_id, *returned) for (request_id, _), returned in zip(allocations, outcomes, strict=True)
-        ]
+        return [release_outcome(request_id, *returned) for (request_id, _), returned in zip(allocations, outcomes, strict=True)]
 
     def cancel(self, workspace: str, request: str) -> Request:
         """Cancel a queued request."""
         reply = self._change("cancel", workspace, id=request)
         if reply.tag == "conflict":
             raise Conflict("not_queued", f"{request} is {reply.fields['status']}, and only a queued request can be cancelled")
-        return codec.decode_request(codec.to_mapping(_require_found(reply, "request", request).fields["request"]))
+        return codec.decode_request(codec.to_mapping(require_found(reply, "request", request).fields["request"]))
 
     def drop(self, workspace: str, request: str) -> Request:
         """End a request in any state. A request in a final state stays as it is."""
-        reply = _require_found(self._change("drop", workspace, id=request), "request", request)
+        reply = require_found(self._change("drop", workspace, id=request), "request", request)
         return codec.decode_request(codec.to_mapping(reply.fields["request"]))
 
     # pools, groups, policies
@@ -187,14 +194,14 @@ class Ledger:
             capacity=amounts.encode(change.capacity),
             settings=codec.encode_settings(change.settings.explicit_values()),
         )
-        _require_allowed(_require_found(reply, "pool", name))
+        require_allowed(require_found(reply, "pool", name))
 
     def delete_pool(self, workspace: str, name: str, operation: str | None = None) -> None:
         """Delete a pool with its groups and policies, unless it has queued requests or allocations."""
-        reply = _require_found(
+        reply = require_found(
             self._scripts.call("delete_pool", workspace, op=operation or _new_operation_id(), name=name), "pool", name
         )
-        _require_unused(reply, f"pool {name}")
+        require_unused(reply, f"pool {name}")
 
     def list_pools(self, workspace: str) -> list[str]:
         """Return the names of the pools, sorted."""
@@ -202,16 +209,14 @@ class Ledger:
 
     def get_pool(self, workspace: str, name: str) -> Pool:
         """Return a pool with its groups and policies, read at one moment."""
-        return codec.decode_pool(
-            name, _require_found(self._scripts.call("get_pool", workspace, name=name), "pool", name).fields
-        )
+        return codec.decode_pool(name, require_found(self._scripts.call("get_pool", workspace, name=name), "pool", name).fields)
 
     def list_queue(self, workspace: str, name: str, after: int | None = None, count: int = 100) -> tuple[list[str], int | None]:
         """Return a page of a pool's queue in order: ids, and the score the next page begins after (None: the last page)."""
         reply = self._scripts.call(
             "list_queue", workspace, pool=name, after=-BORROWING_STEP - 1 if after is None else after, count=count
         )
-        fields = _require_found(reply, "pool", name).fields
+        fields = require_found(reply, "pool", name).fields
         return fields["ids"], int(fields["last"]) if fields["last"] else None
 
     def set_policy(self, workspace: str, pool: str, component: str, spec: PolicySpec) -> bool:
@@ -226,7 +231,7 @@ class Ledger:
         while reply.tag == "unfinished":
             self.resume_all_unfinished(workspace)
             reply = self._change("delete_policy", workspace, **args)
-        _require_unused(_require_found(reply, "policy", f"{component} in pool {pool}"), f"policy {component}")
+        require_unused(require_found(reply, "policy", f"{component} in pool {pool}"), f"policy {component}")
 
     def set_group(self, workspace: str, pool: str, group: str, spec: GroupSpec) -> bool:
         """Create or replace a group of a pool. True if it is new."""
@@ -235,7 +240,7 @@ class Ledger:
     def delete_group(self, workspace: str, pool: str, group: str, operation: str | None = None) -> None:
         """Delete a group without children."""
         reply = self._change("delete_group", workspace, op=operation or _new_operation_id(), pool=pool, group=group)
-        if _require_found(reply, "group", f"{group} in pool {pool}").tag == "in_use":
+        if require_found(reply, "group", f"{group} in pool {pool}").tag == "in_use":
             raise Conflict("in_use", f"group {group} is the parent of {reply.fields['child'].replace(':', ' ', 1)}")
 
     def declare(self, workspace: str, steps: Sequence[DeclarationStep], operation: str | None = None) -> bool:
@@ -314,65 +319,8 @@ class Ledger:
         )
         if reply.tag == "not_found":
             raise NotFound(reply.fields["what"], parent or pool if reply.fields["what"] == "group" else pool)
-        return bool(_require_allowed(reply).fields["created"] == "1")
+        return bool(require_allowed(reply).fields["created"] == "1")
 
 
 def _new_operation_id() -> str:
     return secrets.token_hex(8)
-
-
-def _submit_outcome(
-    row: dict[str, Any], tag: str, flat: list[str], lapses: str = "", positions: codec.FlatHash | None = None
-) -> Request | Refusal:
-    if tag == "taken_in":
-        fields = codec.to_mapping(row["fields"] + flat)
-        fields["id"] = row["id"]
-        if fields["status"] == RequestState.ALLOCATED and "lease_s" in fields:
-            lapses = str(int(fields["granted_ms"]) + int(fields["lease_s"]) * 1000)
-        return codec.decode_request(fields, lapses)
-    fields = codec.to_mapping(flat)
-    if tag == "read":
-        return codec.decode_request(fields, lapses, positions)
-    if tag == "known":
-        return codec.decode_request(fields, fields["lapses"])
-    if tag == "conflict":
-        return Conflict("idempotency_conflict", "this idempotency key was sent with another body before")
-    return Conflict("id_taken", "this id is another request's")
-
-
-def _release_outcome(request: str, tag: str, value: Any, reason: str) -> Request | Refusal:
-    if tag == "stale_fence":
-        return StaleFence(request, value, reason)
-    if tag == "not_leaving":
-        return _not_preempting(request, value)
-    if tag == "no_task":
-        return Conflict("no_task", f"{request} is no task's request")
-    return codec.decode_request(codec.to_mapping(value)) if tag == "released" else NotFound("request", request)
-
-
-def _not_preempting(request: str, status: str) -> Conflict:
-    return Conflict("not_leaving", f"{request} is {status}; nobody asked it to leave")
-
-
-def _require_found(reply: ScriptReply, kind: str, name: str) -> ScriptReply:
-    if reply.tag == "not_found":
-        raise NotFound(kind, name)
-    return reply
-
-
-def _require_fence(reply: ScriptReply, request: str) -> ScriptReply:
-    if reply.tag == "stale_fence":
-        raise StaleFence(request, reply.fields["status"], reply.fields["reason"])
-    return _require_found(reply, "request", request)
-
-
-def _require_allowed(reply: ScriptReply) -> ScriptReply:
-    if reply.tag == "refused":
-        raise rule_refusal(**reply.fields)
-    return reply
-
-
-def _require_unused(reply: ScriptReply, subject: str) -> None:
-    if reply.tag == "in_use":
-        queued, active = reply.fields["queued"], reply.fields["active"]
-        raise Conflict("in_use", f"{subject} is in use: {queued} queued, {active} active")

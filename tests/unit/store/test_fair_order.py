@@ -239,8 +239,7 @@ def pool_with_newcomer(world: World, **settings: Any) -> tuple[Request, Request]
 def test_who_comes_again_is_placed_by_what_it_has_now(world: World, settings: dict[str, Any]) -> None:
     """What it used was not noted while nobody waited."""
     waits, came = pool_with_newcomer(world, **settings)
-    assert world.status(waits, came) == ["queued", "queued"]
-    assert queue_names(world, waits=waits, came=came) == ["waits", "came"]
+    assert (world.status(waits, came), queue_names(world, waits=waits, came=came)) == (["queued"] * 2, ["waits", "came"])
 
 
 def test_who_waited_before_and_had_more_since_is_placed_by_what_it_has_now(world: World) -> None:
@@ -498,5 +497,4 @@ def test_a_pool_that_is_emptied_and_deleted_leaves_no_key(world: World) -> None:
         world.ledger.delete_policy(world.workspace, "p", full_component(team))
         assert world.client.zscore(key("pool_satisfaction", "test", "p"), full_component(team)) is None
     world.ledger.delete_pool(world.workspace, "p")
-    start = prefix("test") + "pool:"
-    assert [each for each in world.state() if each.startswith(start)] == []
+    assert [name for name in world.state() if name.startswith(prefix("test") + "pool:")] == []

@@ -1,0 +1,75 @@
+"""The meaning of tagged replies: a reply or an outcome becomes a request, or a refusal that is raised or returned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.domain.errors import Conflict, NotFound, Refusal, StaleFence, rule_refusal
+from app.domain.models import Request
+from app.domain.states import RequestState
+from app.store import codec
+from app.store.scripts import ScriptReply
+
+
+def submit_outcome(
+    row: dict[str, Any], tag: str, flat: list[str], lapses: str = "", positions: codec.FlatHash | None = None
+) -> Request | Refusal:
+    """Return the request of one outcome of a submit, or the refusal."""
+    if tag == "taken_in":
+        fields = codec.to_mapping(row["fields"] + flat)
+        fields["id"] = row["id"]
+        if fields["status"] == RequestState.ALLOCATED and "lease_s" in fields:
+            lapses = str(int(fields["granted_ms"]) + int(fields["lease_s"]) * 1000)
+        return codec.decode_request(fields, lapses)
+    fields = codec.to_mapping(flat)
+    if tag == "read":
+        return codec.decode_request(fields, lapses, positions)
+    if tag == "known":
+        return codec.decode_request(fields, fields["lapses"])
+    if tag == "conflict":
+        return Conflict("idempotency_conflict", "this idempotency key was sent with another body before")
+    return Conflict("id_taken", "this id is another request's")
+
+
+def release_outcome(request: str, tag: str, value: Any, reason: str) -> Request | Refusal:
+    """Return the request of one outcome of a release, or the refusal."""
+    if tag == "stale_fence":
+        return StaleFence(request, value, reason)
+    if tag == "not_leaving":
+        return not_preempting(request, value)
+    if tag == "no_task":
+        return Conflict("no_task", f"{request} is no task's request")
+    return codec.decode_request(codec.to_mapping(value)) if tag == "released" else NotFound("request", request)
+
+
+def not_preempting(request: str, status: str) -> Conflict:
+    """Return the refusal for a request that was not told to leave."""
+    return Conflict("not_leaving", f"{request} is {status}; nobody asked it to leave")
+
+
+def require_found(reply: ScriptReply, kind: str, name: str) -> ScriptReply:
+    """Return the reply; raise NotFound if the record does not exist."""
+    if reply.tag == "not_found":
+        raise NotFound(kind, name)
+    return reply
+
+
+def require_fence(reply: ScriptReply, request: str) -> ScriptReply:
+    """Return the reply; raise StaleFence if the fence is not the one of the allocation."""
+    if reply.tag == "stale_fence":
+        raise StaleFence(request, reply.fields["status"], reply.fields["reason"])
+    return require_found(reply, "request", request)
+
+
+def require_allowed(reply: ScriptReply) -> ScriptReply:
+    """Return the reply; raise RuleViolation if a rule forbids the change."""
+    if reply.tag == "refused":
+        raise rule_refusal(**reply.fields)
+    return reply
+
+
+def require_unused(reply: ScriptReply, subject: str) -> None:
+    """Raise Conflict if requests still use the subject."""
+    if reply.tag == "in_use":
+        queued, active = reply.fields["queued"], reply.fields["active"]
+        raise Conflict("in_use", f"{subject} is in use: {queued} queued, {active} active")
