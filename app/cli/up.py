@@ -49,7 +49,7 @@ TRY = (
 class StopSignal:
     """Set by the first Ctrl-C or SIGTERM; a second one hurries."""
 
-    asked: threading.Event = field(default_factory=threading.Event)
+    requested: threading.Event = field(default_factory=threading.Event)
     supervisor: Supervisor | None = None
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -59,9 +59,9 @@ class StopSignal:
             again.daemon = True
             again.start()
             return
-        if self.asked.is_set() and self.supervisor:
+        if self.requested.is_set() and self.supervisor:
             self.supervisor.kill()
-        self.asked.set()
+        self.requested.set()
         if not self.supervisor:
             raise KeyboardInterrupt
 
@@ -235,7 +235,7 @@ def _serve(supervisor: Supervisor, stop_signal: StopSignal, endpoint: _Endpoint)
     stop_signal.supervisor = supervisor
     try:
         _open(supervisor, stop_signal, endpoint)
-        while not stop_signal.asked.wait(LOOK_EVERY_S):
+        while not stop_signal.requested.wait(LOOK_EVERY_S):
             supervisor.watch()
     finally:
         supervisor.stop()
@@ -244,7 +244,7 @@ def _serve(supervisor: Supervisor, stop_signal: StopSignal, endpoint: _Endpoint)
 def _open(supervisor: Supervisor, stop_signal: StopSignal, endpoint: _Endpoint) -> None:
     """Returns when it is ready, or is to stop."""
     late = time.monotonic() + NOT_YET_S
-    while not stop_signal.asked.is_set():
+    while not stop_signal.requested.is_set():
         supervisor.watch()
         why = endpoint.answers()
         if not why:
@@ -253,5 +253,5 @@ def _open(supervisor: Supervisor, stop_signal: StopSignal, endpoint: _Endpoint) 
         if time.monotonic() > late:
             late = float("inf")
             click.echo(f"not ready yet: {why}", err=True)
-        stop_signal.asked.wait(LOOK_EVERY_S)
+        stop_signal.requested.wait(LOOK_EVERY_S)
     return None

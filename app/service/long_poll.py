@@ -1,8 +1,8 @@
-"""Waiting for others' doings: until a request changes, and for the events of a workspace as they come.
+"""Long polls and event streams: wait until a request changes, or yield the events of a workspace as they come.
 
-Who waits holds a thread of the process, so the seats are counted, and where none is left the answer comes at once. A waiter
-looks when something was said, and now and then in case nothing was: hearing of a change is quick, and not hearing of it is late
-and never wrong.
+Each wait holds a thread of the process, so wait slots are counted; without a free slot the answer comes at once. A wait reads
+again after each notification, and every POLL_INTERVAL_S in case one was lost: a lost notification delays the answer and never
+makes it wrong.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from app.store.change_notifications import ChangeNotifications, ChangeWatch
 SlotKind: TypeAlias = Literal["poll", "stream"]
 
 POLL_INTERVAL_S: Final = 5.0
-"""How long a waiter goes without looking, at most."""
+"""How long a wait goes without reading again, at most."""
 DISCONNECT_CHECK_S: Final = 2.0
-"""How long a client may be gone before it is noticed, about."""
+"""How often a wait checks whether its client has disconnected."""
 KEEPALIVE_S: Final = 10.0
-"""How long a stream says nothing, at most."""
+"""How long a stream stays silent, at most."""
 BATCH_DELAY_S: Final = 0.05
-"""Between two looks of a stream, at least: what comes meanwhile comes together."""
+"""The time between two reads of a stream, at least: events of that time are sent together."""
 
 
 class TooManyWaiters(Exception):  # noqa: N818 - a state of the world
-    """As many wait in this process as may, or for as long; later there will be room."""
+    """All wait slots of this process are taken, or a shared computation took too long; a later try may succeed."""
 
 
 class PollResult(NamedTuple):
-    """A request as it stands, and whether there was no seat to wait for its change."""
+    """A request as it stands, and whether there was no slot to wait for its change."""
 
     request: Request
     no_slot: bool = False
 
 
 class KnownState(NamedTuple):
-    """What who waits knows of a request already."""
+    """The state and directive of a request that the client has already."""
 
     state: RequestState
     directive: str | None
-    """None: it is no matter."""
+    """None if a change of the directive does not count."""
 
     def differs_from(self, request: Request) -> bool:
-        """Whether there is something new to tell."""
+        """True if the request has a state or directive that the client does not have."""
         comparable = self.directive is not None and request.directive is not None
         return request.status != self.state or (comparable and request.directive != self.directive)
 
 
 class WaitSlots:
-    """The seats of one process: all who wait take one, and streams at most so many of them."""
+    """The wait slots of one process: a poll or stream takes one, and streams have a limit of their own."""
 
     def __init__(self, polls: int, streams: int) -> None:
         self.capacity, self.stream_capacity = polls, streams
@@ -65,11 +65,11 @@ class WaitSlots:
         self._refused: dict[SlotKind, int] = {"poll": 0, "stream": 0}
         self._lock = Lock()
         self.on_change: Callable[[SlotKind, int], None] = lambda kind, change: None
-        """Told of each who sits down (1) or gets up (-1)."""
+        """Called with 1 for each slot taken, and with -1 for each slot freed."""
 
     @contextmanager
     def slot(self, kind: SlotKind) -> Iterator[bool]:
-        """A seat for as long as the context; False if there is none."""
+        """Yield True with a slot taken until the context ends, or False if there is none."""
         acquired = self._acquire(kind)
         try:
             yield acquired
@@ -80,12 +80,12 @@ class WaitSlots:
                 self.on_change(kind, -1)
 
     def used(self) -> dict[SlotKind, int]:
-        """How many sit there now, by what they wait for."""
+        """Return how many slots are taken, by kind."""
         with self._lock:
             return dict(self._used)
 
     def refused(self) -> dict[SlotKind, int]:
-        """How many found no seat so far."""
+        """Return how many found no slot so far, by kind."""
         with self._lock:
             return dict(self._refused)
 
@@ -99,7 +99,7 @@ class WaitSlots:
 
 
 class LongPolls:
-    """Long polls and streams of one process."""
+    """The long polls and event streams of one process."""
 
     def __init__(self, requests: Requests, notifications: ChangeNotifications, slots: WaitSlots) -> None:
         self.slots = slots
@@ -114,10 +114,11 @@ class LongPolls:
         is_disconnected: Callable[[], bool] = lambda: False,
         known_directive: str | None = None,
     ) -> PollResult:
-        """A request once its state is not `unlike` (None: not what it is now), or its directive not this one (None: no matter).
+        """Return a request once its state differs from `known_state`, or its directive from `known_directive`.
 
-        Or as it is when time is up, the client has gone, the process ends, or there is no seat. To wait is to poll: the
-        request does not go stale meanwhile.
+        Without a `known_state` the state of now counts as known; without a `known_directive` directives do not count. The
+        request is returned as it is when time is up, the client has disconnected, the process ends, or there is no slot. A wait
+        counts as a poll: the queue TTL of the request starts anew.
         """
         deadline = time.monotonic() + wait_s
         record = self._requests.poll(workspace, request)
@@ -150,11 +151,10 @@ class LongPolls:
     def stream_events(
         self, workspace: str, after: str, keepalive_s: float = KEEPALIVE_S, is_disconnected: Callable[[], bool] = lambda: False
     ) -> Generator[Event | None]:
-        """Events of the workspace after one of them, until the process ends, the client has gone or the caller closes it.
+        """Yield the events of a workspace after one of them, until the process ends, the client disconnects or the caller stops.
 
-        The first is always None, as soon as it is known that all is well; what is not (HouseFull, StoreUnavailable, a bad name
-        or id) is raised in its place. Later None is a sign of life after so long a silence, and a Redis that is away is waited
-        for.
+        The first value is None, once the stream has begun; a refusal (TooManyWaiters, StoreUnavailable, a bad name or id) is
+        raised in its place. A later None is a sign of life after `keepalive_s` of silence. While Redis is away, the stream waits.
         """
         with self.slots.slot("stream") as acquired:
             if not acquired:
@@ -196,12 +196,12 @@ class LongPolls:
             return []
 
     def close(self) -> None:
-        """Let everybody go, for good."""
+        """End all waits, for good."""
         self._notifications.close()
 
 
 def _wait_connected(watch: ChangeWatch, deadline: float, is_disconnected: Callable[[], bool]) -> bool:
-    """Wait until something is said, or until then; False as soon as it is seen that the client has gone."""
+    """Wait for a notification until the deadline; False as soon as the client is seen to have disconnected."""
     notified = False
     while not notified and (remaining_s := deadline - time.monotonic()) > 0:
         notified = watch.wait(min(remaining_s, DISCONNECT_CHECK_S))

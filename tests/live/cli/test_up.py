@@ -69,17 +69,17 @@ def test_it_serves_until_ctrl_c_and_finishes_what_is_under_way(folder: Path) -> 
         assert littered == {"data", "errors", "pools.yaml"}
 
 
-@pytest.mark.parametrize("seen", ["data/poolkeeper.lock", "data/redis.sock", "data/log/api.log"])
-def test_ctrl_c_while_it_starts_stops_it_too(folder: Path, seen: str) -> None:
-    known = environment(folder, POOLKEEPER_PORT="0")
+@pytest.mark.parametrize("path", ["data/poolkeeper.lock", "data/redis.sock", "data/log/api.log"])
+def test_ctrl_c_while_it_starts_stops_it_too(folder: Path, path: str) -> None:
+    variables = environment(folder, POOLKEEPER_PORT="0")
     process = subprocess.Popen(
-        [*COMMAND, "up"], env=known, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*COMMAND, "up"], env=variables, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    wait_until((folder / seen).exists, f"{seen} is there")
+    wait_until((folder / path).exists, f"{path} is there")
     below = descendants(process.pid)
     process.send_signal(signal.SIGINT)
-    said, errors = process.communicate(timeout=30)
-    assert (process.returncode, said.splitlines()[-1], errors) == (0, "stopped", "")
+    output, errors = process.communicate(timeout=30)
+    assert (process.returncode, output.splitlines()[-1], errors) == (0, "stopped", "")
     wait_until(lambda: living(below) == {}, "what it was just starting has ended as well")
 
 
@@ -91,16 +91,16 @@ def test_ctrl_c_just_as_something_is_finalized_is_not_lost(capsys: pytest.Captur
     went_on = False
     with stopping() as stop:
         Finalized()
-        assert not stop.asked.is_set(), "here an error would only be printed"
-        stop.asked.wait(10)
+        assert not stop.requested.is_set(), "here an error would only be printed"
+        stop.requested.wait(10)
         went_on = True
-    assert (stop.asked.is_set(), went_on, capsys.readouterr().err) == (True, False, "")
+    assert (stop.requested.is_set(), went_on, capsys.readouterr().err) == (True, False, "")
 
 
 def test_killed_it_leaves_nothing_running_and_loses_nothing(folder: Path) -> None:
     with up(folder, "--pools", "pools.yaml") as here:
-        held, waits = submit(here, 2), submit(here, 1)
-        assert (held["status"], waits["status"]) == ("allocated", "queued")
+        allocation, waits = submit(here, 2), submit(here, 1)
+        assert (allocation["status"], waits["status"]) == ("allocated", "queued")
         below = descendants(here.process.pid)
         assert len(below) > 5
         here.process.kill()
@@ -108,25 +108,28 @@ def test_killed_it_leaves_nothing_running_and_loses_nothing(folder: Path) -> Non
         wait_until(lambda: living(below) == {}, "all that it started has ended")
     with up(folder) as again:
         assert [pool["name"] for pool in again.ask("GET", "/pools").body["items"]] == ["gpus"], "no sample beside it"
-        assert (status(again, held), status(again, waits)) == ("allocated", "queued")
+        assert (status(again, allocation), status(again, waits)) == ("allocated", "queued")
         assert (
-            again.ask("POST", f"/requests/{held['id']}/release", {"fence": held["fence"], "outcome": "succeeded"}).status == 200
+            again.ask(
+                "POST", f"/requests/{allocation['id']}/release", {"fence": allocation["fence"], "outcome": "succeeded"}
+            ).status
+            == 200
         )
         assert status(again, waits) == "allocated"
         api = again.pid_of("gunicorn")
         assert api
         os.kill(api, signal.SIGSTOP)  # it would be waited for
-        begun = time.monotonic()
+        start = time.monotonic()
         again.process.send_signal(signal.SIGINT)
         assert again.stop(signal.SIGTERM) == 0
-        assert time.monotonic() - begun < API_PATIENCE_S, "the second signal ended the waiting"
+        assert time.monotonic() - start < API_PATIENCE_S, "the second signal ended the waiting"
 
 
 def test_what_dies_comes_back_and_the_rest_goes_on(folder: Path) -> None:
     with up(folder, "--pools", "pools.yaml", POOLKEEPER_CLEANUP_INTERVAL_S="0.2") as here:
-        held = submit(here, 2)
-        kept = {"api": "gunicorn", "worker": "app worker", "beat": "app beat", "the embedded Redis": "redis.sock"}
-        for name, words in kept.items():
+        allocation = submit(here, 2)
+        command_words = {"api": "gunicorn", "worker": "app worker", "beat": "app beat", "the embedded Redis": "redis.sock"}
+        for name, words in command_words.items():
             wait_until(lambda words=words: here.pid_of(words), f"{name} runs")  # type: ignore[misc]
             before = here.pid_of(words)
             assert before
@@ -137,7 +140,7 @@ def test_what_dies_comes_back_and_the_rest_goes_on(folder: Path) -> None:
                 f"{name} is started again",
             )
         wait_until_served(here.port)
-        assert status(here, held) == "allocated"
+        assert status(here, allocation) == "allocated"
         lapsing = submit(here, 1, lease_s=5, queue_ttl_s=1)
         assert lapsing["status"] == "queued"
         wait_until(lambda: _reason(here, lapsing) == ("expired", "not_polled"), "beat and worker do the housekeeping again", 40)
@@ -169,7 +172,7 @@ def test_with_tokens_it_makes_the_first_and_shows_it_once(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "code", "said"),
+    ("wrong", "code", "message"),
     [
         ({"POOLKEEPER_REDIS_URL": "http://nowhere"}, 1, "http"),
         ({"POOLKEEPER_REDIS_URL": "redis://127.0.0.1:1/0"}, 1, "127.0.0.1:1"),
@@ -180,15 +183,15 @@ def test_with_tokens_it_makes_the_first_and_shows_it_once(folder: Path) -> None:
         ({"POOLKEEPER_HOST": "192.0.2.1", "POOLKEEPER_REQUIRE_TOKEN": "1"}, 1, "192.0.2.1 is not an address of this machine"),
     ],
 )
-def test_wrong_surroundings_are_one_line(folder: Path, wrong: dict[str, str], code: int, said: str) -> None:
+def test_wrong_surroundings_are_one_line(folder: Path, wrong: dict[str, str], code: int, message: str) -> None:
     done = run_in_process(folder, "up", **{"POOLKEEPER_PORT": "0"} | wrong)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1), done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
     assert not list(folder.glob("data/*.sock"))
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (None, "none.yaml: cannot be read"),
         ("pools: [", "none.yaml: "),
@@ -196,12 +199,12 @@ def test_wrong_surroundings_are_one_line(folder: Path, wrong: dict[str, str], co
         (POOLS + "        reserved: {gpu: 3}\n", "cannot be declared: "),
     ],
 )
-def test_bad_pools_are_one_line(folder: Path, text: str | None, said: str) -> None:
+def test_bad_pools_are_one_line(folder: Path, text: str | None, message: str) -> None:
     if text:
         (folder / "none.yaml").write_text(text)
     done = run_in_process(folder, "up", "--pools", "none.yaml", POOLKEEPER_PORT="0")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_a_port_in_use_is_named(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Rounds: every workspace once, none twice at a time, and none that keeps the others from their turn."""
+"""Periodic jobs: every workspace once, none in two workers at a time, and none that keeps a job from the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns at reconciling: one at a time, once more for whoever came meanwhile, and soon after a holder has died."""
+"""The reconcile lock: one pass at a time, one more for each skipped trigger, and soon after the process with the lock died."""
 
 from __future__ import annotations
 
