@@ -151,10 +151,10 @@ class LongPolls:
     def stream_events(
         self, workspace: str, after: str, keepalive_s: float = KEEPALIVE_S, is_disconnected: Callable[[], bool] = lambda: False
     ) -> Generator[Event | None]:
-        """Yield the events of a workspace after one of them, until the process ends, the client disconnects or the caller stops.
+        """Yield the events of a workspace after one of them, until the process ends, the client disconnects or it is closed.
 
         The first value is None, once the stream has begun; a refusal (TooManyWaiters, StoreUnavailable, a bad name or id) is
-        raised in its place. A later None is a sign of life after `keepalive_s` of silence. While Redis is away, the stream waits.
+        raised in its place. A later None is a sign of life after `keepalive_s` of silence. The stream outlasts a Redis outage.
         """
         with self.slots.slot("stream") as acquired:
             if not acquired:
