@@ -1,4 +1,4 @@
-"""The header `Idempotency-Key`."""
+"""The header `Idempotency-Key`. The key is stored by `lib/admission.lua` (requests) and `tasks/park_task.lua` (tasks)."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from app.api.component_access import forbidden_component, require_class_permitted
 from app.api.errors import HttpRefusal
-from app.api.permissions import forbidden_component, require_class_permitted
 from app.api.routing import Call
 from app.api.schemas.declarations import DeclarationPlanResponse
 from app.api.schemas.dry_run import LONGEST_LIST, DryRunBody, DryRunResponse

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.api.permissions import visible_request
+from app.api.component_access import visible_request
 from app.api.routing import Call
 from app.api.schemas.explain import EstimateResponse, ExplanationResponse
 

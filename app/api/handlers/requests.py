@@ -7,11 +7,11 @@ import time
 from pydantic import ValidationError
 
 from app.api import errors
+from app.api.component_access import require_request_id_visible, require_submittable, visible_request
 from app.api.errors import HttpRefusal, MalformedInput
 from app.api.idempotency import read_idempotency_key
 from app.api.metrics.registry import GRANT_LATENCY
 from app.api.pagination import page_of, parse_cursor
-from app.api.permissions import require_request_id_visible, require_submittable, visible_request
 from app.api.routing import Call
 from app.api.schemas.events import TimelineEntryListResponse, TimelineEntryResponse
 from app.api.schemas.inputs import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from app.api.component_access import require_request_id_visible, require_submittable
 from app.api.errors import HttpRefusal
 from app.api.idempotency import read_idempotency_key
-from app.api.permissions import require_request_id_visible, require_submittable
 from app.api.routing import Call
 from app.api.schemas.inputs import AcknowledgeBody, EmptyBody
 from app.api.schemas.tasks import TaskResponse

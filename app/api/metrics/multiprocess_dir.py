@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-log = logging.getLogger("poolkeeper.meters")
+log = logging.getLogger("poolkeeper.metrics")
 
 ENVIRONMENT_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 """Names the directory for prometheus_client."""

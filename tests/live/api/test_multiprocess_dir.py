@@ -63,9 +63,9 @@ print(os.getpid())
 
 def counting(folder: Path) -> int:
     """A process counts in the folder, and ends."""
-    environment = {**os.environ, multiprocess_dir.ENVIRONMENT_VARIABLE: str(folder)}
+    environ = {**os.environ, multiprocess_dir.ENVIRONMENT_VARIABLE: str(folder)}
     done = subprocess.run(
-        [sys.executable, "-c", COUNTS], env=environment, capture_output=True, text=True, check=True, timeout=30
+        [sys.executable, "-c", COUNTS], env=environ, capture_output=True, text=True, check=True, timeout=30
     )
     return int(done.stdout)
 

@@ -1,4 +1,4 @@
-"""Which requests and components a token may see and act for."""
+"""Which components and requests a token may see and act for. Permissions of a route: `routes.py`; of a role: `domain/tokens.py`."""
 
 from __future__ import annotations
 
