@@ -1,4 +1,7 @@
-"""Which components and requests a token may see and act for. Permissions of a route: `routes.py`; of a role: `domain/tokens.py`."""
+"""Which components and requests a token may see and act for.
+
+The permission of a route stands in `routes.py`, the permissions of a role in `app/domain/tokens.py`.
+"""
 
 from __future__ import annotations
 

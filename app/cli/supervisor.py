@@ -55,7 +55,7 @@ class RestartBackoff:
             self.stood, self._failures = True, 0
 
     def end(self, why: str) -> float:
-        """It has ended; the seconds until it should run again, or GaveUp."""
+        """It has ended; the seconds until it should run again, or RestartsExhausted."""
         self._end_times.append(self._now())
         if not self.stood and len(self._end_times) == ENDS and self._end_times[-1] - self._end_times[0] <= WITHIN_S:
             raise RestartsExhausted(f"{self._name} failed {ENDS} times in a row and never stood; at last it {why}")
@@ -144,7 +144,7 @@ class Supervisor:
         self._examined = time.monotonic()
 
     def watch(self) -> None:
-        """Look once after everything; GaveUp if there is no point in going on."""
+        """Look once after everything; RestartsExhausted if there is no point in going on."""
         self._watch_server()
         for process in self._processes.values():
             process.watch(self._report)

@@ -77,7 +77,7 @@ UNAVAILABLE_REASONS: Final = {
 
 
 class StoreUnavailable(Exception):  # noqa: N818 - a state of the world
-    """Redis cannot serve now; `reason` is a word of REASONS, the message a line for people."""
+    """Redis cannot serve now; `reason` is a word of UNAVAILABLE_REASONS, the message a line for people."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)

@@ -31,8 +31,8 @@ Shape: TypeAlias = tuple[object, ...]
 
 Attempt: TypeAlias = PreemptionAttempt | FairShareAttempt
 
-QueuePosition: TypeAlias = tuple[int, int, str]
-"""A position in the queue: 1. position 2. submission number 3. id."""
+QueueSortKey: TypeAlias = tuple[int, int, str]
+"""The order of waiters: 1. queue score 2. submission number 3. id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class PlanningPass:
         """Strict queueing with fair share: the waiters behind a blocked one, in the order of the queue."""
         self._is_queue_blocked = False
         """Strict queueing: the pool's capacity blocks a waiter."""
-        self._first_blocked_position: QueuePosition | None = None
+        self._first_blocked_key: QueueSortKey | None = None
         """Strict queueing: the position of the first owner of a hold that capacity blocks."""
         self._owners_without_hold: list[Waiter] = []
         """The owners whose hold ended in this pass; they wait on without it."""
@@ -102,11 +102,11 @@ class PlanningPass:
         # 2. What is over a limit is evicted, without a waiter.
         self._settle_over_limit()
         # 3. Owners of holds that do not suffice preempt again; a hold that cannot be filled ends, and its victims are orphaned.
-        while any(self._refill_hold(hold, holds_ahead) for hold, holds_ahead in self._projection.holds_in_order()):
+        while any(self._refill_or_end_hold(hold, holds_ahead) for hold, holds_ahead in self._projection.holds_in_order()):
             self._settle_orphaned_victims()
         # 4. The waiters preempt in queue order; with fair share the most urgent first, until one of them is served.
         if self._settings.queueing == "strict":
-            self._first_blocked_position = self._find_first_blocked_owner()
+            self._first_blocked_key = self._find_first_blocked_owner()
         for waiter in self._waiters_in_order() if until not in self._decisions else ():
             self._decisions[waiter.id] = self._judge(waiter)
             if waiter.id == until:
@@ -157,7 +157,7 @@ class PlanningPass:
 
     # 3. Holds
 
-    def _refill_hold(self, hold: VictimHold, holds_ahead: HoldsAhead) -> bool:
+    def _refill_or_end_hold(self, hold: VictimHold, holds_ahead: HoldsAhead) -> bool:
         """Let the owner of a hold that does not suffice preempt again. True if the hold ended and left orphaned victims."""
         owner = hold.owner
         decision = self._decide(owner, holds_ahead)
@@ -214,17 +214,17 @@ class PlanningPass:
         if first_blocked_score is not None and waiter.queue_score > first_blocked_score:
             return True
         if self._is_queue_blocked or (
-            self._first_blocked_position is not None and self._first_blocked_position < _queue_position(waiter)
+            self._first_blocked_key is not None and self._first_blocked_key < _queue_sort_key(waiter)
         ):
             return True
         self._is_queue_blocked = self._is_blocked_by_capacity(waiter, self._projection.all_holds)
         return False
 
-    def _find_first_blocked_owner(self) -> QueuePosition | None:
+    def _find_first_blocked_owner(self) -> QueueSortKey | None:
         is_blocked, projection = self._is_blocked_by_capacity, self._projection
         owners = [hold.owner for hold, holds_ahead in projection.holds_in_order() if is_blocked(hold.owner, holds_ahead)]
         owners += [owner for owner in self._owners_without_hold if is_blocked(owner, projection.all_holds)]
-        return min(map(_queue_position, owners), default=None)
+        return min(map(_queue_sort_key, owners), default=None)
 
     def _is_blocked_by_capacity(self, waiter: Waiter, holds_ahead: HoldsAhead) -> bool:
         """True if the pool's capacity blocks it now. A waiter that a limit or its fixed share blocks does not block others."""
@@ -342,7 +342,7 @@ _ENDS_HOLD = frozenset(
 """The reasons that end a hold that does not suffice."""
 
 
-def _queue_position(waiter: Waiter) -> QueuePosition:
+def _queue_sort_key(waiter: Waiter) -> QueueSortKey:
     return waiter.queue_score, waiter.submission_number, waiter.id
 
 

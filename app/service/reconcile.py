@@ -6,10 +6,10 @@
    b. Plan (`app.planner`), leaving out each waiter that prefers a pool which is not decided yet.
    c. Write what the plan says about accounts: fair shares, starvation, use over a limit.
    d. Apply the steps one by one. A step that no longer holds is not applied, and the pool begins again with a.
-3. Give the patience hold of each pool to a waiter that was passed for too long.
+3. Give the patience hold of each pool to a waiter that capacity has blocked for too long.
 
-A failure in one pool is logged and does not stop the others. A pass keeps nothing for the next, and any number of passes may
-run at once: what one of them applies makes steps of the others stale.
+A failure in one pool is logged and does not stop the others. A pass keeps nothing for the next. The job lock
+(`reconcile_lock`) only saves duplicate work: if two passes overlap, what one applies makes steps of the other stale.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Reconciler:
         for _ in range(MAX_CALLS):
             done, more = self._plan_store.enforce_deadlines(workspace)
             if more and not done:
-                self._resume_unfinished(workspace)
+                self._finish_unfinished_work(workspace)
             elif not more:
                 return False
         return True
@@ -122,7 +122,7 @@ class Reconciler:
             try:
                 snapshot = self._plan_store.read_snapshot(workspace, pool)
             except UnfinishedWork:
-                if not self._resume_unfinished(workspace):
+                if not self._finish_unfinished_work(workspace):
                     return True
                 continue
             deferred = undecided.deferred_waiters(snapshot) if snapshot else frozenset[str]()
@@ -147,7 +147,7 @@ class Reconciler:
         """Write what the plan says about accounts; False if the rules of the pool have changed meanwhile."""
         result = self._plan_store.write_fair_shares(workspace, snapshot, publication)
         if result.is_unfinished:
-            self._resume_unfinished(workspace)
+            self._finish_unfinished_work(workspace)
         return result.applied
 
     def _apply(self, workspace: str, snapshot: PoolSnapshot, steps: Sequence[PlanStep]) -> bool:
@@ -155,7 +155,7 @@ class Reconciler:
         for number, step in enumerate(steps):
             result = self._plan_store.apply_step(workspace, snapshot, step)
             if result.is_unfinished:
-                self._resume_unfinished(workspace)
+                self._finish_unfinished_work(workspace)
             if not result.applied:
                 log.debug("pool %s of workspace %s: %s is stale: %s", snapshot.pool, workspace, step, result.reason)
                 return number > 0
@@ -163,7 +163,7 @@ class Reconciler:
                 return True
         return True
 
-    def _resume_unfinished(self, workspace: str) -> bool:
+    def _finish_unfinished_work(self, workspace: str) -> bool:
         return any(not self._ledger.resume_unfinished(workspace) for _ in range(MAX_CALLS))
 
 

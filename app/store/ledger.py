@@ -277,11 +277,11 @@ class Ledger:
 
     def take_job_lock(self, workspace: str, job: str, token: str, ttl_s: int) -> bool:
         """Take the lock of a periodic job for this workspace. False if another token has it. It lapses after `ttl_s`."""
-        return self._scripts.call("take_job_lock", workspace, task=job, token=token, ttl_ms=ttl_s * 1000).tag == "taken"
+        return self._scripts.call("take_job_lock", workspace, job=job, token=token, ttl_ms=ttl_s * 1000).tag == "taken"
 
     def release_job_lock(self, workspace: str, job: str, token: str) -> None:
         """Release the lock of a periodic job, if this token still has it."""
-        self._scripts.call("release_job_lock", workspace, task=job, token=token)
+        self._scripts.call("release_job_lock", workspace, job=job, token=token)
 
     # calls
 

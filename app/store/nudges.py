@@ -44,22 +44,20 @@ class Nudges:
         reply = self._scripts.call("claim_nudge", workspace, now=self._clock.now_ms())
         return int(reply.fields["wait_ms"]) / 1000 if reply.tag == "claimed" else None
 
-    def begin_reconcile(self, workspace: str, token: str, lease_s: float, why: PassTrigger = "tick") -> BeginOutcome:
+    def begin_reconcile(self, workspace: str, token: str, lock_s: float, why: PassTrigger = "tick") -> BeginOutcome:
         """Take the job lock for a pass, if there is work for one that no other pass has seen."""
-        reply = self._scripts.call("begin_reconcile", workspace, token=token, ttl_ms=_ms(lease_s), why=why)
+        reply = self._scripts.call("begin_reconcile", workspace, token=token, ttl_ms=_ms(lock_s), why=why)
         return cast(BeginOutcome, reply.tag)
 
-    def extend_lock(self, workspace: str, token: str, lease_s: float) -> bool:
+    def extend_lock(self, workspace: str, token: str, lock_s: float) -> bool:
         """Extend the job lock during a pass. False if another process has it."""
-        return (
-            self._scripts.call("take_job_lock", workspace, task=RECONCILE_JOB, token=token, ttl_ms=_ms(lease_s)).tag == "taken"
-        )
+        return self._scripts.call("take_job_lock", workspace, job=RECONCILE_JOB, token=token, ttl_ms=_ms(lock_s)).tag == "taken"
 
     def finish_reconcile(
-        self, workspace: str, token: str, then: str | None, lease_s: float, took_s: float, result: PassResult
+        self, workspace: str, token: str, then: str | None, lock_s: float, took_s: float, result: PassResult
     ) -> bool:
         """End a pass. True if the next one begins now, under the token `then`."""
-        args = {"token": token, "next": then, "ttl_ms": _ms(lease_s), "took_ms": _ms(took_s), "found": result}
+        args = {"token": token, "next": then, "ttl_ms": _ms(lock_s), "took_ms": _ms(took_s), "found": result}
         return self._scripts.call("finish_reconcile", workspace, **args).tag == "again"
 
     def subscribe(self, quiet_s: float = QUIET_TIMEOUT_S) -> ChannelSubscription:

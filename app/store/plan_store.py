@@ -78,8 +78,9 @@ class PlanStore:
         self._allocations: dict[tuple[str, str], AllocationCache] = {}
 
     def read_snapshot(self, workspace: str, pool: str, *, even_if_idle: bool = False) -> PoolSnapshot | None:
-        """The pool, if there is anything to decide about (somebody waits or leaves, or it is watched), or `anyway` if it is
-        there. Unfinished while scripts left work."""
+        """Return the pool if it has a decision open (waiters, victims, or it is watched), or `even_if_idle`.
+
+        Raise UnfinishedWork while a script left work."""
         args = {"now": self._clock.now_ms(), "pool": pool, "most": MAX_WAITERS, "anyway": even_if_idle}
         reply = self._scripts.call("read_snapshot", workspace, **args)
         if reply.tag == "unfinished":

@@ -79,8 +79,8 @@ register_call("heartbeat", "not_found", id=NOBODY, fence=1)
 register_call("end_hold", "stale", pool="p", owner=NOBODY)
 register_call("read_usage_history", "not_found", pool=NOWHERE)
 register_call("read_latest_events", "found", count=10)
-register_call("release_job_lock", "given_back", task="audit", token="a")
-register_call("take_job_lock", "taken", task="audit", token="a", ttl_ms=1000)
+register_call("release_job_lock", "given_back", job="audit", token="a")
+register_call("take_job_lock", "taken", job="audit", token="a", ttl_ms=1000)
 register_call("list_requests", "page", before=1, count=10, scan=10, filter="{}")
 register_call("get_request", "not_found", id=NOBODY, poll=False)
 register_call("begin_reconcile", "seen", token="a", ttl_ms=1000, why="missed")
@@ -252,8 +252,8 @@ def _(world: World) -> ScriptReply:
 
 @replies("take_job_lock", "held")
 def _(world: World) -> ScriptReply:
-    world.call("take_job_lock", task="audit", token="a", ttl_ms=60_000)
-    return world.call("take_job_lock", task="audit", token="b", ttl_ms=60_000)
+    world.call("take_job_lock", job="audit", token="a", ttl_ms=60_000)
+    return world.call("take_job_lock", job="audit", token="b", ttl_ms=60_000)
 
 
 @replies("get_request", "found")

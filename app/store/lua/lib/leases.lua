@@ -1,4 +1,5 @@
--- Leases of allocations: which fence holds an allocation, and until when. A task's lease runs from the start of its work.
+-- Leases of allocations: which fence holds an allocation, and until when. A task's lease runs from the start of its work. A lease
+-- that is over is ended by `jobs/clean_up`.
 -- @use amounts clock
 -- @writes leases
 
@@ -11,7 +12,7 @@ function leases.is_held(request, fence)
 end
 
 -- True if the request is allocated under this fence, and its work has started.
-function leases.check(request, fence) return leases.has_started(request) and leases.is_held(request, fence) end
+function leases.is_held_and_started(request, fence) return leases.has_started(request) and leases.is_held(request, fence) end
 
 -- Begin the lease of a new allocation.
 function leases.begin(request)

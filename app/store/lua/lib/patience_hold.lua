@@ -1,4 +1,5 @@
--- The patience hold of a pool: capacity kept free for a waiter that others passed for too long. Its units count as used for all
+-- The patience hold of a pool: capacity kept free for a waiter that capacity has blocked for too long
+-- (`planner/give_patience_hold` chooses it). Its units count as used for all
 -- behind its owner in the queue, except owners of victim holds (`victim_holds`).
 -- @use account_updates accounts amounts clock lanes queue_order requests
 -- @reads pool_walltime_ends

@@ -1,4 +1,4 @@
--- Enforce passed deadlines of victims, at most `chunk`: extend once for a victim that reports progress, then terminate, then
+-- Enforce passed deadlines of victims (not of leases), at most `chunk`: extend once for a victim that reports progress, then terminate, then
 -- force.
 -- @use accounts amounts clock grant_loop preemptions requests
 -- @writes meta preemption_deadlines

@@ -1,5 +1,5 @@
--- Report the state of a checkpoint. A victim that completes the requested checkpoint exits with it; otherwise it is stored. The
--- report prolongs the lease. With `routine` a completed checkpoint is only stored, also by a victim.
+-- Report the state of a checkpoint. The report prolongs the lease. A victim that reports `completed` without `routine` is
+-- released, under either directive. Any other completed checkpoint is only stored.
 -- @use accounts amounts clock counters grant_loop leases operation_replies preemptions requests
 -- @writes preemption_deadlines
 -- @args now events_kept chunk op id fence state seconds reference routine
@@ -16,7 +16,7 @@ if not request then return reply.not_found() end
 if args.state == 'completed' and args.routine == '' and request.left_fence == args.fence and request.left_by == 'completed' then
   return reply.left(request.status, grant_loop.settle(tonumber(args.chunk)))
 end
-if not leases.check(request, args.fence) then return reply.stale_fence(request.status, request.reason) end
+if not leases.is_held_and_started(request, args.fence) then return reply.stale_fence(request.status, request.reason) end
 
 local pool, is_requested = accounts.pool(request.pool), request.status == states.preempting and request.directive == 'checkpoint'
 if args.state == 'defer' and request.status ~= states.preempting then return reply.not_leaving(request.status) end
