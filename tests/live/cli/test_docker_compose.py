@@ -71,8 +71,8 @@ class Composed:
 
     def environment(self, name: str) -> dict[str, str]:
         """Only what is asked for beside it: a port that is free, and to be quick."""
-        told = {variable: self.here(value) for variable, value in SERVICES[name]["environment"].items()}
-        return {**told, "POOLKEEPER_PORT": str(self.port), "POOLKEEPER_CLEANUP_INTERVAL_S": "0.2"}
+        variables = {variable: self.here(value) for variable, value in SERVICES[name]["environment"].items()}
+        return {**variables, "POOLKEEPER_PORT": str(self.port), "POOLKEEPER_CLEANUP_INTERVAL_S": "0.2"}
 
     def start_redis(self) -> str:
         """By its own file."""
@@ -89,9 +89,9 @@ class Composed:
         """One of ours, in a folder where nothing can be written."""
         scratch = self.folder / "tmp"
         scratch.mkdir(exist_ok=True)
-        known = environment(self.folder / "nowhere", TMPDIR=str(scratch), **self.environment(name))
+        variables = environment(self.folder / "nowhere", TMPDIR=str(scratch), **self.environment(name))
         log = self.folder / f"{name}.log"
-        return self._stack.enter_context(running([*COMMAND, *SERVICES[name]["command"]], log, env=known))
+        return self._stack.enter_context(running([*COMMAND, *SERVICES[name]["command"]], log, env=variables))
 
     def healthy(self) -> bool:
         """What the healthcheck of the API says."""
@@ -115,8 +115,8 @@ def test_the_services_work_together(composed: Composed) -> None:
         assert composed.healthy()
         assert ask(composed.port, "GET", "/api/v1/pools").status == 401
         words = ["token", "create", "me", "--role", "admin", "--workspace", "*"]
-        said = (ROOT / "docker-compose.yml").read_text()
-        assert f"docker compose exec api poolkeeperd {' '.join(words)}".replace("*", "'*'") in said
+        compose_file = (ROOT / "docker-compose.yml").read_text()
+        assert f"docker compose exec api poolkeeperd {' '.join(words)}".replace("*", "'*'") in compose_file
         token = run(composed.folder, *words, **composed.environment("api")).stdout.strip()
         wait_until(lambda: ask(composed.port, "GET", "/api/v1/pools", token=token).status == 200, "the token is good")
 

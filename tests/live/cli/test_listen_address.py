@@ -55,8 +55,8 @@ def test_while_redis_is_away_tokens_are_taken_for_granted(capsys: pytest.Capture
     away = Settings(redis_url="redis://127.0.0.1:1/0", redis_timeout_s=0.2)
     assert run_commands._tokens_exist(away)
     run_commands._report_unavailable_redis(away)
-    said = capsys.readouterr().err
-    assert ("127.0.0.1:1" in said, "waiting for it" in said, said.count("\n")) == (True, True, 1)
+    message = capsys.readouterr().err
+    assert ("127.0.0.1:1" in message, "waiting for it" in message, message.count("\n")) == (True, True, 1)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
@@ -69,17 +69,17 @@ def test_a_port_that_is_free_is_given_and_one_that_is_not_is_named(host: str) ->
 
 
 @pytest.mark.parametrize(
-    ("host", "said"),
+    ("host", "message"),
     [("192.0.2.1", "is not an address of this machine"), ("nowhere.invalid", "nowhere.invalid cannot be resolved")],
 )
-def test_an_address_of_others_is_named(host: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_an_address_of_others_is_named(host: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         check_bindable(host, 0)
 
 
 def test_how_it_is_reached_from_here() -> None:
-    at = {host: local_url(Settings(host=host), 80) for host in ("127.0.0.1", "0.0.0.0", "::", "::1", "example.org")}
-    assert at == {
+    urls = {host: local_url(Settings(host=host), 80) for host in ("127.0.0.1", "0.0.0.0", "::", "::1", "example.org")}
+    assert urls == {
         "127.0.0.1": "http://127.0.0.1:80",
         "0.0.0.0": "http://127.0.0.1:80",
         "::": "http://[::1]:80",

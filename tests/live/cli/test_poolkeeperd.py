@@ -34,9 +34,9 @@ def test_audit_says_what_differs_and_repairs(folder: Path) -> None:
     with opened(folder) as (services, client):
         services.pools.create("w", PoolSpec(name="p", capacity={"gpu": 1}))
         client.hset("pk:{w}:pool:p", "used:gpu", "1")
-    found = run(folder, "audit", "w")  # in a process of its own, as a person runs it
-    assert found.returncode == 3
-    assert "w: account p pool used gpu: 1, should be 0" in found.stdout
+    audit = run(folder, "audit", "w")  # in a process of its own, as a person runs it
+    assert audit.returncode == 3
+    assert "w: account p pool used gpu: 1, should be 0" in audit.stdout
     assert run_in_process(folder, "audit", "--repair").returncode == 0
     clean = run_in_process(folder, "audit")
     assert (clean.returncode, clean.stdout) == (0, "w: 0 differences\n")
@@ -54,17 +54,17 @@ def test_tidy_does_one_round(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "code", "said"),
+    ("wrong", "code", "message"),
     [
         ({"POOLKEEPER_REDIS_URL": "http://nowhere"}, 1, "http"),
         ({"POOLKEEPER_REDIS_URL": "redis://127.0.0.1:1/0"}, 1, "127.0.0.1:1"),
         ({"POOLKEEPER_CHUNK": "many"}, 2, "POOLKEEPER_CHUNK"),
     ],
 )
-def test_wrong_surroundings_are_one_line(folder: Path, wrong: dict[str, str], code: int, said: str) -> None:
+def test_wrong_surroundings_are_one_line(folder: Path, wrong: dict[str, str], code: int, message: str) -> None:
     done = run_in_process(folder, "tidy", **wrong)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1)
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_help_names_every_command(folder: Path) -> None:

@@ -23,8 +23,8 @@ MARK = "@@ {} @@"
 def block(language: str, with_words: str) -> str:
     """The code block of a language that holds these words."""
     blocks: list[str] = [text for name, text in re.findall(r"^```(\w+)\n(.*?)^```", README, re.M | re.S) if name == language]
-    (found,) = [text for text in blocks if with_words in text]
-    return found
+    (code,) = [text for text in blocks if with_words in text]
+    return code
 
 
 def shown(text: str) -> list[tuple[str, str]]:
@@ -35,8 +35,8 @@ def shown(text: str) -> list[tuple[str, str]]:
 
 def same(text: str) -> str:
     """What does not differ from one day to the next: ids are numbered as they come, times and ages are all alike."""
-    known: dict[str, str] = {}
-    text = re.sub(r"\b[0-9a-hjkmnp-tv-z]{20}\b", lambda found: known.setdefault(found[0], f"id-{len(known)}".ljust(20)), text)
+    ids: dict[str, str] = {}
+    text = re.sub(r"\b[0-9a-hjkmnp-tv-z]{20}\b", lambda match: ids.setdefault(match[0], f"id-{len(ids)}".ljust(20)), text)
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text)
     text = re.sub(r"\b\d+s +(-$|preempted )", r"AGE \1", text, flags=re.M)
     return re.sub(r"AGE +", "AGE", text)
@@ -73,11 +73,11 @@ def carry_out(here: Up, folder: Path, text: str) -> None:
         check=True,
     )
     answers = re.split("@@ \\d+ @@\n", same(done.stdout))[:-1]
-    wanted = re.split("@@ \\d+ @@\n", same("".join(f"{expected}{MARK.format(0)}\n" for _, expected in commands)))[:-1]
-    for (command, _), answer, expected in zip(commands, answers, wanted, strict=True):
+    expected_answers = re.split("@@ \\d+ @@\n", same("".join(f"{expected}{MARK.format(0)}\n" for _, expected in commands)))[:-1]
+    for (command, _), answer, expected in zip(commands, answers, expected_answers, strict=True):
         assert len(expected.splitlines()) == len(answer.splitlines()), f"{command}\n{answer}"
-        for line, said in zip(expected.splitlines(), answer.splitlines(), strict=True):
-            assert said == line if not line.endswith("…") else said.startswith(line[:-1]), f"{command}\n{answer}"
+        for line, answer_line in zip(expected.splitlines(), answer.splitlines(), strict=True):
+            assert answer_line == line if not line.endswith("…") else answer_line.startswith(line[:-1]), f"{command}\n{answer}"
 
 
 def test_the_tour_and_the_file_of_pools(here: Up, tmp_path: Path) -> None:
@@ -95,8 +95,10 @@ def test_what_up_says_can_be_tried_can_be(here: Up) -> None:
     lines = [line.strip() for line in here.said[here.said.index("Try, in another terminal:") + 1 : -1]]
     assert lines[0] == f"export POOLKEEPER_URL=http://127.0.0.1:{here.port}"
     assert len(lines) == 4, "the address, as it is not the usual one, and three commands"
-    known = {name: value for name, value in environment(here, "default").items() if not name.startswith("POOLKEEPER_")}
-    done = subprocess.run(["bash", "-ec", "\n".join(lines)], env=known, capture_output=True, text=True, timeout=60, check=True)
+    variables = {name: value for name, value in environment(here, "default").items() if not name.startswith("POOLKEEPER_")}
+    done = subprocess.run(
+        ["bash", "-ec", "\n".join(lines)], env=variables, capture_output=True, text=True, timeout=60, check=True
+    )
     assert "the shared GPUs" in done.stdout
     assert "allocated in gpus" in done.stdout
 
@@ -117,5 +119,5 @@ def test_the_client_in_python(here: Up) -> None:
 
 def test_the_table_of_routes_is_the_table_of_routes() -> None:
     rows = re.findall(r"^\| `(\w+ /\S+)` \| (\w+) \| (.+) \|$", README, re.M)
-    said = [(route.name, str(route.permission), (route.handler.__doc__ or "").partition("\n")[0]) for route in ROUTES]
-    assert rows == said
+    routes = [(route.name, str(route.permission), (route.handler.__doc__ or "").partition("\n")[0]) for route in ROUTES]
+    assert rows == routes

@@ -120,21 +120,21 @@ def test_a_misspelt_command_asks_for_nothing(lab: RunLab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "code", "said"),
+    ("mode", "code", "message"),
     [
         (None, 127, "no such file or directory"),
         (0o644, 126, "permission denied"),
         (0o755, 126, "exec format error (a script has to begin with #!)"),
     ],
 )
-def test_what_cannot_be_started_gives_all_back(lab: RunLab, tmp_path: Path, mode: int | None, code: int, said: str) -> None:
+def test_what_cannot_be_started_gives_all_back(lab: RunLab, tmp_path: Path, mode: int | None, code: int, message: str) -> None:
     path = tmp_path / "program"
     if mode is not None:
         path.write_text("echo hello\n")
         path.chmod(mode)
     with lab.run(*ALL, "--", str(path)) as run:
         run.wait_for_end(code)
-    assert run.err.endswith(f"poolkeeper: {path} cannot be started: {said}\n")
+    assert run.err.endswith(f"poolkeeper: {path} cannot be started: {message}\n")
     assert lab.only_request()["outcome"] == "failed"
     lab.check_invariants()
 
@@ -297,7 +297,7 @@ def test_without_a_service_it_says_so(lab: RunLab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("--component team --gpu 1 true", "which command? It stands after a --, at the end"),
         ("--component team --gpu 1 --", "which command? It stands after a --, at the end"),
@@ -316,9 +316,9 @@ def test_without_a_service_it_says_so(lab: RunLab) -> None:
         ("--component team --gpu 1 --on-lost wait -- true", "'wait' is not one of"),
     ],
 )
-def test_wrong_usage(poolkeeper: Program, words: str, said: str) -> None:
+def test_wrong_usage(poolkeeper: Program, words: str, message: str) -> None:
     ran = poolkeeper("run", *words.split(), ends=ExitCode.USAGE)
-    assert said in ran.err.splitlines()[0]
+    assert message in ran.err.splitlines()[0]
     assert ran.err.splitlines()[1] == "  see: poolkeeper run --help"
 
 

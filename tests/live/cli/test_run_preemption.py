@@ -55,7 +55,7 @@ def test_the_work_is_saved_and_goes_on_from_there_when_the_units_are_back(lab: R
 
 
 @pytest.mark.parametrize(
-    ("said", "reference"),
+    ("command", "reference"),
     [
         ("poolkeeper checkpoint done --reference 's3://a b'", "s3://a b"),
         ("poolkeeper checkpoint done", ""),
@@ -65,9 +65,9 @@ def test_the_work_is_saved_and_goes_on_from_there_when_the_units_are_back(lab: R
         ('echo worse >"$POOLKEEPER_CHECKPOINT_FILE"; exit 1', "worse"),
     ],
 )
-def test_every_way_to_say_that_it_is_saved(lab: RunLab, said: str, reference: str) -> None:
+def test_every_way_to_say_that_it_is_saved(lab: RunLab, command: str, reference: str) -> None:
     lab.create_pool()
-    script = f"saved() {{ {said}; }}\ntrap saved USR1\n{BEGIN}{ONCE}{WORK}"
+    script = f"saved() {{ {command}; }}\ntrap saved USR1\n{BEGIN}{ONCE}{WORK}"
     with lab.run(*MANUAL, script=script) as run:
         first = lab.wait_for_start()
         waiter = lab.preempt(first)

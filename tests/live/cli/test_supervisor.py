@@ -60,32 +60,32 @@ def test_five_ends_in_a_minute_are_enough_for_who_never_stood() -> None:
 
 def test_what_dies_again_and_again_ends_it_all(parts: list[ManagedProcess], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "FIRST_PAUSE_S", 0.01)
-    said: list[str] = []
-    kept = Supervisor(parts, None, said.append)
+    messages: list[str] = []
+    process_supervisor = Supervisor(parts, None, messages.append)
 
     def gave_up() -> bool:
         try:
-            kept.watch()
+            process_supervisor.watch()
         except RestartsExhausted as why:
-            said.append(str(why))
+            messages.append(str(why))
             return True
         return False
 
     wait_until(gave_up, "it gives up")
-    assert len(said) == 5
-    assert said[0].startswith("worker ended, exit code 7, ")
-    assert said[0].endswith("last words: no such thing; it is started again in 0.01 s")
-    assert said[-1].startswith("worker failed 5 times in a row and never stood; at last it ended, exit code 7")
-    assert kept.pids()["worker"] is None
-    assert kept.pids()["api"]
-    kept.stop()
-    assert set(kept.pids().values()) == {None}
+    assert len(messages) == 5
+    assert messages[0].startswith("worker ended, exit code 7, ")
+    assert messages[0].endswith("last words: no such thing; it is started again in 0.01 s")
+    assert messages[-1].startswith("worker failed 5 times in a row and never stood; at last it ended, exit code 7")
+    assert process_supervisor.pids()["worker"] is None
+    assert process_supervisor.pids()["api"]
+    process_supervisor.stop()
+    assert set(process_supervisor.pids().values()) == {None}
 
 
 def test_what_cannot_even_be_started_is_said_and_tried_again(tmp_path: Path) -> None:
-    said: list[str] = []
-    ManagedProcess("it", [sys.executable], {}, tmp_path, tmp_path / "no folder" / "it.log").watch(said.append)
-    (line,) = said
+    messages: list[str] = []
+    ManagedProcess("it", [sys.executable], {}, tmp_path, tmp_path / "no folder" / "it.log").watch(messages.append)
+    (line,) = messages
     assert line.startswith("it could not be started: [Errno 2]")
     assert line.endswith("it is started again in 0.5 s")
 
@@ -93,31 +93,31 @@ def test_what_cannot_even_be_started_is_said_and_tried_again(tmp_path: Path) -> 
 class Unwell(EmbeddedRedis):
     """One that runs, and says what it is told to say."""
 
-    said = ""
+    fault = ""
     alive = True
 
     def check_health(self) -> None:
-        if self.said:
-            raise StoreUnavailable("not_persisting", self.said)
+        if self.fault:
+            raise StoreUnavailable("not_persisting", self.fault)
 
 
 def test_a_redis_that_cannot_write_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "EXAMINED_EVERY_S", -1)
-    said: list[str] = []
+    messages: list[str] = []
     server = Unwell(tmp_path)
-    kept = Supervisor([], server, said.append)
+    process_supervisor = Supervisor([], server, messages.append)
     for words in ("", "the disk is full", "the disk is full", "", ""):
-        server.said = words
-        kept.watch()
-    assert said == ["the disk is full", "the embedded Redis is well again"]
+        server.fault = words
+        process_supervisor.watch()
+    assert messages == ["the disk is full", "the embedded Redis is well again"]
 
 
 def test_kill_ends_all_at_once(parts: list[ManagedProcess]) -> None:
-    kept = Supervisor(parts, None, lambda _: None)
+    process_supervisor = Supervisor(parts, None, lambda _: None)
     with suppress(RestartsExhausted):
-        kept.watch()
-    kept.kill()
-    wait_until(lambda: not any(kept.pids().values()), "all have ended")
+        process_supervisor.watch()
+    process_supervisor.kill()
+    wait_until(lambda: not any(process_supervisor.pids().values()), "all have ended")
 
 
 def test_a_log_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,13 +110,13 @@ def test_a_token_is_made_listed_and_revoked(folder: Path) -> None:
 def test_beside_a_running_service_its_server_is_used(folder: Path) -> None:
     with service(folder) as (url, process):
         secret = token(folder, "create", "ci", "--role", "viewer").stdout.strip()
-        known = recognised(url, secret)
-        assert known
+        record = recognised(url, secret)
+        assert record
         unknown = token(folder, "revoke", "nobody")
         assert (unknown.returncode, unknown.stderr) == (1, "poolkeeperd: there is no token nobody\n")
-        assert known.name == "ci"
+        assert record.name == "ci"
         assert "ci" in token(folder, "list").stdout
-        assert token(folder, "revoke", known.id).returncode == 0
+        assert token(folder, "revoke", record.id).returncode == 0
         assert recognised(url, secret) is None
         for words in (("audit",), ("tidy",)):
             done = poolkeeperd(folder, *words)
@@ -168,7 +168,7 @@ def test_after_a_service_was_killed_a_server_is_started(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (("create", "two words", "--role", "viewer"), 1, "poolkeeperd: a token cannot be called 'two words'"),
         (("create", "ci", "--role", "requester"), 1, "poolkeeperd: a requester acts for the components it lists"),
@@ -178,10 +178,10 @@ def test_after_a_service_was_killed_a_server_is_started(folder: Path) -> None:
         (("create", "ci", "--role", "viewer", "--expires", "soon"), 2, "'soon' is not a number and one of s, m, h, d, w"),
     ],
 )
-def test_what_cannot_be_is_said(folder: Path, words: tuple[str, ...], code: int, said: str) -> None:
+def test_what_cannot_be_is_said(folder: Path, words: tuple[str, ...], code: int, message: str) -> None:
     refused = token(folder, *words)
     assert (refused.returncode, refused.stdout) == (code, "")
-    assert said in refused.stderr
+    assert message in refused.stderr
     assert code == 2 or refused.stderr.count("\n") == 1
 
 
