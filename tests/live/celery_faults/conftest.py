@@ -19,8 +19,8 @@ TOKEN = re.compile(r"pk_[A-Za-z0-9_-]{8,}")
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """No report of a failure shows a token, though functions are shown with what they were given."""
     report = yield
-    if TOKEN.search(said := str(report.longrepr)):
-        report.longrepr = TOKEN.sub("pk_…", said)
+    if TOKEN.search(text := str(report.longrepr)):
+        report.longrepr = TOKEN.sub("pk_…", text)
     return report
 
 

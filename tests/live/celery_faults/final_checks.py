@@ -42,15 +42,15 @@ class FencePeriod:
 
 def fence_periods(events: Sequence[tuple[str, Mapping[str, str]]]) -> dict[int, FencePeriod]:
     """By fence, from its grant to the event by which its request did not hold any more."""
-    found, since = dict[int, FencePeriod](), dict[str, tuple[int, float]]()
+    periods, since = dict[int, FencePeriod](), dict[str, tuple[int, float]]()
     for _, event in events:
-        name, at = event["request"], int(event["at"]) / 1000
+        name, timestamp = event["request"], int(event["at"]) / 1000
         if event["event"] == "allocated":
-            since[name] = int(event["fence"]), at
+            since[name] = int(event["fence"]), timestamp
         elif event["from"] in HELD and event["to"] not in HELD:
             fence, begin = since.pop(name)
-            found[fence] = FencePeriod(name, fence, begin, at)
-    return found
+            periods[fence] = FencePeriod(name, fence, begin, timestamp)
+    return periods
 
 
 def wait_until_finished(here: Installation, tasks: Tasks) -> None:
@@ -61,7 +61,8 @@ def wait_until_finished(here: Installation, tasks: Tasks) -> None:
         raise AssertionError("\n".join([str(late), *_describe_unfinished(here, tasks)])) from None
     here.until(lambda: not here.list_outbox_entries(), "nothing is kept")
     here.until(
-        lambda: not any(here.server("ledger").zcard(here.ledger_key(one)) for one in ("leases", "waiting")), "nothing is held"
+        lambda: not any(here.server("ledger").zcard(here.ledger_key(queue)) for queue in ("leases", "waiting")),
+        "nothing is held",
     )
 
 
@@ -89,12 +90,14 @@ def check_ledger(here: Installation) -> None:
     client, ledger = here.server("ledger"), here.ledger
     here.until(lambda: not ledger.resume_unfinished(WORKSPACE), "nothing is unfinished")
     assert Audit(ledger, AuditStore(client)).run(WORKSPACE) == []
-    seen = WorkspaceState(client, WORKSPACE, int(time.time() * 1000))
-    known, listed = seen.model.requests, seen.seen.data["requests",]
-    assert set(listed) == set(known)
-    listed.update({name: one.number for name, one in known.items()})  # a successor keeps the number of the one before
-    seen.stream = [(number, event) for number, event in seen.stream if event["event"] != "started"]  # which is no transition
-    require_none([*seen.faults(), *seen.leftovers()])
+    state = WorkspaceState(client, WORKSPACE, int(time.time() * 1000))
+    requests, listed = state.model.requests, state.snapshot.data["requests",]
+    assert set(listed) == set(requests)
+    listed.update(
+        {name: request.number for name, request in requests.items()}
+    )  # a successor keeps the number of the one before
+    state.stream = [(number, event) for number, event in state.stream if event["event"] != "started"]  # which is no transition
+    require_none([*state.faults(), *state.leftovers()])
 
 
 def _all_ended(here: Installation, tasks: Tasks) -> bool:
@@ -113,14 +116,14 @@ def _describe_unfinished(here: Installation, tasks: Tasks) -> Iterator[str]:
             requests = [
                 name for name in stories if here.server("ledger").hget(here.ledger_key("request", name), "task") == task
             ]
-            kept = here.server("ledger").hgetall(here.ledger_key("task", task))
-            yield f"{task}: {results.get(task)}, wrote {lines}, had {[stories[name] for name in requests]}, {kept}"
+            task_fields = here.server("ledger").hgetall(here.ledger_key("task", task))
+            yield f"{task}: {results.get(task)}, wrote {lines}, had {[stories[name] for name in requests]}, {task_fields}"
 
 
 def _repeated_steps(all_: Sequence[Run], tasks: Tasks) -> Iterator[str]:
     """No fence has two runs, and each task has one result, of a run that went to the end."""
-    begun = Counter((run.task, run.fence) for run in all_ for _ in run.steps(BEGIN))
-    yield from (f"{task} ran {times} times under fence {fence}" for (task, fence), times in begun.items() if times != 1)
+    run_counts = Counter((run.task, run.fence) for run in all_ for _ in run.steps(BEGIN))
+    yield from (f"{task} ran {times} times under fence {fence}" for (task, fence), times in run_counts.items() if times != 1)
     stored = Counter(run.task for run in all_ for _ in run.steps(STORED))
     yield from (f"{task} has {stored[task]} results" for task in tasks if stored[task] != 1)
     yield from (f"{run} was not begun" for run in all_ if run.lines[0].word != BEGIN)
@@ -149,7 +152,7 @@ def _steps_outside_fence(here: Installation, all_: Sequence[Run], *, undead: boo
 
 def _lost_progress(all_: Sequence[Run], tasks: Tasks, *, unharmed: bool) -> Iterator[str]:
     """Each run goes on where the work was last saved, and the last one does every step from there."""
-    kept = (SAVED, LEAVES) if unharmed else (SAVED,)  # who leaves writes that down before it has been told
+    save_words = (SAVED, LEAVES) if unharmed else (SAVED,)  # who leaves writes that down before it has been told
     saved: defaultdict[str, set[int]] = defaultdict(lambda: {0})
     certain = Counter[str]()
     for run in all_:
@@ -161,7 +164,7 @@ def _lost_progress(all_: Sequence[Run], tasks: Tasks, *, unharmed: bool) -> Iter
         if run.steps(END) and run.first_step + len(done) != tasks[run.task]:
             yield f"{run.task} ended at {done[-1:]} of {tasks[run.task]}"
         saved[run.task] |= {*run.steps(SAVING), *run.steps(LEAVES)}
-        certain[run.task] = max([certain[run.task], *(step for word in kept for step in run.steps(word))])
+        certain[run.task] = max([certain[run.task], *(step for word in save_words for step in run.steps(word))])
 
 
 def lost_steps(all_: Sequence[Run]) -> dict[str, list[int]]:

@@ -156,7 +156,7 @@ class Installation:
             log.stem,
         ]
         quietly = ("-P", pool, "-c", str(slots), "--without-gossip", "--without-mingle")
-        known = {
+        variables = {
             **environment(self.folder),
             "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "client"))),
             "C_FORCE_ROOT": "1",
@@ -167,7 +167,7 @@ class Installation:
             "PROOFS_TOKEN": self.tokens["proofs"],
             "PROOFS_INSISTS": "yes" if insists else "",
         }
-        child = ChildProcess([*command, *quietly], log, env=known, cwd=ROOT)
+        child = ChildProcess([*command, *quietly], log, env=variables, cwd=ROOT)
         self.workers.append(child)
         self.stack.callback(child.stop, 0)
         wait_until(lambda: " ready." in log.read_text("utf-8"), f"the worker is ready; see {log}", 30)
@@ -188,7 +188,7 @@ class Installation:
         return child
 
     def _process(self, name: str) -> ChildProcess:
-        given = {
+        settings = {
             "redis_url": self.url("ledger"),
             "port": self.ports["api"],
             "api_processes": 1,
@@ -199,8 +199,8 @@ class Installation:
             "reconcile_interval_s": 0.5,
             "brokers": self.folder / "brokers.toml",
         }
-        known = environment(self.folder, **{f"POOLKEEPER_{word.upper()}": str(value) for word, value in given.items()})
-        child = ChildProcess(commands()[COMMANDS[name]], self.folder / f"{name}.log", env=known, cwd=ROOT)
+        variables = environment(self.folder, **{f"POOLKEEPER_{word.upper()}": str(value) for word, value in settings.items()})
+        child = ChildProcess(commands()[COMMANDS[name]], self.folder / f"{name}.log", env=variables, cwd=ROOT)
         self.stack.callback(child.stop, 0)
         return child
 
@@ -224,8 +224,8 @@ class Installation:
 
     def server(self, name: str) -> Redis:
         """A connection to one of the servers."""
-        found: Redis = self._servers[name]
-        return found
+        client: Redis = self._servers[name]
+        return client
 
     @property
     def ledger(self) -> Ledger:
@@ -246,13 +246,13 @@ class Installation:
 
     def events(self, after: str = "-") -> list[tuple[str, Mapping[str, str]]]:
         """The ledger's events, with the number of each; all, or those after one."""
-        found: Any = self.server("ledger").xrange(self.ledger_key("events"), f"({after}" if after != "-" else after, "+")
-        return list(found)
+        entries: Any = self.server("ledger").xrange(self.ledger_key("events"), f"({after}" if after != "-" else after, "+")
+        return list(entries)
 
     def last_event(self) -> str:
         """The number of the newest event."""
-        found: Any = self.server("ledger").xrevrange(self.ledger_key("events"), count=1)
-        return str(found[0][0]) if found else "-"
+        entries: Any = self.server("ledger").xrevrange(self.ledger_key("events"), count=1)
+        return str(entries[0][0]) if entries else "-"
 
     def list_allocations(self) -> list[str]:
         """Tasks that hold something."""
@@ -273,12 +273,15 @@ class Installation:
         """Keys of tasks that are in the ledger."""
         ledger = self.server("ledger")
         begin = self.ledger_key("task", "")
-        return [*ledger.scan_iter(f"{begin}*", 1000), *(one for one in map(self.ledger_key, KEPT) if ledger.exists(one))]
+        return [
+            *ledger.scan_iter(f"{begin}*", 1000),
+            *(queue_key for queue_key in map(self.ledger_key, KEPT) if ledger.exists(queue_key)),
+        ]
 
     def waiter_count(self) -> int:
         """How many scripts wait until the ledger takes changes again."""
         clients: Any = self.server("ledger").client_list()
-        return sum("b" in one["flags"] and one["cmd"].startswith("eval") for one in clients)
+        return sum("b" in connection["flags"] and connection["cmd"].startswith("eval") for connection in clients)
 
     def queued(self) -> int:
         """Messages at the broker that nobody has taken."""
@@ -292,15 +295,15 @@ class Installation:
 
     def sent(self, tasks: Iterable[str]) -> bool:
         """Whether all of these were sent, and the ledger knows it."""
-        waiting = {str(one) for one in self.server("ledger").zrange(self.ledger_key("unstarted"), 0, -1)}
+        waiting = {str(task_id) for task_id in self.server("ledger").zrange(self.ledger_key("unstarted"), 0, -1)}
         return set(tasks) <= waiting
 
     def results(self, tasks: Iterable[str]) -> dict[str, tuple[str, Any]]:
         """State and result of those that have one."""
         names = list(tasks)
-        found: Any = self.server("results").mget([f"celery-task-meta-{name}" for name in names])
-        said = {name: json.loads(text) for name, text in zip(names, found, strict=True) if text}
-        return {name: (one["status"], one["result"]) for name, one in said.items()}
+        texts: Any = self.server("results").mget([f"celery-task-meta-{name}" for name in names])
+        results = {name: json.loads(text) for name, text in zip(names, texts, strict=True) if text}
+        return {name: (result["status"], result["result"]) for name, result in results.items()}
 
     # ---- waiting
 
@@ -316,9 +319,9 @@ class Installation:
     def _lines(self, word: str, task: str, step: int) -> list[Line]:
         return [line for line in self.journal.read([task], word) if line.step >= step]
 
-    def until(self, condition: Callable[[], object], what: str) -> None:
+    def until(self, condition: Callable[[], object], description: str) -> None:
         """Returns when it holds."""
-        wait_until(condition, f"{what}; see {self.folder}", IN_S)
+        wait_until(condition, f"{description}; see {self.folder}", IN_S)
 
     def release_tasks(self, *tasks: str) -> None:
         """Those that wait may go on."""

@@ -30,7 +30,7 @@ class Line:
     fence: int
     step: int
     pid: int
-    at: float
+    monotonic: float
     wall: float
 
 
@@ -94,7 +94,7 @@ class Run:
     @property
     def body(self) -> tuple[float, float]:
         """From when to when its body is known to have run."""
-        inside = [line.at for line in self.lines if line.word != STORED]
+        inside = [line.monotonic for line in self.lines if line.word != STORED]
         return inside[0], inside[-1]
 
     def steps(self, word: str = STEP) -> list[int]:
@@ -108,8 +108,8 @@ def runs(lines: Iterable[Line]) -> list[Run]:
     def whose(line: Line) -> tuple[str, int, int]:
         return line.task, line.fence, line.pid
 
-    found = [Run(tuple(of_one)) for _, of_one in groupby(sorted(lines, key=whose), key=whose)]
-    return sorted(found, key=lambda run: run.body)
+    task_runs = [Run(tuple(run_lines)) for _, run_lines in groupby(sorted(lines, key=whose), key=whose)]
+    return sorted(task_runs, key=lambda run: run.body)
 
 
 def most_at_once(intervals: Iterable[tuple[float, float]]) -> int:

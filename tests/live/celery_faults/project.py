@@ -117,11 +117,11 @@ class TaskProgress:
 
     def wait(self, step: int) -> None:
         """Until it may go on; that it is asked to leave meanwhile is written down."""
-        until, known = time.monotonic() + PATIENT_S, False
+        until, directive_logged = time.monotonic() + PATIENT_S, False
         while not gate(self._task).exists():
             assert time.monotonic() < until, f"{self._task} was forgotten"
-            if self.is_preempted and not known:
-                known = True
+            if self.is_preempted and not directive_logged:
+                directive_logged = True
                 self.record(ASKED, step)
             time.sleep(0.005)
 

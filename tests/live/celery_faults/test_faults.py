@@ -58,30 +58,30 @@ def send(number: int = 1, team: str = "red", **more: Any) -> Tasks:
 def happened(here: Installation, after: str, event: str, times: int = 1, reason: str = "") -> None:
     """Returns when that was told so often."""
 
-    def told() -> bool:
-        found = [one for _, one in here.events(after) if one["event"] == event and reason in ("", one["reason"])]
-        return len(found) >= times
+    def has_happened() -> bool:
+        entries = [entry for _, entry in here.events(after) if entry["event"] == event and reason in ("", entry["reason"])]
+        return len(entries) >= times
 
-    here.until(told, f"{times} × {event}")
+    here.until(has_happened, f"{times} × {event}")
 
 
 @pytest.fixture
 def full(here: Installation) -> Iterator[list[str]]:
     """Nothing can be granted until the list is empty; it is at the end of the test."""
-    held = []
+    request_ids = []
     for team in ("red", "blue"):
-        one = here.client.submit(team, gpu=SHARE, preemptible=False, lease_s=None)
-        assert here.client.request(one.id).is_allocated
-        held.append(one.id)
-    yield held
-    free(here, held)
+        request = here.client.submit(team, gpu=SHARE, preemptible=False, lease_s=None)
+        assert here.client.request(request.id).is_allocated
+        request_ids.append(request.id)
+    yield request_ids
+    free(here, request_ids)
 
 
-def free(here: Installation, held: list[str]) -> None:
+def free(here: Installation, request_ids: list[str]) -> None:
     """Everything can be granted."""
-    while held:
-        one = here.client.request(held.pop())
-        here.client.release(one.id, one.fence or 0)
+    while request_ids:
+        request = here.client.request(request_ids.pop())
+        here.client.release(request.id, request.fence or 0)
 
 
 # ---- being parked, and parked
@@ -144,11 +144,11 @@ def test_granted_while_the_broker_is_away_and_the_ledger_dies(here: Installation
 
 def test_granted_and_the_dispatcher_dies_before_it_has_said_what_it_has_sent(here: Installation) -> None:
     ledger = here.server("ledger")
-    held = here.client.submit("blue", slot=SLOTS, lease_s=None)
+    allocation = here.client.submit("blue", slot=SLOTS, lease_s=None)
     tasks = send(SLOTS, "blue", resources={"slot": 1})
     with ExitStack() as until_it_is_dead:
         with here.frozen("broker"):
-            here.client.release(held.id, here.client.request(held.id).fence or 0)
+            here.client.release(allocation.id, here.client.request(allocation.id).fence or 0)
             here.until(lambda: here.claimed() == SLOTS, "all are taken to be sent")
             until_it_is_dead.enter_context(here.unwritten())
         here.until(lambda: here.queued() == SLOTS, "all are sent")
@@ -351,14 +351,14 @@ def test_asked_to_leave_and_the_broker_dies(here: Installation) -> None:
 
 def test_ending_and_the_worker_dies_before_and_after_the_result_is_stored(here: Installation) -> None:
     doomed = here.start_worker()
-    unsaid, said = send(2, hold=END, save_every=4), send(2, hold=STORED)
-    here.written(HOLDS, *unsaid)
-    here.written(STORED, *said)
+    tasks_without_result, tasks_with_result = send(2, hold=END, save_every=4), send(2, hold=STORED)
+    here.written(HOLDS, *tasks_without_result)
+    here.written(STORED, *tasks_with_result)
     doomed.kill()
-    here.release_tasks(*unsaid, *said)
+    here.release_tasks(*tasks_without_result, *tasks_with_result)
     here.start_worker()
-    all_ = check_all(here, unsaid | said)
-    by_task = {task: [run.first_step for run in all_ if run.task == task] for task in unsaid | said}
+    all_ = check_all(here, tasks_without_result | tasks_with_result)
+    by_task = {task: [run.first_step for run in all_ if run.task == task] for task in tasks_without_result | tasks_with_result}
     assert list(by_task.values()) == [[0, 8], [0, 8], [0], [0]], "a result that is there is not made again"
 
 

@@ -91,13 +91,13 @@ def test_the_app_is_let_in_by_its_token_and_for_its_teams_only(here: Installatio
 def who_left(all_: Sequence[Run], checkpoint: str) -> set[str]:
     """Those that had to leave, and did it in this way."""
     word = LEAVES if checkpoint == "manual" else OUT
-    gone = {run.task for run in all_ if run.steps(word)}
-    assert len(gone) >= GPUS - SHARE
-    lost = [steps for task, steps in lost_steps(all_).items() if task in gone]
-    print(f"{checkpoint}: {len(gone)} left, and lost {lost} steps")
+    task_ids = {run.task for run in all_ if run.steps(word)}
+    assert len(task_ids) >= GPUS - SHARE
+    lost_steps_by_run = [steps for task, steps in lost_steps(all_).items() if task in task_ids]
+    print(f"{checkpoint}: {len(task_ids)} left, and lost {lost_steps_by_run} steps")
     if checkpoint == "manual":
-        assert not any(map(any, lost)), "who saves its work in order to leave loses none of it"
-    return gone
+        assert not any(map(any, lost_steps_by_run)), "who saves its work in order to leave loses none of it"
+    return task_ids
 
 
 def shares_are_honoured(events: Sequence[tuple[str, Mapping[str, str]]]) -> None:
@@ -117,14 +117,14 @@ def shortages(events: Sequence[tuple[str, Mapping[str, str]]], component: str) -
     for _, event in events:
         if event["component"] != component:
             continue
-        at = int(event["at"]) / 1000
+        timestamp = int(event["at"]) / 1000
         status[event["request"]] = event["to"]
-        lacks = "queued" in status.values() and sum(one in HELD for one in status.values()) < SHARE
+        lacks = "queued" in status.values() and sum(request_status in HELD for request_status in status.values()) < SHARE
         if lacks and since is None:
-            since = at
+            since = timestamp
         elif not lacks and since is not None:
-            if at > since:  # in the same step of the ledger is not at all
-                yield at - since
+            if timestamp > since:  # in the same step of the ledger is not at all
+                yield timestamp - since
             since = None
     assert since is None
 
