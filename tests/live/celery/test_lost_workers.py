@@ -62,14 +62,14 @@ def test_a_part_that_dies_before_it_is_counted_is_counted_in_its_chord(site: Sit
 
 
 def test_a_worker_does_not_grow_with_what_it_has_done(site: Site, worker: ChildProcess) -> None:
-    before = kept(worker.pid)
+    before = count_threads_and_files(worker.pid)
     assert len([add.delay(n, n).get(timeout=IN_S) for n in range(20)]) == 20
-    threads, files = (now - then for now, then in zip(kept(worker.pid), before, strict=True))
+    threads, files = (now - then for now, then in zip(count_threads_and_files(worker.pid), before, strict=True))
     assert threads <= 3, "one for each child"
     assert files < 10
 
 
-def kept(process: int) -> tuple[int, int]:
+def count_threads_and_files(process: int) -> tuple[int, int]:
     """How many threads it has, and how many files."""
     here = Path(f"/proc/{process}")
     return len(list((here / "task").iterdir())), len(list((here / "fd").iterdir()))

@@ -42,7 +42,7 @@ class Example:
     """The app beside a service, as the README starts both."""
 
     running: Up
-    known: dict[str, str]
+    variables: dict[str, str]
     log: Path
 
     @contextmanager
@@ -50,8 +50,8 @@ class Example:
         """Inside there is a worker; afterwards nobody holds a card, or waits for one."""
         start, declare, work, _ = shown()[0]
         assert start == "POOLKEEPER_BROKERS=examples/celery_app/brokers.toml make up"
-        subprocess.run(["bash", "-c", declare], cwd=ROOT, env=self.known, check=True, timeout=30, capture_output=True)
-        worker = ChildProcess(["/bin/bash", "-c", f"exec {work}"], self.log, env=self.known, cwd=EXAMPLE)
+        subprocess.run(["bash", "-c", declare], cwd=ROOT, env=self.variables, check=True, timeout=30, capture_output=True)
+        worker = ChildProcess(["/bin/bash", "-c", f"exec {work}"], self.log, env=self.variables, cwd=EXAMPLE)
         try:
             yield
         finally:
@@ -63,7 +63,7 @@ class Example:
         """What it says, to its end."""
         command = " ".join([shown()[0][-1], *words])
         done = subprocess.run(
-            ["bash", "-c", command], cwd=EXAMPLE, env=self.known, check=True, timeout=120, capture_output=True, text=True
+            ["bash", "-c", command], cwd=EXAMPLE, env=self.variables, check=True, timeout=120, capture_output=True, text=True
         )
         return done.stdout.splitlines()
 
