@@ -239,7 +239,9 @@ class TestLost:
         lines: list[tuple[Allocation, str]] = []
 
         def work() -> None:
-            with client.allocation("team", gpu=1, lease_s=LEASE_S, on_directive=lambda *what: lines.append(what)) as allocation:
+            with client.allocation(
+                "team", gpu=1, lease_s=LEASE_S, on_directive=lambda *arguments: lines.append(arguments)
+            ) as allocation:
                 assert api.lapse(client.workspace) == 1
                 wait_until(lambda: allocation.lost, "the heartbeat is refused")
                 wait_until(lambda: lines, "the callback is called")

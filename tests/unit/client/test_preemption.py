@@ -135,7 +135,9 @@ class TestInABlock:
             work()
 
     @pytest.mark.parametrize(
-        "word", [lambda held: held.vacate(), lambda held: held.checkpoint("completed")], ids=["vacated", "completed"]
+        "word",
+        [lambda allocation: allocation.vacate(), lambda allocation: allocation.checkpoint("completed")],
+        ids=["vacated", "completed"],
     )
     def test_a_word_that_comes_too_late_says_that_all_is_lost(
         self, api: Api, contended: Callable[[Allocation], str], client: Client, word: Callable[[Allocation], object]

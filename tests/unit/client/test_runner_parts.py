@@ -182,11 +182,11 @@ def test_words_for_people() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "apart"),
+    ("first", "second", "apart"),
     [("gpu", "gpu", 0), ("componnent", "component", 1), ("laese", "lease", 1), ("gpu", "cpu", 1), ("time", "walltime", 4)],
 )
-def test_letters_apart(one: str, other: str, apart: int) -> None:
-    assert edit_distance(one, other) == edit_distance(other, one) == apart
+def test_letters_apart(first: str, second: str, apart: int) -> None:
+    assert edit_distance(first, second) == edit_distance(second, first) == apart
 
 
 def test_what_cannot_be_killed_is_waited_for_without_haste(monkeypatch: pytest.MonkeyPatch) -> None:
