@@ -25,7 +25,7 @@ WHO = {
 }
 
 
-def kept(program: Program) -> Path:
+def config_path(program: Program) -> Path:
     return program.folder / "config" / "poolkeeper" / "config.json"
 
 
@@ -38,11 +38,11 @@ def fresh(stubbed: Program) -> Program:
 def test_login_keeps_what_was_checked(fresh: Program, stub: StubServer) -> None:
     stub.script(reply(WHO), reply(WHO))
     ran = fresh("login", "--url", f"{stub.url}/", "--token", "secret-1", "--workspace", "lab")
-    assert ran.line == f"ana at {stub.url}, workspace lab; kept in {kept(fresh)}"
-    assert json.loads(kept(fresh).read_text()) == {"url": stub.url, "token": "secret-1", "workspace": "lab"}
-    assert stat.S_IMODE(kept(fresh).stat().st_mode) == 0o600
-    assert stat.S_IMODE(kept(fresh).parent.stat().st_mode) == 0o700
-    assert [path.name for path in kept(fresh).parent.iterdir()] == ["config.json"]
+    assert ran.line == f"ana at {stub.url}, workspace lab; kept in {config_path(fresh)}"
+    assert json.loads(config_path(fresh).read_text()) == {"url": stub.url, "token": "secret-1", "workspace": "lab"}
+    assert stat.S_IMODE(config_path(fresh).stat().st_mode) == 0o600
+    assert stat.S_IMODE(config_path(fresh).parent.stat().st_mode) == 0o700
+    assert [path.name for path in config_path(fresh).parent.iterdir()] == ["config.json"]
     assert "Permissions: read" in fresh("whoami").out
     assert [call.headers["authorization"] for call in stub.calls] == ["Bearer secret-1"] * 2
     assert [calls.headers["poolkeeper-workspace"] for calls in stub.calls] == ["lab"] * 2
@@ -51,55 +51,55 @@ def test_login_keeps_what_was_checked(fresh: Program, stub: StubServer) -> None:
 def test_a_token_comes_from_stdin_too(fresh: Program, stub: StubServer) -> None:
     stub.script(reply(WHO))
     fresh("login", "--url", stub.url, feed="secret-2\n")
-    assert json.loads(kept(fresh).read_text())["token"] == "secret-2"
+    assert json.loads(config_path(fresh).read_text())["token"] == "secret-2"
 
 
 def test_no_token_is_none_even_if_one_was_kept(fresh: Program, stub: StubServer) -> None:
     stub.script(reply(WHO), reply(WHO))
     fresh("login", "--url", stub.url, "--token", "old")
     fresh("login", "--url", stub.url, feed="")
-    assert "token" not in json.loads(kept(fresh).read_text())
+    assert "token" not in json.loads(config_path(fresh).read_text())
     assert "authorization" not in stub.calls[1].headers
 
 
 def test_a_login_that_is_refused_keeps_nothing(fresh: Program, stub: StubServer) -> None:
     stub.script(reply(WHO), refuse(401, "unknown_token", "this token is unknown, expired or revoked"))
     fresh("login", "--url", stub.url, "--token", "good")
-    before = kept(fresh).read_text()
+    before = config_path(fresh).read_text()
     ran = fresh("login", "--url", stub.url, "--token", "bad", ends=ExitCode.DENIED)
     assert ran.err.splitlines()[0] == "poolkeeper: this token is unknown, expired or revoked"
-    assert kept(fresh).read_text() == before
+    assert config_path(fresh).read_text() == before
     assert "bad" not in ran.out + ran.err
 
 
 def test_a_file_that_others_could_read_is_replaced_by_one_they_cannot(fresh: Program, stub: StubServer) -> None:
-    kept(fresh).parent.mkdir(parents=True)
-    kept(fresh).write_text("{}")
-    kept(fresh).chmod(0o644)
+    config_path(fresh).parent.mkdir(parents=True)
+    config_path(fresh).write_text("{}")
+    config_path(fresh).chmod(0o644)
     stub.script(reply(WHO))
     fresh("login", "--url", stub.url, "--token", "t")
-    assert stat.S_IMODE(kept(fresh).stat().st_mode) == 0o600
+    assert stat.S_IMODE(config_path(fresh).stat().st_mode) == 0o600
 
 
 def test_a_token_in_the_clear_is_warned_of(fresh: Program) -> None:
     ran = fresh("login", "--url", "http://nowhere.invalid:1", "--token", "t", ends=ExitCode.UNAVAILABLE)
     assert ran.err.splitlines()[0] == "http://nowhere.invalid:1 is not encrypted: whoever is on the way can read the token"
-    assert not kept(fresh).exists()
+    assert not config_path(fresh).exists()
 
 
 def test_logout_forgets(fresh: Program, stub: StubServer) -> None:
     stub.script(reply(WHO))
     fresh("login", "--url", stub.url, "--token", "t")
-    assert fresh("logout").line == f"removed {kept(fresh)}"
-    assert not kept(fresh).exists()
+    assert fresh("logout").line == f"removed {config_path(fresh)}"
+    assert not config_path(fresh).exists()
     assert fresh("logout").line == "there was nothing to forget"
 
 
 def test_a_broken_file_is_one_line(fresh: Program) -> None:
-    kept(fresh).parent.mkdir(parents=True)
-    kept(fresh).write_text("{")
+    config_path(fresh).parent.mkdir(parents=True)
+    config_path(fresh).write_text("{")
     ran = fresh("whoami", ends=ExitCode.REFUSED)
-    assert ran.err.startswith(f"poolkeeper: {kept(fresh)} is not JSON")
+    assert ran.err.startswith(f"poolkeeper: {config_path(fresh)} is not JSON")
     assert ran.err.count("\n") == 1
 
 

@@ -109,7 +109,7 @@ def test_version(nowhere: Program) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("pol list", "No such command 'pol'. (Did you mean one of: 'policy', 'pool'?)"),
         ("pool lst", "No such command 'lst'. Did you mean 'list'?"),
@@ -138,11 +138,11 @@ def test_version(nowhere: Program) -> None:
         ("pool list -o jsn", "'jsn' is not one of"),
     ],
 )
-def test_wrong_usage_is_told_in_two_lines(nowhere: Program, words: str, said: str) -> None:
+def test_wrong_usage_is_told_in_two_lines(nowhere: Program, words: str, message: str) -> None:
     ran = nowhere(*words.split(), ends=ExitCode.USAGE)
     first, second = ran.err.splitlines()
     assert first.startswith("poolkeeper: ")
-    assert said in first
+    assert message in first
     assert second.startswith("  see: poolkeeper")
     assert ran.out == ""
 

@@ -111,7 +111,7 @@ def test_amounts_may_be_written_as_on_the_command_line(poolkeeper: Program) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "stdin is empty; `pools: []` says that there are none"),
         ("# nothing yet\n", "stdin is empty"),
@@ -132,9 +132,9 @@ def test_amounts_may_be_written_as_on_the_command_line(poolkeeper: Program) -> N
         ("\x07", "stdin is not YAML"),
     ],
 )
-def test_what_is_no_declaration_is_told_in_a_line(poolkeeper: Program, text: str, said: str) -> None:
+def test_what_is_no_declaration_is_told_in_a_line(poolkeeper: Program, text: str, message: str) -> None:
     ran = poolkeeper("plan", "-f", "-", feed=text, ends=ExitCode.USAGE)
-    assert said in ran.err
+    assert message in ran.err
     assert ran.err.count("\n") == 1
 
 

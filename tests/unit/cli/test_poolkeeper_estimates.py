@@ -126,7 +126,7 @@ UNKNOWN = "what it would mean to those who wait and hold units is not known"
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "detail", "said"),
+    ("status", "code", "detail", "message"),
     [
         (503, "dry_run_impossible", "nothing can be tried out here", UNKNOWN),
         (403, "not_permitted", "not for you", UNKNOWN),
@@ -137,10 +137,10 @@ UNKNOWN = "what it would mean to those who wait and hold units is not known"
     ],
 )
 def test_where_nothing_can_be_tried_out_a_plan_is_a_plan(
-    stubbed: Program, stub: StubServer, status: int, code: str, detail: str, said: str
+    stubbed: Program, stub: StubServer, status: int, code: str, detail: str, message: str
 ) -> None:
     change = {"action": "create", "kind": "pool", "pool": "gpus", "name": "gpus", "lines": ["capacity: 4 gpu"]}
     stub.script(reply({"changes": [change], "sentence": "1 to create"}), refuse(status, code, detail, retry_after="300"))
     ran = stubbed("plan", "-f", "-", "--exit-code", feed="pools: [{name: gpus, capacity: {gpu: 4}}]", ends=ExitCode.CHANGES)
-    assert ran.out.splitlines() == ["+ pool gpus", "    capacity: 4 gpu", f"{said}: {detail}", "1 to create"]
+    assert ran.out.splitlines() == ["+ pool gpus", "    capacity: 4 gpu", f"{message}: {detail}", "1 to create"]
     assert [item.path.partition("?")[0] for item in stub.calls] == ["/api/v1/declaration/plan", "/api/v1/dry-run"]

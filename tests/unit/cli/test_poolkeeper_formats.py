@@ -22,7 +22,7 @@ def test_amounts_are_pairs_json_or_yaml(written: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "message"),
     [
         ("", "is empty"),
         ("gpu", "'gpu' is no amount; write it like gpu=2"),
@@ -47,10 +47,10 @@ def test_amounts_are_pairs_json_or_yaml(written: str) -> None:
         ("gpu=" + "9" * 5000, f"gpu: must be at most {2**53 - 1}"),
     ],
 )
-def test_what_is_no_amount_is_said(written: str, said: str) -> None:
+def test_what_is_no_amount_is_said(written: str, message: str) -> None:
     with pytest.raises(ValueError, match=r".") as wrong:
         parse_amounts(written)
-    assert said in str(wrong.value)
+    assert message in str(wrong.value)
 
 
 def test_numbers_stay_as_they_were_written() -> None:
@@ -110,7 +110,7 @@ def test_settings(written: str, value: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "shown"),
+    ("timestamp", "shown"),
     [
         ("2026-01-31T11:59:59.500Z", "0s"),
         ("2026-01-31T11:58:01.000Z", "119s"),
@@ -121,8 +121,8 @@ def test_settings(written: str, value: dict[str, object]) -> None:
         (None, "-"),
     ],
 )
-def test_ages(at: str | None, shown: str) -> None:
-    assert formatting.age(at, datetime(2026, 1, 31, 12, tzinfo=UTC)) == shown
+def test_ages(timestamp: str | None, shown: str) -> None:
+    assert formatting.age(timestamp, datetime(2026, 1, 31, 12, tzinfo=UTC)) == shown
 
 
 def test_settings_are_shown_as_they_are_typed() -> None:

@@ -128,16 +128,18 @@ def test_malformed_asks_are_told_field_by_field(gpus: Program) -> None:
 
 
 def test_what_is_wrong_is_told_by_the_option_that_said_it(gpus: Program) -> None:
-    def told(words: str) -> str:
+    def get_error_line(words: str) -> str:
         return gpus(*words.split(), ends=ExitCode.USAGE).err.splitlines()[1]
 
     asks = "request submit --component team --resource gpu=1"
-    assert told(f"{asks} --memory 1XB").startswith("  --memory: must be a number and one of ")
-    assert told(f"{asks} --lease 99999d").startswith("  --lease: must be at most ")
-    assert told(f"{asks} --walltime 0").startswith("  --walltime: must be at least ")
-    assert told(f"{asks} --label /b=c").startswith("  --label /b: ")
-    assert told("pool create p --capacity gpu=1 --setting patience=5").startswith("  --setting patience: is not a field here")
-    assert told("policy attach gpus x --reserved GPU=1").startswith("  --reserved GPU: ")
+    assert get_error_line(f"{asks} --memory 1XB").startswith("  --memory: must be a number and one of ")
+    assert get_error_line(f"{asks} --lease 99999d").startswith("  --lease: must be at most ")
+    assert get_error_line(f"{asks} --walltime 0").startswith("  --walltime: must be at least ")
+    assert get_error_line(f"{asks} --label /b=c").startswith("  --label /b: ")
+    assert get_error_line("pool create p --capacity gpu=1 --setting patience=5").startswith(
+        "  --setting patience: is not a field here"
+    )
+    assert get_error_line("policy attach gpus x --reserved GPU=1").startswith("  --reserved GPU: ")
 
 
 def test_a_key_makes_it_once(gpus: Program) -> None:
