@@ -10,7 +10,7 @@ from kombu.utils.uuid import uuid
 from poolkeeper.celery import TaskNotGranted
 
 from tests.support.stub_server import StubServer, refuse, reply, reply_text
-from tests.unit.celery.test_task import GONE, SENT, app, gives, next_is, run, said, stands, stub, task
+from tests.unit.celery.test_task import GONE, SENT, app, gives, list_calls, next_is, run, stands, stub, task
 
 __all__ = ["app", "stub"]
 
@@ -33,7 +33,7 @@ def test_that_it_will_never_run_is_told_and_then_acknowledged_once(
     next_is(stub, stands("ended"), reply_text(204, b""), GONE, GONE)
     assert run(work, task_id, **ends).info.state == "FAILURE"
     assert run(work, task_id, **ends).info.state == "IGNORED"
-    assert (called, said(stub)) == ([task_id], [task_id, "heard"] * 2)
+    assert (called, list_calls(stub)) == ([task_id], [task_id, "heard"] * 2)
     assert [call.body for call in stub.calls if call.body] == [{"request": "r-1"}] * 2
     with pytest.raises(TaskNotGranted, match="too much"):
         work.AsyncResult(task_id).get(timeout=20)
@@ -48,7 +48,7 @@ def test_where_no_result_is_kept_who_is_the_first_to_hear_it_tells_it(
     next_is(stub, stands("ended"), reply_text(204, b""), GONE, GONE)
     assert run(work, task_id, **ends).info.state == "FAILURE"
     assert run(work, task_id, **again).info.state == "IGNORED"
-    assert (called, said(stub)) == ([task_id], [task_id, "heard"] * 2)
+    assert (called, list_calls(stub)) == ([task_id], [task_id, "heard"] * 2)
 
 
 def test_the_first_word_counts_also_if_nobody_keeps_the_task_any_more(
@@ -61,15 +61,17 @@ def test_the_first_word_counts_also_if_nobody_keeps_the_task_any_more(
 
 
 @pytest.mark.parametrize(
-    "known", [{"status": "parked"}, {"status": "ended", "request": {"id": "r-2", "status": "queued"}}], ids=["alive", "another"]
+    "task_fields",
+    [{"status": "parked"}, {"status": "ended", "request": {"id": "r-2", "status": "queued"}}],
+    ids=["alive", "another"],
 )
 def test_a_last_word_that_comes_late_is_not_said_of_another_task_of_that_name(
-    app: Celery, stub: StubServer, known: dict[str, Any]
+    app: Celery, stub: StubServer, task_fields: dict[str, Any]
 ) -> None:
     work, task_id = task(app, gives), uuid()
-    next_is(stub, reply({"task": task_id, **known}))
+    next_is(stub, reply({"task": task_id, **task_fields}))
     assert run(work, task_id, poolkeeper=SENT | {"ended": REJECTED}).info.state == "IGNORED"
-    assert (said(stub), work.AsyncResult(task_id).state) == ([task_id], "PENDING")
+    assert (list_calls(stub), work.AsyncResult(task_id).state) == ([task_id], "PENDING")
 
 
 def test_what_is_revoked_is_acknowledged_and_nobody_minds_if_it_cannot_be(
@@ -81,7 +83,7 @@ def test_what_is_revoked_is_acknowledged_and_nobody_minds_if_it_cannot_be(
     next_is(stub, stands("ended"), refuse(503, "unavailable"), stands("ended"))
     assert run(work, task_id, poolkeeper=SENT | {"ended": CANCELLED}).info.state == "IGNORED"
     assert run(work, task_id, poolkeeper=SENT | {"ended": CANCELLED, "tries": 2}).info.state == "IGNORED"
-    assert (work.AsyncResult(task_id).state, said(stub)) == ("REVOKED", [task_id, "heard"] * 2)
+    assert (work.AsyncResult(task_id).state, list_calls(stub)) == ("REVOKED", [task_id, "heard"] * 2)
 
 
 @pytest.mark.parametrize(
@@ -110,4 +112,4 @@ def test_what_has_a_result_is_counted_in_its_chord_once_more(
     )
     assert run(work, task_id, chord=work.si(1), group="g", poolkeeper=sent).info.state == "IGNORED"
     assert counted == ([] if incr else [(task_id, "SUCCESS", 41)])
-    assert said(stub) == ends
+    assert list_calls(stub) == ends

@@ -68,7 +68,7 @@ def run(task: Any, task_id: str = "", **headers: Any) -> Any:
     return build_tracer(task.name, task, app=task.app)(named, [1], {}, request | headers)
 
 
-def said(stub: StubServer) -> list[str]:
+def list_calls(stub: StubServer) -> list[str]:
     """What was said to the service, and how."""
     return [" ".join([call.path.rpartition("/")[2], (call.body or {}).get("outcome", "")]).strip() for call in stub.calls]
 
@@ -116,7 +116,7 @@ def test_a_store_that_is_away_is_waited_for(
     store(3, ConnectionError("away"))
     run(work, task_id)
     assert work.AsyncResult(task_id).state == state
-    assert said(stub) == ["start", f"release {outcome}"]
+    assert list_calls(stub) == ["start", f"release {outcome}"]
 
 
 @pytest.mark.parametrize("body", [gives, fails])
@@ -130,7 +130,7 @@ def test_what_cannot_be_stored_comes_again(
     with pytest.raises(Reject):
         run(work, task_id)
     assert work.AsyncResult(task_id).state == PARKED
-    assert said(stub) == ["start", "release lost"]
+    assert list_calls(stub) == ["start", "release lost"]
 
 
 def test_in_a_thread_nothing_of_that_escapes(
@@ -140,24 +140,24 @@ def test_in_a_thread_nothing_of_that_escapes(
     work, task_id = task(app, gives), uuid()
     store(2, ConnectionError("away"))
     run(work, task_id)
-    assert said(stub) == ["start", "release lost"]
+    assert list_calls(stub) == ["start", "release lost"]
 
 
 def test_what_the_store_does_not_want_is_a_failure(app: Celery, stub: StubServer, store: Any) -> None:
     work, task_id = task(app, gives), uuid()
     store(1, ValueError("too large"))
     assert run(work, task_id).info.state == "FAILURE"
-    assert said(stub)[1:] != ["release lost"]
+    assert list_calls(stub)[1:] != ["release lost"]
 
 
 def test_what_is_too_large_for_the_store_is_not_tried_for_ever(app: Celery, stub: StubServer, store: Any) -> None:
     work, task_id = task(app, gives), uuid()
     store(1, BackendStoreError("value too large"))
     run(work, task_id)
-    assert said(stub)[1:] != ["release lost"]
+    assert list_calls(stub)[1:] != ["release lost"]
 
 
-def gone(handler: StubHandler) -> None:
+def cut_twice(handler: StubHandler) -> None:
     """Once more, too: a connection that was in use before is replaced at once."""
     handler.stub.actions.appendleft(cut)
     handler.cut()
@@ -165,13 +165,13 @@ def gone(handler: StubHandler) -> None:
 
 @pytest.mark.parametrize(
     "act",
-    [gone, refuse(401, "unauthorized"), refuse(429, "too_many", retry_after="1")],
+    [cut_twice, refuse(401, "unauthorized"), refuse(429, "too_many", retry_after="1")],
     ids=["away", "not let in", "too many"],
 )
 def test_a_routine_save_that_cannot_be_told_ends_nothing(app: Celery, stub: StubServer, act: Action) -> None:
     next_is(stub, beat(), act)
     assert run(task(app, saves)).info is None
-    assert list(dict.fromkeys(said(stub))) == ["start", "checkpoint", "release succeeded"]
+    assert list(dict.fromkeys(list_calls(stub))) == ["start", "checkpoint", "release succeeded"]
 
 
 def test_who_has_to_leave_and_cannot_say_what_it_saved_leaves(
@@ -182,7 +182,7 @@ def test_who_has_to_leave_and_cannot_say_what_it_saved_leaves(
     work, task_id = task(app, saves), uuid()
     assert run(work, task_id).info.state == "IGNORED"
     assert work.AsyncResult(task_id).state == PARKED
-    assert {"checkpoint", "release vacated"} < set(said(stub))
+    assert {"checkpoint", "release vacated"} < set(list_calls(stub))
 
 
 def test_a_refusal_of_what_was_asked_for_is_raised(app: Celery, stub: StubServer) -> None:
@@ -195,7 +195,7 @@ def test_who_is_interrupted_when_it_begins_gives_its_units_back(
 ) -> None:
     monkeypatch.setattr(HeartbeatThread, "start", _too_late)
     assert run(task(app, gives)).info.state == "FAILURE"
-    assert said(stub) == ["start", "release failed"]
+    assert list_calls(stub) == ["start", "release failed"]
 
 
 def _too_late(_: HeartbeatThread) -> None:
@@ -239,14 +239,14 @@ def test_a_base_that_calls_the_function_itself_runs_under_the_allocation(app: Ce
     work = task(app, notes, Around, done=[])
     run(work)
     assert work.done == [("before", 3), ("around", 3), "body"]
-    assert said(stub) == ["start", "release succeeded"]
+    assert list_calls(stub) == ["start", "release succeeded"]
 
 
 def test_a_base_may_go_on_to_ours_and_a_task_call_itself(app: Celery, stub: StubServer) -> None:
     work = task(app, body, Further, done=[])
     run(work)
     assert work.done == [("before", 3), "further", ("body", 3), "further", ("body", 3)]
-    assert said(stub) == ["start", "release succeeded"]
+    assert list_calls(stub) == ["start", "release succeeded"]
 
 
 @pytest.mark.parametrize("base", [Around, Further])
@@ -298,7 +298,7 @@ def test_what_has_the_name_of_one_that_is_about_to_end_is_parked_when_it_has(
         reply({"task": "other", "status": "parked"}, 201),
     )
     assert run(task(app, sends_other)).info is None
-    assert said(stub) == ["start", "tasks", "other", "tasks", "other", "tasks", "release succeeded"]
+    assert list_calls(stub) == ["start", "tasks", "other", "tasks", "other", "tasks", "release succeeded"]
     assert len({call.headers["idempotency-key"] for call in stub.calls if call.path.endswith("/tasks")}) == 1
 
 
@@ -309,14 +309,14 @@ def test_what_ends_meanwhile_with_a_result_was_sent_before(app: Celery, stub: St
 
     next_is(stub, beat(), refuse(409, "task_exists"), ends)
     assert run(task(app, sends_other)).info is None
-    assert said(stub) == ["start", "tasks", "other", "release succeeded"]
+    assert list_calls(stub) == ["start", "tasks", "other", "release succeeded"]
 
 
 @pytest.mark.parametrize("status", ["parked", "granted", "sent", "delayed"])
 def test_what_was_sent_before_is_not_sent_again(app: Celery, stub: StubServer, status: str) -> None:
     next_is(stub, beat(), refuse(409, "task_exists"), stands(status))
     assert run(task(app, sends_other)).info is None
-    assert said(stub) == ["start", "tasks", "other", "release succeeded"]
+    assert list_calls(stub) == ["start", "tasks", "other", "release succeeded"]
 
 
 def test_what_runs_on_for_longer_than_anybody_waits_was_sent_before(
@@ -325,7 +325,7 @@ def test_what_runs_on_for_longer_than_anybody_waits_was_sent_before(
     monkeypatch.setattr(publish_hook, "RETRY_FOR_S", 0.0)
     next_is(stub, beat(), refuse(409, "task_exists"), stands("started"))
     assert run(task(app, sends_other)).info is None
-    assert said(stub) == ["start", "tasks", "other", "release succeeded"]
+    assert list_calls(stub) == ["start", "tasks", "other", "release succeeded"]
 
 
 def test_who_has_lost_its_units_and_tries_again_leaves_its_successors_result_alone(app: Celery, stub: StubServer) -> None:
@@ -337,7 +337,7 @@ def test_who_has_lost_its_units_and_tries_again_leaves_its_successors_result_alo
     work, task_id = task(app, tries_again), uuid()
     assert run(work, task_id, poolkeeper=SENT | {"lease_s": 0}).info.state == "IGNORED"
     assert (work.AsyncResult(task_id).state, work.AsyncResult(task_id).result) == ("SUCCESS", 41)
-    assert "tasks" not in said(stub)
+    assert "tasks" not in list_calls(stub)
 
 
 @pytest.mark.parametrize(("status", "code"), [(413, "body_too_large"), (400, "invalid_request"), (422, "no_broker")])
@@ -350,7 +350,7 @@ def test_a_try_that_cannot_be_parked_has_failed_and_is_not_begun_for_ever(
     next_is(stub, beat(), refuse(status, code, "too large"))
     work, task_id = task(app, tries_again), uuid()
     run(work, task_id)
-    assert said(stub) == ["start", "tasks", "release failed"]
+    assert list_calls(stub) == ["start", "tasks", "release failed"]
     with pytest.raises(TaskNotGranted, match=r"cannot be parked again: .*too large") as why:
         work.AsyncResult(task_id).get(timeout=20)
     assert why.value.code == code
