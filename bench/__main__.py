@@ -18,33 +18,33 @@ def main() -> None:
     """Start a server of its own and measure on it."""
     quick = "--quick" in sys.argv
     trace = sys.argv[sys.argv.index("--trace") + 1] if "--trace" in sys.argv else None
-    wanted = [word for word in sys.argv[1:] if not word.startswith("-") and word != trace]
+    row_names = [word for word in sys.argv[1:] if not word.startswith("-") and word != trace]
     with tempfile.TemporaryDirectory() as folder, EmbeddedRedis(Path(folder)) as server:
         client = connect(server.url, timeout_s=60)
         assert isinstance(client, Redis)
         version = client.info("server")
         number = version.get("valkey_version") or version["redis_version"]
         print(f"machine: {machine()}; {find_server().name} {number}, AOF everysec")
-        if not wanted or "cycle" in wanted:
+        if not row_names or "cycle" in row_names:
             print("cycle: submit, grant, release")
             cycle.run(client, 1_000 if quick else 4_000)
-        if not wanted or "depth" in wanted:
+        if not row_names or "depth" in row_names:
             print("depth: the same with others waiting")
             depth.run(client, (0, 1_000, 10_000) if quick else (0, 1_000, 100_000, 1_000_000))
-        if not wanted or "preemption" in wanted:
+        if not row_names or "preemption" in row_names:
             print("preemption: who leaves for whom")
             taking_back.run(client, (100, 1_000, 10_000), 5 if quick else 21)
-        if not wanted or "shares" in wanted:
+        if not row_names or "shares" in row_names:
             print("shares: fair share, worked out and granted by")
             sharing.run((100, 1_000, 10_000), 3 if quick else 9)
             depth.compare(client, 1 if quick else 3)
-        if not wanted or "http" in wanted:
+        if not row_names or "http" in row_names:
             print("http: the service under gunicorn")
             service.run(client, server.url, quick=quick)
-        if not wanted or "tasks" in wanted:
+        if not row_names or "tasks" in row_names:
             print("tasks: Celery's, parked until they are granted")
             tasks.run(client, server.url, quick=quick)
-        if trace and (not wanted or "estimates" in wanted):
+        if trace and (not row_names or "estimates" in row_names):
             print(f"estimates: {Path(trace).name}, replayed")
             estimates.run(client, Path(trace), most=1_000 if quick else None)
 

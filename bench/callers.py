@@ -19,8 +19,8 @@ PATIENCE_S = 30
 def request(method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> bytes:
     """A request as it is sent."""
     text = b"" if body is None else json.dumps(body).encode()
-    said = {"Host": "localhost", "Content-Type": "application/json", "Content-Length": str(len(text)), **(headers or {})}
-    head = "".join(f"{name}: {value}\r\n" for name, value in said.items())
+    fields = {"Host": "localhost", "Content-Type": "application/json", "Content-Length": str(len(text)), **(headers or {})}
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + text
 
 
@@ -61,8 +61,8 @@ class Caller:
 
 
 def _length(head: bytes) -> int:
-    found = _LENGTH.search(head)
-    return int(found[1]) if found else 0
+    match = _LENGTH.search(head)
+    return int(match[1]) if match else 0
 
 
 class Callers:
@@ -91,7 +91,7 @@ class Callers:
 
     def seconds(self, sent: bytes, calls: int) -> float:
         """How long so many calls take, one after the other with each client."""
-        begun, left, under_way = time.perf_counter(), calls, 0
+        start, left, under_way = time.perf_counter(), calls, 0
         for caller in self.all[:calls]:
             caller.send(sent)
             left, under_way = left - 1, under_way + 1
@@ -101,7 +101,7 @@ class Callers:
                 if left:
                     caller.send(sent)
                     left, under_way = left - 1, under_way + 1
-        return time.perf_counter() - begun
+        return time.perf_counter() - start
 
 
 # ---- what is run in a process of its own
@@ -127,10 +127,10 @@ def handed_on(port: int, waiters: list[str], holder: tuple[str, int], releases: 
         took: list[float] = []
         done: set[Caller] = set()
         for next_caller in polls.all[:releases]:
-            begun = time.perf_counter()
+            start = time.perf_counter()
             hand.send(_release(*holder, headers))
             answer = next(body for caller, body in _answers(polls, done) if caller is next_caller)
-            took.append(time.perf_counter() - begun)
+            took.append(time.perf_counter() - start)
             while hand.receive() is None:
                 pass
             granted = json.loads(answer)
@@ -147,11 +147,11 @@ def all_at_once(port: int, waiters: list[str], holder: tuple[str, int], headers:
     try:
         _hold(polls, hand, waiters, headers)
         took: list[float] = []
-        begun = time.perf_counter()
+        start = time.perf_counter()
         hand.send(_release(*holder, headers))
         while len(took) < len(waiters):
             for _, body in polls.come():
-                took.append(time.perf_counter() - begun)
+                took.append(time.perf_counter() - start)
                 assert json.loads(body)["status"] == "allocated", body
         return took
     finally:
@@ -172,26 +172,26 @@ def _poll(waiter: str, headers: Mapping[str, str]) -> bytes:
     return request("GET", f"/api/v1/requests/{waiter}?wait_s=60&status=queued", headers=headers)
 
 
-def _release(held: str, fence: int, headers: Mapping[str, str]) -> bytes:
-    return request("POST", f"/api/v1/requests/{held}/release", {"fence": fence}, headers)
+def _release(request_id: str, fence: int, headers: Mapping[str, str]) -> bytes:
+    return request("POST", f"/api/v1/requests/{request_id}/release", {"fence": fence}, headers)
 
 
 def _hold(polls: Callers, hand: Caller, waiters: list[str], headers: Mapping[str, str]) -> None:
     """Every waiter begins its long poll; returns when the server counts as many, and had none before."""
-    _wait_until_held(hand, 0)
+    _wait_for_polls(hand, 0)
     for caller, waiter in zip(polls.all, waiters, strict=True):
         caller.send(_poll(waiter, headers))
-    _wait_until_held(hand, len(waiters))
+    _wait_for_polls(hand, len(waiters))
 
 
-def _wait_until_held(caller: Caller, polls: int) -> None:
+def _wait_for_polls(caller: Caller, polls: int) -> None:
     until = time.monotonic() + PATIENCE_S
-    while (held := _held(caller)) != polls:
+    while (count := _count_polls(caller)) != polls:
         if time.monotonic() > until:
-            raise RuntimeError(f"{held} polls are held, and it should be {polls}")
+            raise RuntimeError(f"{count} polls are held, and it should be {polls}")
         time.sleep(0.1)
 
 
-def _held(caller: Caller) -> float:
+def _count_polls(caller: Caller) -> float:
     page = caller.ask(request("GET", "/metrics")).decode()
     return sum(float(line.split()[-1]) for line in page.splitlines() if line.startswith('poolkeeper_http_waiting{kind="poll"'))

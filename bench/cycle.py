@@ -27,33 +27,33 @@ def run(client: Redis, calls: int) -> None:
     ask = RequestSpec(component="t0", resources={"gpu": 1})
 
     def cycle() -> None:
-        held = ledger.submit(WORKSPACE, ask)
-        ledger.release(WORKSPACE, held.id, held.fence or 0)
+        request = ledger.submit(WORKSPACE, ask)
+        ledger.release(WORKSPACE, request.id, request.fence or 0)
 
     def pipelined() -> None:
         granted = ledger.submit_all(WORKSPACE, [(request_id(), ask, None) for _ in range(BATCH)])
-        ledger.release_all(WORKSPACE, [(held.id, held.fence or 0) for held in granted if isinstance(held, Request)])
+        ledger.release_all(WORKSPACE, [(request.id, request.fence or 0) for request in granted if isinstance(request, Request)])
 
     cycle()
-    held: list[Request] = []
-    one_submit = issued(client, lambda: held.append(ledger.submit(WORKSPACE, ask)))
-    fence = str(held[0].fence)
-    one_release = issued(client, lambda: ledger.release(WORKSPACE, held[0].id, held[0].fence or 0))
-    submit = bare(client, one_submit, {held[0].id: 1})
-    release = bare(client, one_release, {held[0].id: 1, fence: 2})
+    requests: list[Request] = []
+    one_submit = issued(client, lambda: requests.append(ledger.submit(WORKSPACE, ask)))
+    fence = str(requests[0].fence)
+    one_release = issued(client, lambda: ledger.release(WORKSPACE, requests[0].id, requests[0].fence or 0))
+    submit = bare(client, one_submit, {requests[0].id: 1})
+    release = bare(client, one_release, {requests[0].id: 1, fence: 2})
     numbers = count()
 
     def floor() -> None:
-        known = f"{next(numbers):020}"
-        submit.run(client, known)
-        release.run(client, known, fence)
+        identifier = f"{next(numbers):020}"
+        submit.run(client, identifier)
+        release.run(client, identifier, fence)
 
     def floor_pipelined() -> None:
-        known = [f"{next(numbers):020}" for _ in range(BATCH)]
+        identifiers = [f"{next(numbers):020}" for _ in range(BATCH)]
         for script, more in ((submit, []), (release, [fence])):
             with client.pipeline(transaction=False) as pipe:
-                for one in known:
-                    pipe.evalsha(script.sha, 1, "pk:{bench}:", one, *more)
+                for identifier in identifiers:
+                    pipe.evalsha(script.sha, 1, "pk:{bench}:", identifier, *more)
                 pipe.execute()
 
     ours, bottom = side_by_side_us(cycle, floor, calls // 2)

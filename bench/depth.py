@@ -44,15 +44,15 @@ def compare(client: Redis, rounds: int) -> None:
     fair = PoolSettings(discipline="fair_share")
     for waiting, lanes in ((0, 1), (10_000, 100), (10_000, 1_000)):
         pairs = [[measure(client, waiting, lanes, settings)[:2] for settings in (RESERVED, fair)] for _ in range(rounds)]
-        at = 1 if waiting else 0
-        plain, shared = (median(pair[which][at] for pair in pairs) for which in (0, 1))
-        what = f"{waiting:,} waiting in {lanes:,} shapes" if waiting else "nobody waiting"
-        print(f"  {what}: {shared:.0f} us a grant, reserved {plain:.0f} us: {plain / shared:.2f} x its rate (reach 0.5)")
+        column = 1 if waiting else 0
+        plain, shared = (median(pair[which][column] for pair in pairs) for which in (0, 1))
+        label = f"{waiting:,} waiting in {lanes:,} shapes" if waiting else "nobody waiting"
+        print(f"  {label}: {shared:.0f} us a grant, reserved {plain:.0f} us: {plain / shared:.2f} x its rate (reach 0.5)")
 
 
-def _print(what: str, base: float, beside: float, through: float, memory: float) -> None:
+def _print(label: str, base: float, beside: float, through: float, memory: float) -> None:
     queued = f"through {through:6.0f} us ({through / base:.2f} x); {memory:5.0f} B a waiter" if through else ""
-    print(f"  {what}: beside {beside:6.0f} us ({beside / base:.2f} x); {queued}")
+    print(f"  {label}: beside {beside:6.0f} us ({beside / base:.2f} x); {queued}")
 
 
 def measure(client: Redis, waiting: int, lanes: int, settings: PoolSettings = RESERVED) -> tuple[float, float, float]:
@@ -64,8 +64,8 @@ def measure(client: Redis, waiting: int, lanes: int, settings: PoolSettings = RE
         ledger.set_policy(WORKSPACE, "p", f"orchestrator/t{number}", PolicySpec(priority=number % 10, reserved={"gpu": 10}))
     running: deque[tuple[str, int]] = deque()
     for number in range(200):
-        held = ledger.submit(WORKSPACE, RequestSpec(component=f"t{number % POLICIES}", resources={"gpu": 10}, lease_s=None))
-        running.append((held.id, held.fence or 0))
+        request = ledger.submit(WORKSPACE, RequestSpec(component=f"t{number % POLICIES}", resources={"gpu": 10}, lease_s=None))
+        running.append((request.id, request.fence or 0))
     shapes = [
         RequestSpec(component=f"t{number % POLICIES}", resources={"gpu": 2 + number // POLICIES}, lease_s=None)
         for number in range(lanes)
@@ -79,8 +79,8 @@ def measure(client: Redis, waiting: int, lanes: int, settings: PoolSettings = RE
     small = RequestSpec(component="t0", resources={"gpu": 1})
 
     def beside() -> None:
-        held = ledger.submit(WORKSPACE, small)
-        ledger.release(WORKSPACE, held.id, held.fence or 0)
+        request = ledger.submit(WORKSPACE, small)
+        ledger.release(WORKSPACE, request.id, request.fence or 0)
 
     beside_us = per_call_us(beside, CALLS)
     if not waiting:
@@ -101,10 +101,10 @@ def measure(client: Redis, waiting: int, lanes: int, settings: PoolSettings = RE
 def _publish(client: Redis) -> None:
     """Fair shares are known to the scripts, as they are once a worker has looked."""
     planning = PlanStore(client)
-    seen = planning.read_snapshot(WORKSPACE, "p")
-    found = plan_pool(seen).publication if seen else None
-    if seen and found:
-        planning.write_fair_shares(WORKSPACE, seen, found)
+    snapshot = planning.read_snapshot(WORKSPACE, "p")
+    publication = plan_pool(snapshot).publication if snapshot else None
+    if snapshot and publication:
+        planning.write_fair_shares(WORKSPACE, snapshot, publication)
 
 
 def _refill(client: Redis, running: deque[tuple[str, int]]) -> None:

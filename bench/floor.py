@@ -59,9 +59,9 @@ def bare(client: Redis, commands: list[Command], arguments: dict[str, int]) -> B
 
 
 def _word(word: str, arguments: dict[str, int]) -> str:
-    for known, number in arguments.items():
-        if word == known:
+    for argument, number in arguments.items():
+        if word == argument:
             return f"ARGV[{number}]"
-        if word.endswith(f":{known}"):
-            return f"'{word.removesuffix(known)}' .. ARGV[{number}]"
+        if word.endswith(f":{argument}"):
+            return f"'{word.removesuffix(argument)}' .. ARGV[{number}]"
     return "'" + word.replace("'", "\\'") + "'"

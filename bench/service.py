@@ -54,9 +54,9 @@ def serving(url: str, **more: str) -> Iterator[int]:
     with tempfile.TemporaryDirectory() as folder:
         port = _free_port()
         *start, _ = commands()["api"]
-        known = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_")}
-        known |= {"POOLKEEPER_REDIS_URL": url, "POOLKEEPER_PORT": str(port), **more}
-        child = ChildProcess([*start, "bench.site:application()"], Path(folder) / "api.log", env=known, cwd=ROOT)
+        variables = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_")}
+        variables |= {"POOLKEEPER_REDIS_URL": url, "POOLKEEPER_PORT": str(port), **more}
+        child = ChildProcess([*start, "bench.site:application()"], Path(folder) / "api.log", env=variables, cwd=ROOT)
         try:
             _wait_until_ready(child, port)
             yield port
@@ -81,23 +81,23 @@ def submits(client: Redis, port: int, apart: Act, calls: int, rounds: int = 15) 
         return turn(ours, calls, 1), turn(empty, calls, 1), turn(batch, BATCHES, LONGEST_BATCH)
 
     one_round()  # to warm up
-    found = [one_round() for _ in range(rounds)]
-    one, none, many = (statistics.median(column) for column in zip(*found, strict=True))
-    share = statistics.median(nothing / single for single, nothing, _ in found)
-    gain = statistics.median(single / each for single, _, each in found)
-    print(f"  POST /requests, granted, {CLIENTS} clients: {one:6.0f} us, an empty view {none:6.0f} us: "
+    round_times = [one_round() for _ in range(rounds)]
+    single_us, empty_us, batch_us = (statistics.median(column) for column in zip(*round_times, strict=True))
+    share = statistics.median(nothing / single for single, nothing, _ in round_times)
+    gain = statistics.median(single / each for single, _, each in round_times)
+    print(f"  POST /requests, granted, {CLIENTS} clients: {single_us:6.0f} us, an empty view {empty_us:6.0f} us: "
           f"{share:.2f} x its rate (reach 0.5)")  # fmt: skip
-    print(f"  in batches of {LONGEST_BATCH:,}: {many:6.0f} us each: {gain:.1f} x the single rate (reach 5)")
+    print(f"  in batches of {LONGEST_BATCH:,}: {batch_us:6.0f} us each: {gain:.1f} x the single rate (reach 5)")
 
 
 def polls(client: Redis, port: int, apart: Act, releases: int) -> None:
     """A queue of waiters in long polls, handed one unit from each to the next; and then all of them granted at once."""
-    held, waiters = _queue(client, WAITERS, units=1)
-    took = apart(callers.handed_on, port, waiters, held, releases, HEADERS)
+    allocation, waiters = _queue(client, WAITERS, units=1)
+    took = apart(callers.handed_on, port, waiters, allocation, releases, HEADERS)
     print(f"  a release to the answer of the next of {WAITERS} long polls: p50 {quantile(took, 0.5) * 1000:.1f} ms, "
           f"p99 {quantile(took, 0.99) * 1000:.1f} ms (reach 50), {len(took)} releases")  # fmt: skip
-    held, waiters = _queue(client, WAITERS, units=WAITERS)
-    took = apart(callers.all_at_once, port, waiters, held, HEADERS)
+    allocation, waiters = _queue(client, WAITERS, units=WAITERS)
+    took = apart(callers.all_at_once, port, waiters, allocation, HEADERS)
     print(f"  one release that grants all {WAITERS}: the first answered after {took[0] * 1000:.0f} ms, half after "
           f"{quantile(took, 0.5) * 1000:.0f} ms, all after {took[-1] * 1000:.0f} ms")  # fmt: skip
 
@@ -114,9 +114,11 @@ def _pool(client: Redis, units: int) -> Ledger:
 def _queue(client: Redis, waiters: int, units: int) -> tuple[tuple[str, int], list[str]]:
     """Somebody who holds all the units, and so many who wait for one each, in order."""
     ledger = _pool(client, units)
-    held = ledger.submit(WORKSPACE, RequestSpec(component="t0", resources={"gpu": units}))
+    allocation = ledger.submit(WORKSPACE, RequestSpec(component="t0", resources={"gpu": units}))
     asks = [(request_id(), RequestSpec.model_validate(ASK), None) for _ in range(waiters)]
-    return (held.id, held.fence or 0), [one.id for one in ledger.submit_all(WORKSPACE, asks) if isinstance(one, Request)]
+    return (allocation.id, allocation.fence or 0), [
+        request.id for request in ledger.submit_all(WORKSPACE, asks) if isinstance(request, Request)
+    ]
 
 
 def _wait_until_ready(child: ChildProcess, port: int) -> None:

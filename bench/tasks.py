@@ -43,9 +43,9 @@ def rates(client: Redis, url: str, rounds: int, count: int) -> None:
         send("parked", 20, 1)  # to warm up
         send("plain", 20, 1)
         for ms in (0, 10, 50):
-            found = [(send("plain", count, ms), send("parked", count, ms)) for _ in range(rounds)]
-            plain, parked = (statistics.median(column) for column in zip(*found, strict=True))
-            share = statistics.median(one / other for one, other in found)
+            round_times = [(send("plain", count, ms), send("parked", count, ms)) for _ in range(rounds)]
+            plain, parked = (statistics.median(column) for column in zip(*round_times, strict=True))
+            share = statistics.median(plain_s / parked_s for plain_s, parked_s in round_times)
             print(f"  tasks of {ms:2} ms, {PROCESSES} processes, a pool of {UNITS}: plain {count / plain:5.0f} a second, "
                   f"parked {count / parked:5.0f}: {share:.2f} x (reach 0.5)")  # fmt: skip
 
@@ -54,11 +54,11 @@ def memory(client: Redis, count: int) -> None:
     """Tasks that are parked and wait."""
     _pool(client, units=1)
     store, before = TaskStore(client), int(client.info("memory")["used_memory"])
-    begun = time.perf_counter()
+    start = time.perf_counter()
     for number in range(count):
         store.park_task(WORKSPACE, _task(number), f"key-{number}")
     each = (int(client.info("memory")["used_memory"]) - before) / count
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - start
     print(f"  {count:,} parked tasks: {each:,.0f} bytes each, {each * count / 2**20:.0f} MiB in all; "
           f"{seconds / count * 1e6:.0f} us to park one")  # fmt: skip
 
@@ -74,9 +74,9 @@ def workers(client: Redis, url: str) -> Iterator[Send]:
         brokers.write_text(f'[{WORKSPACE}]\nurl = "redis+socket://{socket}"\n', "utf-8")
         _pool(client, UNITS)
         port = stack.enter_context(serving(url, POOLKEEPER_BROKERS=str(brokers)))
-        known = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_")}
-        ours = known | {"POOLKEEPER_REDIS_URL": url, "POOLKEEPER_BROKERS": str(brokers)}
-        theirs = known | {
+        variables = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_")}
+        ours = variables | {"POOLKEEPER_REDIS_URL": url, "POOLKEEPER_BROKERS": str(brokers)}
+        theirs = variables | {
             "POOLKEEPER_URL": f"http://127.0.0.1:{port}",
             "POOLKEEPER_WORKSPACE": HEADERS["Poolkeeper-Workspace"],
             "BENCH_BROKER": socket,
@@ -90,8 +90,8 @@ def workers(client: Redis, url: str) -> Iterator[Send]:
 
         def send(kind: str, count: int, ms: int) -> float:
             command = [sys.executable, "-m", "bench.tasks_app", kind, str(count), str(ms)]
-            said = subprocess.run(command, env=theirs, cwd=ROOT, check=True, capture_output=True, text=True, timeout=600)
-            return float(said.stdout.split()[0])
+            process = subprocess.run(command, env=theirs, cwd=ROOT, check=True, capture_output=True, text=True, timeout=600)
+            return float(process.stdout.split()[0])
 
         yield send
 
@@ -105,19 +105,19 @@ def _pool(client: Redis, units: int) -> None:
 
 def _task(number: int) -> TaskSpec:
     """A task with a message as Celery makes it: one argument, default queue."""
-    known = f"{number:08x}-5b1c-4e6f-9d2a-7c8e0f1a2b3c"
+    task_id = f"{number:08x}-5b1c-4e6f-9d2a-7c8e0f1a2b3c"
     queue = {"name": "celery", "exchange": {"name": "celery", "type": "direct", "durable": True}, "routing_key": "celery"}
     headers: dict[str, object] = {
-        "lang": "py", "task": "project.tasks.train", "id": known, "shadow": None, "eta": None, "expires": None, "group": None,
-        "group_index": None, "retries": 0, "timelimit": [None, None], "root_id": known, "parent_id": None,
+        "lang": "py", "task": "project.tasks.train", "id": task_id, "shadow": None, "eta": None, "expires": None, "group": None,
+        "group_index": None, "retries": 0, "timelimit": [None, None], "root_id": task_id, "parent_id": None,
         "argsrepr": f"({number},)", "kwargsrepr": "{}", "origin": "gen4711@host", "ignore_result": False,
         "replaced_task_nesting": 0, "stamped_headers": None, "stamps": {},
     }  # fmt: skip
     message = {
-        "id": known, "body": "W1sxXSwge30sIHsiY2FsbGJhY2tzIjogbnVsbCwgImVycmJhY2tzIjogbnVsbCwgImNoYWluIjogbnVsbH1d",
+        "id": task_id, "body": "W1sxXSwge30sIHsiY2FsbGJhY2tzIjogbnVsbCwgImVycmJhY2tzIjogbnVsbCwgImNoYWluIjogbnVsbH1d",
         "content_type": "application/json", "content_encoding": "utf-8", "headers": headers,
-        "properties": {"correlation_id": known, "reply_to": known[::-1], "delivery_mode": 2, "priority": 0},
+        "properties": {"correlation_id": task_id, "reply_to": task_id[::-1], "delivery_mode": 2, "priority": 0},
         "exchange": "", "exchange_type": "direct", "routing_key": "celery", "queues": [queue],
     }  # fmt: skip
-    asked = RequestSpec(component="t0", resources={"gpu": 1}, labels={"task": "project.tasks.train"})
-    return TaskSpec(task=known, name="project.tasks.train", request=asked, message=message)
+    request = RequestSpec(component="t0", resources={"gpu": 1}, labels={"task": "project.tasks.train"})
+    return TaskSpec(task=task_id, name="project.tasks.train", request=request, message=message)

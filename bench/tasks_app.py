@@ -42,7 +42,7 @@ def main() -> None:
     kind, count, ms = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     task = {"plain": plain, "parked": parked}[kind]
     done.delete("done")
-    begun = time.perf_counter()
+    start = time.perf_counter()
     for _ in range(count):
         task.delay(ms)
     sent = time.perf_counter()
@@ -50,7 +50,7 @@ def main() -> None:
         if time.perf_counter() - sent > PATIENCE_S:
             sys.exit(f"only {done.get('done')!r} of {count} tasks ran")
         time.sleep(0.002)
-    print(time.perf_counter() - begun, sent - begun)
+    print(time.perf_counter() - start, sent - start)
 
 
 if __name__ == "__main__":

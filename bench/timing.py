@@ -13,10 +13,10 @@ def per_call_us(act: Callable[[], object], calls: int, rounds: int = 5) -> float
     """Microseconds a call takes, the median over rounds of so many calls each."""
     times = []
     for _ in range(rounds):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         for _ in range(calls):
             act()
-        times.append((time.perf_counter() - begun) / calls * 1e6)
+        times.append((time.perf_counter() - start) / calls * 1e6)
     return statistics.median(times)
 
 
@@ -25,7 +25,7 @@ def side_by_side_us(
 ) -> tuple[float, float]:
     """Microseconds a call of each takes: rounds in turn, so that both meet the same weather; the medians."""
     pairs = [(per_call_us(ours, calls, 1), per_call_us(floor, calls, 1)) for _ in range(rounds)]
-    return statistics.median(one for one, _ in pairs), statistics.median(two for _, two in pairs)
+    return statistics.median(ours_us for ours_us, _ in pairs), statistics.median(floor_us for _, floor_us in pairs)
 
 
 def quantile(values: Sequence[float], share: float) -> float:
