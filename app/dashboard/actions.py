@@ -15,7 +15,7 @@ from typing import Any
 from flask import Response
 from pydantic import ValidationError
 
-from app.api.permissions import require_visible
+from app.api.component_access import require_visible
 from app.dashboard import usage_bars
 from app.dashboard.page_context import PageContext
 from app.domain.declaration import Declaration, PolicyDeclaration, PoolDeclaration, export_pool

@@ -9,8 +9,8 @@ from itertools import islice
 
 from flask import Response
 
+from app.api.component_access import require_visible
 from app.api.errors import MalformedInput
-from app.api.permissions import require_visible
 from app.api.schemas.explain import ExplanationResponse
 from app.dashboard import usage_bars, usage_history
 from app.dashboard.page_context import PageContext

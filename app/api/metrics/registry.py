@@ -1,11 +1,10 @@
 """The table of all metrics: name, kind, labels, help text, and where the values come from.
+Metrics of the processes are counted where something happens, with `ProcessMetrics`. All other values are read from Redis at
+each scrape: the state of pools, policies and task outboxes (`PoolMetric`, `PolicyMetric`, `OutboxMetric`), and the counters
+of the Lua scripts (`WorkspaceMetric`). Exposition and reference page are made from this table.
 
-Metrics of the processes are counted where something happens, with `ProcessMetrics`. All other values are read from Redis at each
-scrape: the state of pools, policies and task outboxes (`PoolMetric`, `PolicyMetric`, `OutboxMetric`), and the counters of the Lua
-scripts (`WorkspaceMetric`). Exposition and reference page are made from this table.
-
-Label values are workspaces, pools, components with a policy, keys, states, profiles, codes of reasons, and names of scripts and
-routes. They are never requests, or texts of users. Counters of a pool are deleted with it.
+Label values are workspaces, pools, components with a policy, keys, states, profiles, codes of reasons, and names of scripts
+and routes. They are never requests, or texts of users. Counters of a pool are deleted with it.
 """
 
 from __future__ import annotations

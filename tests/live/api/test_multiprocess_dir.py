@@ -64,9 +64,7 @@ print(os.getpid())
 def counting(folder: Path) -> int:
     """A process counts in the folder, and ends."""
     environ = {**os.environ, multiprocess_dir.ENVIRONMENT_VARIABLE: str(folder)}
-    done = subprocess.run(
-        [sys.executable, "-c", COUNTS], env=environ, capture_output=True, text=True, check=True, timeout=30
-    )
+    done = subprocess.run([sys.executable, "-c", COUNTS], env=environ, capture_output=True, text=True, check=True, timeout=30)
     return int(done.stdout)
 
 

@@ -200,7 +200,11 @@ def test_the_configuration_we_ship_is_understood(tmp_path: Path, place: Literal[
     with backends.running([find_server(place), config, *options], tmp_path / "log"):
         wait_until_ready(f"unix://{path}")
         with connect(f"unix://{path}") as client:
-            server_config = client.config_get("appendonly", "appendfsync", "maxmemory-policy", "save", "hash-max-listpack-value")
+            server_config = client.config_get(
+                "appendonly", "appendfsync", "maxmemory-policy", "save", "hash-max-listpack-value"
+            )
+                "appendonly", "appendfsync", "maxmemory-policy", "save", "hash-max-listpack-value"
+            )
     assert sorted(server_config.values()) == ["", "512", "everysec", "noeviction", "yes"]
 
 
