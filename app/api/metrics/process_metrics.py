@@ -1,4 +1,5 @@
 """The metrics that the API processes count, and the whole page of metrics.
+
 The counters of several processes meet in files (`PROMETHEUS_MULTIPROC_DIR`, set by the configuration of gunicorn). The
 metrics in Redis are read at each scrape, so they are the same whichever process answers.
 """

@@ -1,4 +1,5 @@
 """The table of all metrics: name, kind, labels, help text, and where the values come from.
+
 Metrics of the processes are counted where something happens, with `ProcessMetrics`. All other values are read from Redis at
 each scrape: the state of pools, policies and task outboxes (`PoolMetric`, `PolicyMetric`, `OutboxMetric`), and the counters
 of the Lua scripts (`WorkspaceMetric`). Exposition and reference page are made from this table.

@@ -203,8 +203,6 @@ def test_the_configuration_we_ship_is_understood(tmp_path: Path, place: Literal[
             server_config = client.config_get(
                 "appendonly", "appendfsync", "maxmemory-policy", "save", "hash-max-listpack-value"
             )
-                "appendonly", "appendfsync", "maxmemory-policy", "save", "hash-max-listpack-value"
-            )
     assert sorted(server_config.values()) == ["", "512", "everysec", "noeviction", "yes"]
 
 
