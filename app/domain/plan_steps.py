@@ -6,16 +6,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from app.domain.reasons import ReasonCode
+
 
 class Trigger(StrEnum):
     """The reason of a preemption, as events and metrics name it."""
 
-    PRIORITY = "priority"
-    RECLAIM = "reclaim"
-    SENSITIVE = "sensitive"
-    STARVATION = "starvation"
-    AGGRESSIVE_STARVATION = "aggressive_starvation"
-    LIMIT = "limit"
+    PRIORITY = ReasonCode.PRIORITY
+    RECLAIM = ReasonCode.RECLAIM
+    SENSITIVE = ReasonCode.SENSITIVE
+    STARVATION = ReasonCode.STARVATION
+    AGGRESSIVE_STARVATION = ReasonCode.AGGRESSIVE_STARVATION
+    LIMIT = ReasonCode.LIMIT
 
 
 @dataclass(frozen=True, slots=True)
