@@ -45,27 +45,27 @@ class Outbox(Protocol):
         ...
 
     def mark_dispatched(self, workspace: str, dispatches: Sequence[TaskDispatch], start_s: float) -> None:
-        """These were sent."""
+        """Record that these were sent."""
         ...
 
     def mark_dispatch_failed(self, workspace: str, dispatches: Sequence[TaskDispatch], again_s: float) -> None:
-        """These were not, and are due again after so long."""
+        """Put these back; they are due again after `again_s`."""
         ...
 
 
 class WatchedOutbox(Outbox, Protocol):
-    """The same, with word of when there is something."""
+    """An outbox that can be subscribed to."""
 
     def subscribe(self) -> ChannelSubscription:
-        """To hear in which workspaces there is."""
+        """Return a subscription to the workspaces that have something to send."""
         ...
 
 
 class Sender(Protocol):
-    """Whoever sends a message; a Publisher."""
+    """Sends messages to a broker; a Publisher."""
 
     def publish(self, message: Message) -> None:
-        """Returns when the broker has it."""
+        """Publish a message; return when the broker has it."""
         ...
 
     def close(self) -> None:
@@ -196,18 +196,18 @@ class BrokerRoute(NamedTuple):
 
 
 def broker_routes(destinations: Mapping[str, TaskBroker], environ: Mapping[str, str] = os.environ) -> dict[str, BrokerRoute]:
-    """Those of every workspace; BadSetting if one of the brokers cannot be one."""
+    """Return the route of every workspace. Raise InvalidSetting if a broker cannot be used."""
     return {workspace: BrokerRoute(to, Publisher(to.address(environ), to.location)) for workspace, to in destinations.items()}
 
 
 class OutboxDispatcher:
-    """All of it: a loop for each workspace that has a broker, and an ear that wakes them."""
+    """The dispatcher: a loop for each workspace that has a broker, and a subscription that wakes them."""
 
     def __init__(self, outbox: WatchedOutbox, routes: Mapping[str, BrokerRoute]) -> None:
         self._loops = {workspace: DispatchLoop(workspace, route, outbox) for workspace, route in routes.items()}
         self._subscription = outbox.subscribe()
         self._stopping = Event()
-        self._thread = Thread(target=self._listen, name="posts", daemon=True)
+        self._thread = Thread(target=self._listen, name="outbox listener", daemon=True)
 
     def start(self) -> None:
         """Send from now on; without any broker there is nothing to do."""
@@ -217,7 +217,7 @@ class OutboxDispatcher:
             self._thread.start()
 
     def stop(self) -> None:
-        """Take nothing any more. What is being sent is, and what takes too long comes back when its claim lapses."""
+        """Take nothing any more. A message being sent is finished; one that takes too long is due again when its claim lapses."""
         self._stopping.set()
         self._subscription.close()
         for loop in self._loops.values():

@@ -1,7 +1,8 @@
-"""What would happen if: asks and changes tried out on a copy of the workspace, by the very code that would do them.
+"""Dry runs: apply a request or a change to a copy of the workspace, with the same commands and the same planner.
 
-First the copy is settled, so that what is due anyway is not taken for a consequence; then comes what is tried, and what the
-workers would do about it.
+1. Copy the workspace, and reconcile the copy until it is stable, so that only consequences of the change are reported.
+2. Apply the request or the change.
+3. Reconcile again, and report what happened.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from app.store.workspace_copy import WorkspaceCopier, WorkspaceCopy
 from app.store.workspaces import WorkspaceRegistry
 
 MAX_PASSES = 100
-"""Looks until nothing moves any more; far more than anything takes."""
+"""Reconcile passes until the copy is stable; far more than any workspace needs."""
 PAGE_SIZE = 1000
 EVENTS_KEPT = 10**9
-"""Events of a trial that are kept, be it as it may outside: what comes of it is told by them."""
+"""Events kept in the copy, whatever the service keeps: the report is made from them."""
 
 
 @dataclass(slots=True)

@@ -1,10 +1,9 @@
-"""A place to try things out: a workspace as it is at one moment, made again where nothing matters.
+"""A copy of a workspace at one moment, on a throwaway Redis.
 
-What is tried there is tried by the very scripts and the very planner, at a clock that stands still, so what comes of it is what
-would come of it now; and nothing of the workspace itself is written.
+The copy has the same scripts and the same planner, and a clock that stands still. Nothing is written to the workspace itself.
 
-The requests are most of it. They are read before the rest, some at a time, so that nobody else has to wait for long; what
-happened to some of them meanwhile is found by the events, and those are read once more together with the rest.
+Most of a workspace is its requests. They are read first, some at a time, so that other callers do not wait for long. The events
+tell which requests changed meanwhile; these are read once more, in one script together with the rest.
 """
 
 from __future__ import annotations
@@ -72,9 +71,9 @@ class RedisProvider(Protocol):
 
 
 class ThrowawayRedis:
-    """A server of this process's own, started when somebody first wants to try something; one at a time.
+    """A Redis server of this process, started at the first dry run; one dry run at a time uses it.
 
-    It ends with the process, and what was tried does not stay in its memory. A fork has none, and starts one if need be.
+    It ends with the process, and is emptied after each dry run. A forked process starts one of its own.
     """
 
     def __init__(self) -> None:

@@ -141,8 +141,7 @@ class Allocation:
         """Report the progress of a checkpoint, as `Client.checkpoint` does. Raise AllocationLost if the units are lost.
 
         If a checkpoint was asked for and this one is `completed`, the allocation has `left`: stop what uses the units before
-        the call.
-        If the directive came during the call, AllocationLost is raised as well.
+        the call. If the directive came during the call, AllocationLost is raised as well.
         """
         arguments = (self.request.id, self.fence, state, seconds, reference)
         was_asked = self.directive != "continue"
@@ -287,8 +286,7 @@ def cancel_or_release(
     """Cancel the request or release its units, also if only its key is known. Return the request after that.
 
     If it has a `runner` and another runner has started the allocation, the units stay, and Conflict is raised.
-    PoolkeeperError is
-    raised if the service cannot be reached at once.
+    PoolkeeperError is raised if the service cannot be reached at once.
     """
     quick_client = client.clone(tries=CLEANUP_TRIES, timeout_s=min(CLEANUP_TIMEOUT_S, client.timeout_s))
     try:

@@ -114,8 +114,7 @@ class HttpClient:
         """Yield events as they happen, without end: from now on, or after the event of this id ("0": from the beginning).
 
         A stream that breaks is resumed after its last event, however long that takes. Only the first connection raises if it
-        fails,
-        or if it is refused. Closing the generator ends the connection.
+        fails, or if it is refused. Closing the generator ends the connection.
         """
         query = {"pool": pool, "component": component, "request": request}
         return event_stream.iter_events(self._open_stream, query, after, self._sleep)

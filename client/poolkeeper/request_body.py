@@ -24,9 +24,8 @@ def request_spec(
     labels: Mapping[str, str] | None = None,
     **amounts: int,
 ) -> dict[str, Any]:
-    """Return the body of a request; `gpu=2` means `resources={"gpu": 2}`. None as `lease_s` or `queue_ttl_s` means none, `...`
-    the
-    default of the server.
+    """Return the body of a request; `gpu=2` means `resources={"gpu": 2}`. None as `lease_s` or `queue_ttl_s` means none,
+    `...` the default of the server.
     """
     values = {
         "component": component,

@@ -107,9 +107,8 @@ class TaskAllocation:
     def checkpoint_done(self, reference: str | None = None) -> None:
         """Report that the work is saved, under this reference. If a checkpoint was asked for, `Preempted` ends the body.
 
-        A routine checkpoint that cannot be reported is only logged. After a directive the report is retried for a minute,
-        and then the
-        task leaves without it.
+        A routine checkpoint that cannot be reported is only logged. After a directive the report is retried for a minute, and
+        then the task leaves without it.
         """
 
     def progress(self) -> None:

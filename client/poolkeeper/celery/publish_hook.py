@@ -1,8 +1,7 @@
 """The hook: tasks that need a grant are given to Poolkeeper instead of the broker.
 
 There is one `PublishHook` for each app, made when the first `PoolTask` is bound, or by `install`. Its client is made at its
-first
-use, and a forked child may go on using it.
+first use, and a forked child may go on using it.
 """
 
 from __future__ import annotations
@@ -241,8 +240,7 @@ def install(app: Celery) -> PublishHook:
     """Park the PoolTasks of this app, and cancel parked tasks that are revoked.
 
     It happens by itself when a `PoolTask` is bound. Call it, once the app is configured, where a task may be sent by its
-    name, or
-    revoked, before the tasks of the app are evaluated.
+    name, or revoked, before the tasks of the app are evaluated.
     """
     hook = vars(app).get("poolkeeper_parking")
     if not isinstance(hook, PublishHook):

@@ -1,6 +1,5 @@
 """`poolkeeper plan`, `apply` and `export`: pools, groups and policies as one file. The service compares and changes; this
-module
-reads and writes files.
+module reads and writes files.
 """
 
 from __future__ import annotations

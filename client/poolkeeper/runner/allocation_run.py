@@ -40,8 +40,7 @@ class AllocationRunResult:
 
 class AllocationRun:
     """Runs the command under one allocation. Raises AllocationLost if the units are lost, and Interrupted if a signal comes
-    while the
-    service cannot be reached.
+    while the service cannot be reached.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Passes checkpoint reports of the command on to the service, from a thread, so that nothing waits for an answer.
 
 If the service has sent a directive, `completed` means that the command has left, and the directive may not have arrived here
-yet.
-Reports of this module are therefore marked as routine. Leaving is reported elsewhere, when no process of the command lives.
+yet. Reports of this module are therefore marked as routine. Leaving is reported elsewhere, when no process of the command
+lives.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The guard: a process between `run` and its command that starts the command and kills all of it when either side dies.
 
 It runs as a script, by its path and with the standard library alone, so that it starts fast and no folder of the user is
-imported. The command has a process group of its own. A signal is one byte from `run`; a zero byte, or the end of the connection
-because `run` has died, means to kill everything. Reports are one line each: `started PID`, `unstartable ERRNO`, `stopped
-SIGNAL`,
-`ended CODE` (negative for a signal) and, when no process is left, `gone`.
+imported. The command has a process group of its own. A signal is one byte from `run`; a zero byte, or the end of the
+connection because `run` has died, means to kill everything. Reports are one line each: `started PID`, `unstartable ERRNO`,
+`stopped SIGNAL`, `ended CODE` (negative for a signal) and, when no process is left, `gone`.
 
 Everything means the group and, where the system has child subreapers (Linux), every other descendant of the command, such as a
 daemon that left the group. On other systems it is the group alone.

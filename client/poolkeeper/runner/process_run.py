@@ -6,12 +6,10 @@ What ends it, and how:
   the grace or shortly before the deadline.
 - Directive `terminate`: SIGTERM, and SIGKILL shortly before the deadline.
 - The units are lost. If they were taken back after the deadline: SIGKILL. If the lease has lapsed or an operator has dropped
-the
-  request: SIGTERM, and SIGKILL after ten seconds; or nothing, with the option `continues_when_lost`.
+  the request: SIGTERM, and SIGKILL after ten seconds; or nothing, with the option `continues_when_lost`.
 - A signal to `run`: it is forwarded, each further one as SIGTERM, and after the grace comes SIGKILL.
 - Its first process has ended: the processes it has left behind get SIGTERM, and SIGKILL two seconds later. If it died of a
-signal
-  of `run`, as a shell around the real work does, the others keep the time that they would have had with it.
+  signal of `run`, as a shell around the real work does, the others keep the time that they would have had with it.
 """
 
 from __future__ import annotations

@@ -36,9 +36,8 @@ MAX_LINE = 1000
 
 
 class Progress:
-    """Lines on stderr, and the live line of the wait. Nothing waits for a reader: while stderr takes no more, as after a Ctrl-S
-    or in
-    a full pipe, the latest lines are kept and written later.
+    """Lines on stderr, and the live line of the wait. Nothing waits for a reader: while stderr takes no more, as after a
+    Ctrl-S or in a full pipe, the latest lines are kept and written later.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:

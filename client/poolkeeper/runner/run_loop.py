@@ -121,8 +121,7 @@ class _RunLoop:
         """Start the allocation. Raise AlreadyRunning if another run has started it.
 
         If the lease had lapsed before the grant was known here, raise AllocationLost, or return False if the request is
-        queued or
-        allocated again.
+        queued or allocated again.
         """
         try:
             self._retry(lambda: self._send_start(request))
