@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.domain.clock import ManualClock
+from app.domain.errors import Conflict
 from app.domain.ledger_limits import LedgerLimits
 from app.domain.specs import PolicySpec, RequestSpec
 from app.domain.states import RequestState
@@ -90,6 +91,19 @@ def test_a_repeated_submit_is_one_call_and_has_the_positions_of_now(world: World
     assert (again.id, again.position, submits.scripts) == (second.id, {"p": 1, "q": 1}, ["submit"])
     submits.requests.release(world.workspace, holders[0].id, holders[0].fence or 0)
     assert submits.requests.submit(world.workspace, spec(), "second").status is RequestState.ALLOCATED
+
+
+@pytest.mark.parametrize("with_positions", [True, False])
+def test_another_body_under_the_key_of_a_queued_request_is_a_conflict(
+    world: World, submits: Submits, with_positions: bool
+) -> None:
+    set_up(world)
+    for _ in range(2):
+        submits.requests.submit(world.workspace, spec())
+    queued = submits.ledger.submit(world.workspace, spec(), "key", with_positions=with_positions)
+    assert queued.status is RequestState.QUEUED
+    with pytest.raises(Conflict, match="another body"):
+        submits.ledger.submit(world.workspace, spec(labels={"a": "b"}), "key", with_positions=with_positions)
 
 
 def test_a_granted_or_rejected_submit_is_one_call_that_reads_no_positions(world: World, submits: Submits) -> None:

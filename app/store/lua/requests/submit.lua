@@ -12,7 +12,8 @@ for i, spec in ipairs(cjson.decode(args.specs)) do
   local tag, fields, request = admission.admit(spec, args.remember_s)
   more = math.max(more, grant_loop.settle(tonumber(args.chunk)))
   outcomes[i] = {tag, fields}
-  if args.with_positions == '1' and more == 0 and tag ~= 'taken' and request and request.status == states.queued then
+  local is_same = tag == 'taken_in' or tag == 'known'  -- and not the request of another body
+  if args.with_positions == '1' and more == 0 and is_same and request.status == states.queued then
     request = requests.load(request.id)
     outcomes[i] = {'read', requests.flat(request), leases.end_ms(request), queue_positions.of_request(request)}
   end
