@@ -7,7 +7,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
-.PHONY: help generated set-up up test mutants bench lint lua check lock clean
+.PHONY: help generated set-up up unit test mutants bench lint lua check lock clean
 
 PYTHON ?=
 UV ?= $(shell uv --version >/dev/null 2>&1 && echo uv)

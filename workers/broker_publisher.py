@@ -147,7 +147,7 @@ class Publisher:
         self._declared: set[str] = set()
 
     def publish(self, message: Message) -> None:
-        """Returns when the broker has it; else BrokerAway or NotTaken, in one line that shows nothing secret."""
+        """Returns when the broker has it; else BrokerUnavailable or MessageRejected, in one line that shows nothing secret."""
         was_open, started_s = self._channel is not None, time.monotonic()
         try:
             self._publish(message)

@@ -14,3 +14,7 @@ def main() -> None:
 
     signal.signal(signal.SIGINT, before)
     poolkeeperd()
+
+
+if __name__ == "__main__":
+    main()

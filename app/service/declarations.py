@@ -37,7 +37,7 @@ class InvalidDeclaration(ValueError):  # noqa: N818
 
 
 def read(text: str) -> Declaration:
-    """The declaration a YAML text is; BadFile says in one line what is wrong with it."""
+    """Return the declaration of a YAML text. Raise InvalidDeclaration, with one line for people, if it is none."""
     try:
         return Declaration.model_validate(load(text))
     except InvalidYaml as error:

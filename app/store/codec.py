@@ -26,8 +26,6 @@ from app.domain.request_filter import RequestFilter
 from app.domain.specs import GroupSpec, PolicySpec, RequestSpec, body_digest
 from app.domain.states import HOLDING_STATES, RequestState
 
-"""The mode of a group without a stored one."""
-
 NEVER_LAPSES = str(MAX_AMOUNT)
 """The time at which a lease without an end lapses."""
 

@@ -4,8 +4,8 @@ A Redis has one number, in a key of no workspace. A process compares it before i
 workspace. An empty Redis gets the number of the process; SET NX makes that safe if several start at once. A Redis with
 workspaces and without a number was written before there were numbers: schema 1.
 
-Raise SCHEMA with every change of `keys.py`, or of the fields and values under a key, that a script of the version before would
-misread.
+Raise SCHEMA with every change of `keys.py`, of the fields and values under a key, or of the names of the workers' Celery tasks,
+that a process of the version before would misread.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class Client(PoolApi):
         return [TimelineEntry.from_json(row) for row in self.items(f"/requests/{path_segment(request_id)}/events")]
 
     def wait(self, request_id: str, timeout_s: float | None = None) -> Request:
-        """The request as soon as it is no longer queued, whatever it is then; TimedOut when it takes longer than that.
+        """The request as soon as it is no longer queued, whatever it is then; WaitTimeout when it takes longer than that.
 
         A server that is away for less than five minutes is waited for as well.
         """
