@@ -217,7 +217,7 @@ class OutboxDispatcher:
             self._thread.start()
 
     def stop(self) -> None:
-        """Take nothing any more. A message being sent is finished; one that takes too long is due again when its claim lapses."""
+        """Take nothing any more. A message being sent is finished; a slow one is due again when its claim lapses."""
         self._stopping.set()
         self._subscription.close()
         for loop in self._loops.values():
