@@ -101,6 +101,6 @@ def _units_by_key(amounts: Amounts, keys: Iterable[str]) -> dict[str, int]:
 
 
 class PoolSharesResponse(ResponseModel):
-    """A pool's tree: the pool, and below each node its groups by name, then its policies by name."""
+    """A pool's tree: the pool, and below each account its groups by name, then its policies by name."""
 
     accounts: list[AccountSharesResponse]

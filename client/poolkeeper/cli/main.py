@@ -9,7 +9,7 @@ from poolkeeper.cli.command_base import CONTEXT_SETTINGS, RootGroup
 COMMANDS: dict[str, tuple[str, str]] = {
     "pool": ("pools", "Named capacities: create, list, describe, update, delete, requests, shares."),
     "policy": ("policies", "Who may use a pool, and how much: attach, list, show, update, detach."),
-    "group": ("groups", "Inner nodes between a pool and its policies: create, list, show, update, delete."),
+    "group": ("groups", "Accounts between a pool and its policies: create, list, show, update, delete."),
     "request": ("requests", "Asks: submit, list, describe, explain, wait, heartbeat, checkpoint, release, cancel, delete."),
     "run": ("run", "Wait for units, run a command as long as it holds them, give them back."),
     "checkpoint": ("checkpoint", "From within such a command, how far the saving of its work is: done, progress, failed."),

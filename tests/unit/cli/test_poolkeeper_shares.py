@@ -71,7 +71,7 @@ def drawn(program: Program, stub: StubServer, nodes: Sequence[Mapping[str, Any]]
 
 def test_a_pool_of_one_key(stubbed: Program, stub: StubServer) -> None:
     assert drawn(stubbed, stub, a_tree()) == [
-        "NODE                  USED  DEMAND  FAIR  GUARANTEE  LIMIT  RATIO  SPLIT  STATUS",
+        "ACCOUNT               USED  DEMAND  FAIR  GUARANTEE  LIMIT  RATIO  SPLIT  STATUS",
         "gpus                  50%   150%    100%  100%       100%   0.67   -      non-starving",
         "  research            50%   150%    75%   25%        100%   0.67   -      non-starving",
         "    audio             50%   150%    7.7%  0%         100%   0.67   -      starving for 3m",
@@ -85,7 +85,7 @@ def test_a_pool_of_several_keys_has_a_line_for_each(stubbed: Program, stub: Stub
     nodes = a_tree(["gpu", "mcpu"])[:3]
     nodes[2]["usage_share"] = {"gpu": 0.5, "mcpu": 0.03}
     assert drawn(stubbed, stub, nodes) == [
-        "NODE        USED  DEMAND  FAIR  GUARANTEE  LIMIT  RATIO  SPLIT  STATUS",
+        "ACCOUNT     USED  DEMAND  FAIR  GUARANTEE  LIMIT  RATIO  SPLIT  STATUS",
         "gpus        -     -       -     -          -      0.67   -      non-starving",
         ":gpu        50%   150%    100%  100%       100%   -      -      -",
         ":mcpu       50%   150%    100%  100%       100%   -      -      -",
