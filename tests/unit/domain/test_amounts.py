@@ -25,7 +25,7 @@ def merged(resources: Mapping[str, int] | None = None, **settings: Any) -> dict[
 
 
 @pytest.mark.parametrize(
-    ("asked", "text"),
+    ("amounts", "text"),
     [
         ({}, ""),
         ({"gpu": 2}, "gpu=2"),
@@ -34,21 +34,21 @@ def merged(resources: Mapping[str, int] | None = None, **settings: Any) -> dict[
         ({"gpu": MAX_AMOUNT}, "gpu=9007199254740991"),
     ],
 )
-def test_written_as_one_text(asked: dict[str, int], text: str) -> None:
-    assert encode(asked) == text
-    assert decode(text) == asked
+def test_written_as_one_text(amounts: dict[str, int], text: str) -> None:
+    assert encode(amounts) == text
+    assert decode(text) == amounts
 
 
 @given(amounts)
-def test_what_is_written_is_read(asked: dict[str, int]) -> None:
-    assert decode(encode(asked)) == asked
+def test_what_is_written_is_read(resources: dict[str, int]) -> None:
+    assert decode(encode(resources)) == resources
 
 
 @given(amounts, st.randoms())
-def test_equal_amounts_are_one_text(asked: dict[str, int], random: Any) -> None:
-    shuffled = list(asked.items())
+def test_equal_amounts_are_one_text(resources: dict[str, int], random: Any) -> None:
+    shuffled = list(resources.items())
     random.shuffle(shuffled)
-    assert encode(dict(shuffled)) == encode(asked)
+    assert encode(dict(shuffled)) == encode(resources)
 
 
 @pytest.mark.parametrize(
@@ -244,12 +244,12 @@ def test_as_many_keys_as_allowed_beside_step_run() -> None:
     st.none() | st.integers(0, 10**6).map(lambda number: f"{number}GiB"),
 )
 def test_every_amount_can_be_counted(
-    resources: dict[str, int], others: dict[str, int], gpus: int | None, cpus: float | None, memory: str | None
+    resources: dict[str, int], pool_resources: dict[str, int], gpus: int | None, cpus: float | None, memory: str | None
 ) -> None:
-    amounts = merged(resources, pool_resources=others, gpu_count=gpus, cpu_count=cpus, memory=memory)
+    amounts = merged(resources, pool_resources=pool_resources, gpu_count=gpus, cpu_count=cpus, memory=memory)
     assert amounts["step_run"] == 1
     assert all(type(amount) is int and 1 <= amount <= MAX_AMOUNT for amount in amounts.values())
-    assert amounts.keys() <= resources.keys() | others.keys() | {"gpu", "mcpu", "memory_mb", "step_run"}
+    assert amounts.keys() <= resources.keys() | pool_resources.keys() | {"gpu", "mcpu", "memory_mb", "step_run"}
 
 
 def test_the_unbounded_keys() -> None:

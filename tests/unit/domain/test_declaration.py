@@ -69,7 +69,7 @@ def pool_record(**settings: Setting) -> Pool:
     group = Group("g", None, 2, {"gpu": 4}, {}, {"gpu": 1}, {}, {"preemption_threshold": 1}, mode="fifo")
     own: dict[str, Setting] = {"fair_share_tolerance": 0.5, "non_preemptible_usage_threshold": {"gpu": 1}}
     policy = Policy("step_operator/c", "g", 1, {"gpu": 1}, {"gpu": 0}, {}, {}, own, priority=7, queued=3, profile="training")
-    known: dict[str, Setting] = dict.fromkeys(PoolSettings.model_fields)
+    unset: dict[str, Setting] = dict.fromkeys(PoolSettings.model_fields)
     return Pool(
         name="p",
         description="d",
@@ -77,7 +77,7 @@ def pool_record(**settings: Setting) -> Pool:
         used={"gpu": 1},
         used_fixed={},
         on_hold={},
-        settings=known | settings,
+        settings=unset | settings,
         queue_length=3,
         active_count=1,
         groups={"g": group},
@@ -88,8 +88,8 @@ def pool_record(**settings: Setting) -> Pool:
 
 
 def test_a_pool_as_a_file_would_say_it() -> None:
-    said = export_pool(pool_record(queueing="strict", patience_s=300)).model_dump(exclude_defaults=True)
-    assert said == {
+    declaration = export_pool(pool_record(queueing="strict", patience_s=300)).model_dump(exclude_defaults=True)
+    assert declaration == {
         "name": "p",
         "description": "d",
         "capacity": {"gpu": 8, "tpu": 2},
@@ -108,7 +108,7 @@ def test_a_pool_as_a_file_would_say_it() -> None:
             }
         ],
     }
-    assert list(said) == ["name", "description", "capacity", "settings", "groups", "policies"]
+    assert list(declaration) == ["name", "description", "capacity", "settings", "groups", "policies"]
 
 
 def test_a_setting_never_written_is_a_default_unless_it_may_be_null() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 from app.domain.specs import RequestSpec, body_digest
 
 
-def a_request(**given: Any) -> RequestSpec:
-    return RequestSpec.model_validate({"component": "t", **given})
+def a_request(**fields: Any) -> RequestSpec:
+    return RequestSpec.model_validate({"component": "t", **fields})
 
 
 def test_what_says_the_same_has_one_digest() -> None:
@@ -48,5 +48,5 @@ DIFFERENT: list[dict[str, Any]] = [
 
 
 def test_each_other_body_has_another_digest() -> None:
-    digests = [body_digest(a_request(**given)) for given in DIFFERENT]
+    digests = [body_digest(a_request(**fields)) for fields in DIFFERENT]
     assert len(set(digests)) == len(DIFFERENT)

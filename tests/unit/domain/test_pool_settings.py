@@ -114,19 +114,19 @@ OF_NODES: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "field", "reason"), SETTINGS + OF_ALL)
-def test_no_settings_of_a_pool(given: dict[str, Any], field: str, reason: str) -> None:
+@pytest.mark.parametrize(("settings", "field", "reason"), SETTINGS + OF_ALL)
+def test_no_settings_of_a_pool(settings: dict[str, Any], field: str, reason: str) -> None:
     for kind, rest in ((PoolSpec, {"name": "p", "capacity": {"gpu": 8}}), (PoolUpdate, {})):
         with pytest.raises(ValidationError) as caught:
-            kind.model_validate({**rest, "settings": given})
+            kind.model_validate({**rest, "settings": settings})
         assert field_errors(caught.value) == [(f"settings.{field}", reason)]
 
 
 @pytest.mark.parametrize("kind", [GroupSpec, PolicySpec])
-@pytest.mark.parametrize(("given", "field", "reason"), OF_ALL + OF_NODES)
-def test_no_settings_of_a_group_or_policy(kind: type[StrictModel], given: dict[str, Any], field: str, reason: str) -> None:
+@pytest.mark.parametrize(("settings", "field", "reason"), OF_ALL + OF_NODES)
+def test_no_settings_of_a_group_or_policy(kind: type[StrictModel], settings: dict[str, Any], field: str, reason: str) -> None:
     with pytest.raises(ValidationError) as caught:
-        kind.model_validate({"settings": given})
+        kind.model_validate({"settings": settings})
     assert field_errors(caught.value) == [(f"settings.{field}", reason)]
 
 
@@ -151,7 +151,7 @@ def test_the_mode_of_a_group(mode: str) -> None:
     assert field_errors(caught.value) == [("mode", "must be 'fair_share' or 'fifo'")]
 
 
-@pytest.mark.parametrize(("given", "kept"), [(1.0, 1), (-0.0, 0), (1e-6, 0.000001), (1e-400, 0)])
-def test_a_whole_number_is_one_however_it_is_written(given: float, kept: float) -> None:
-    found = AccountSettings.model_validate({"fair_share_tolerance": given}).fair_share_tolerance
-    assert (found, repr(found)) == (kept, repr(kept))
+@pytest.mark.parametrize(("number", "expected"), [(1.0, 1), (-0.0, 0), (1e-6, 0.000001), (1e-400, 0)])
+def test_a_whole_number_is_one_however_it_is_written(number: float, expected: float) -> None:
+    tolerance = AccountSettings.model_validate({"fair_share_tolerance": number}).fair_share_tolerance
+    assert (tolerance, repr(tolerance)) == (expected, repr(expected))

@@ -46,12 +46,12 @@ LABEL = "must be 1 to 63 of A-Z a-z 0-9 _ . / - and begin with a letter or digit
 MEMORY = "must be a number and one of KB KiB MB MiB GB GiB TB TiB PB PiB, such as 16GiB"
 
 
-def a_request(**given: Any) -> RequestSpec:
-    return RequestSpec.model_validate({"component": "t", **given})
+def a_request(**fields: Any) -> RequestSpec:
+    return RequestSpec.model_validate({"component": "t", **fields})
 
 
-def a_pool(**given: Any) -> PoolSpec:
-    return PoolSpec.model_validate({"name": "p", "capacity": {"gpu": 8}, **given})
+def a_pool(**fields: Any) -> PoolSpec:
+    return PoolSpec.model_validate({"name": "p", "capacity": {"gpu": 8}, **fields})
 
 
 def faults(kind: type[StrictModel], body: Any) -> list[tuple[str, str]]:
@@ -340,9 +340,9 @@ REQUESTS: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "field", "reason"), REQUESTS)
-def test_no_request(given: dict[str, Any], field: str, reason: str) -> None:
-    assert faults(RequestSpec, {"component": "t", **given}) == [(field, reason)]
+@pytest.mark.parametrize(("fields", "field", "reason"), REQUESTS)
+def test_no_request(fields: dict[str, Any], field: str, reason: str) -> None:
+    assert faults(RequestSpec, {"component": "t", **fields}) == [(field, reason)]
 
 
 POOLS: list[tuple[dict[str, Any], str, str]] = [
@@ -356,9 +356,9 @@ POOLS: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "field", "reason"), POOLS)
-def test_no_pool(given: dict[str, Any], field: str, reason: str) -> None:
-    assert faults(PoolSpec, {"name": "p", "capacity": {"gpu": 8}, **given}) == [(field, reason)]
+@pytest.mark.parametrize(("fields", "field", "reason"), POOLS)
+def test_no_pool(fields: dict[str, Any], field: str, reason: str) -> None:
+    assert faults(PoolSpec, {"name": "p", "capacity": {"gpu": 8}, **fields}) == [(field, reason)]
 
 
 OTHERS: list[tuple[type[StrictModel], dict[str, Any], str, str]] = [
@@ -451,8 +451,8 @@ def test_every_ask_and_field_is_described(kind: type[StrictModel]) -> None:
 
 
 def test_all_asks_are_tested_here() -> None:
-    found = {value for value in vars(specs).values() if isinstance(value, type) and issubclass(value, StrictModel)}
-    assert found - {StrictModel, SettingsModel} == set(KINDS)
+    models = {value for value in vars(specs).values() if isinstance(value, type) and issubclass(value, StrictModel)}
+    assert models - {StrictModel, SettingsModel} == set(KINDS)
 
 
 def test_every_number_is_bounded() -> None:
@@ -461,9 +461,9 @@ def test_every_number_is_bounded() -> None:
         here = [schema] if isinstance(schema, dict) and schema.get("type") in {"integer", "number"} else []
         return here + [number for part in inner for number in numbers(part)]
 
-    found = [number for kind in KINDS for number in numbers(kind.model_json_schema())]
-    assert found
-    assert all(-1 <= number["minimum"] < number["maximum"] <= MAX_AMOUNT for number in found)
+    bounds = [number for kind in KINDS for number in numbers(kind.model_json_schema())]
+    assert bounds
+    assert all(-1 <= number["minimum"] < number["maximum"] <= MAX_AMOUNT for number in bounds)
 
 
 def test_an_ask_is_never_rewritten() -> None:

@@ -25,11 +25,11 @@ ROADS = [
 
 
 def reachable(start: RequestState) -> set[RequestState]:
-    seen, next_ones = set[RequestState](), {start}
+    states, next_ones = set[RequestState](), {start}
     while next_ones:
-        seen |= next_ones
-        next_ones = {after for state in next_ones for after in TRANSITIONS[state]} - seen
-    return seen
+        states |= next_ones
+        next_ones = {after for state in next_ones for after in TRANSITIONS[state]} - states
+    return states
 
 
 def test_the_table_is_total() -> None:
@@ -38,7 +38,7 @@ def test_the_table_is_total() -> None:
 
 
 def test_the_ways_are_those_documented() -> None:
-    assert {(state.value, after.value) for state, ones in TRANSITIONS.items() for after in ones} == set(ROADS)
+    assert {(state.value, after.value) for state, next_states in TRANSITIONS.items() for after in next_states} == set(ROADS)
 
 
 def test_finals_have_no_way_out() -> None:
@@ -70,7 +70,7 @@ def test_every_state_comes_about_and_ends(state: RequestState) -> None:
 
 
 def test_units_come_by_grant_or_reprieve_alone() -> None:
-    assert {before for before, ones in TRANSITIONS.items() if RequestState.ALLOCATED in ones} == {
+    assert {before for before, next_states in TRANSITIONS.items() if RequestState.ALLOCATED in next_states} == {
         RequestState.QUEUED,
         RequestState.PREEMPTING,
     }

@@ -43,8 +43,14 @@ def test_a_token_is_good_in_its_workspaces() -> None:
 
 def test_a_requester_acts_for_its_components() -> None:
     token = replace(ONE, role=Role.REQUESTER, components=("ml", "batch/nightly"))
-    asked = [("orchestrator", "ml"), ("batch", "nightly"), ("batch", "ml"), ("orchestrator", "nightly"), ("orchestrator", "m")]
-    assert [token.can_act_for(*each) for each in asked] == [True, True, False, False, False]
+    components = [
+        ("orchestrator", "ml"),
+        ("batch", "nightly"),
+        ("batch", "ml"),
+        ("orchestrator", "nightly"),
+        ("orchestrator", "m"),
+    ]
+    assert [token.can_act_for(*each) for each in components] == [True, True, False, False, False]
     assert not replace(ONE, role=Role.REQUESTER).can_act_for("orchestrator", "ml")
 
 

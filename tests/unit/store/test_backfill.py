@@ -74,10 +74,10 @@ def test_a_change_of_queueing_takes_effect_on_those_who_wait(client: Any, chunk:
     world.pool(gpu=4, settings={"queueing": "strict"})
     world.policy()
     world.submit(gpu=2)
-    big, small, one = world.submit(gpu=3), world.submit(gpu=1), world.submit(gpu=1)
-    assert world.status(big, small, one) == ["queued", "queued", "queued"]
+    big, small, second_small = world.submit(gpu=3), world.submit(gpu=1), world.submit(gpu=1)
+    assert world.status(big, small, second_small) == ["queued", "queued", "queued"]
     world.update_pool(settings={"queueing": "best_effort"})
-    assert world.status(big, small, one) == ["queued", "allocated", "allocated"]
+    assert world.status(big, small, second_small) == ["queued", "allocated", "allocated"]
     world.update_pool(settings={"queueing": "strict"})
     world.drop(small)
     late = world.submit(gpu=1)

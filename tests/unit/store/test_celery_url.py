@@ -54,12 +54,12 @@ def test_what_celery_makes_of_it(url: str, parameters: dict[str, object]) -> Non
 def test_sentinels_are_asked_with_their_own_words() -> None:
     broker = celery_broker("rediss+sentinel://:p@a:1/main?sentinel_password=q&ssl_ca_certs=/ca.pem")
     assert broker.options["master_name"] == "main"
-    asked = broker.options["sentinel_kwargs"]
-    assert (asked["password"], asked["ssl"], asked["ssl_ca_certs"]) == ("q", True, "/ca.pem")
+    sentinel_options = broker.options["sentinel_kwargs"]
+    assert (sentinel_options["password"], sentinel_options["ssl"], sentinel_options["ssl_ca_certs"]) == ("q", True, "/ca.pem")
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("redis+cluster://:secret@h:1", "POOLKEEPER_BROKER_URL"),
         ("amqp://guest:secret@h", "scheme"),
@@ -67,9 +67,9 @@ def test_sentinels_are_asked_with_their_own_words() -> None:
         ("redis://h:port", "port"),
     ],
 )
-def test_what_cannot_be_a_broker_is_one_line(url: str, said: str) -> None:
+def test_what_cannot_be_a_broker_is_one_line(url: str, message: str) -> None:
     with pytest.raises(StoreMisconfigured) as refusal:
         celery_broker(url)
-    assert said in str(refusal.value)
+    assert message in str(refusal.value)
     assert "secret" not in str(refusal.value)
     assert "\n" not in str(refusal.value)

@@ -46,7 +46,7 @@ def test_a_request_that_was_never_preempted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "fields", "told"),
+    ("status", "fields", "directive_and_deadline"),
     [
         ("queued", {}, (None, None)),
         ("allocated", {}, ("continue", None)),
@@ -55,9 +55,11 @@ def test_a_request_that_was_never_preempted() -> None:
         ("preempted", {"directive": "terminate", "deadline_ms": "9"}, (None, None)),
     ],
 )
-def test_only_who_holds_something_is_told_what_to_do(status: str, fields: dict[str, str], told: tuple[Any, Any]) -> None:
+def test_only_who_holds_something_is_told_what_to_do(
+    status: str, fields: dict[str, str], directive_and_deadline: tuple[Any, Any]
+) -> None:
     request = codec.decode_request(REQUEST | {"status": status} | fields)
-    assert (request.directive, request.deadline_ms) == told
+    assert (request.directive, request.deadline_ms) == directive_and_deadline
 
 
 def test_after_a_preemption() -> None:
@@ -74,7 +76,7 @@ def test_after_a_preemption() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "entry"),
     [
         ("1-0 submitted 7", TimelineEntry("1-0", "submitted", 7, None, None, None)),
         ("1-0 released 7 p dropped", TimelineEntry("1-0", "released", 7, "p", "dropped", None)),
@@ -86,8 +88,8 @@ def test_after_a_preemption() -> None:
         ),
     ],
 )
-def test_a_line_of_a_story_ends_where_there_is_nothing_more_to_say(line: str, told: TimelineEntry) -> None:
-    assert codec.decode_request(REQUEST | {"events": "1", "e1": line}, places=[]).timeline == (told,)
+def test_a_line_of_a_story_ends_where_there_is_nothing_more_to_say(line: str, entry: TimelineEntry) -> None:
+    assert codec.decode_request(REQUEST | {"events": "1", "e1": line}, places=[]).timeline == (entry,)
 
 
 def test_an_entry_of_the_stream_may_be_older_than_ranks() -> None:
@@ -97,9 +99,9 @@ def test_an_entry_of_the_stream_may_be_older_than_ranks() -> None:
     assert (new.rank, new.by_rank, new.victims, new.to_status) == ("0,5", "9,5", (), RequestState.PREEMPTING)
 
 
-def a_pool(**at: str) -> Any:
+def a_pool(**limits: str) -> Any:
     """A pool as `get_pool` answers it."""
-    flat = [word for pair in {"limit:gpu": "8", **at}.items() for word in pair]
+    flat = [word for pair in {"limit:gpu": "8", **limits}.items() for word in pair]
     policy = ["orchestrator/t", ["priority", "0", "weight", "1"], "0"]
     fields = {"pool": flat, "description": "", "queued": "0", "active": "0", "groups": [], "policies": [policy]}
     return codec.decode_pool("p", fields | {"holds": ["a", "patience 5", "b", "victims 6 1"]})
@@ -117,7 +119,7 @@ def test_a_setting_that_was_never_written_has_its_default() -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "settings",
     [
         {},
         {"fair_share_tolerance": 1.0, "preemption_threshold": 1e-6, "non_preemptible_usage_threshold": {"gpu": 0, "a": 2}},
@@ -125,8 +127,8 @@ def test_a_setting_that_was_never_written_has_its_default() -> None:
         {"requeue_failed_checkpoint": False, "max_victims": 1, "near_completion_s": 0, "cost_key": "k1"},
     ],
 )
-def test_settings_come_back_as_they_were_given(given: dict[str, Any]) -> None:
-    spec = PoolSettings.model_validate(given)
+def test_settings_come_back_as_they_were_given(settings: dict[str, Any]) -> None:
+    spec = PoolSettings.model_validate(settings)
     written = {name: codec.encode_setting(value) for name, value in spec.model_dump().items()}
     assert a_pool(**{name: text for name, text in written.items() if text}).settings == spec.model_dump()
 

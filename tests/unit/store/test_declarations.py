@@ -45,22 +45,22 @@ def refusal(world: World, *pools: dict[str, Any]) -> tuple[str, str]:
 def comparable_state(world: World) -> dict[str, Any]:
     """Everything there is but what no two runs share: ids of stream entries and of operations, and how often rules changed and
     somebody was born, and whether somebody shall look at the pool."""
-    known: dict[str, Any] = {}
+    state: dict[str, Any] = {}
     for full_key, value in world.state().items():
         name = full_key.removeprefix(prefix(world.workspace))
         if name == "events":
-            known[name] = [fields for _, fields in value]
+            state[name] = [fields for _, fields in value]
         elif name.startswith("request:"):
-            known[name] = {field: text.partition(" ")[2] if field[0] == "e" else text for field, text in value.items()}
+            state[name] = {field: text.partition(" ")[2] if field[0] == "e" else text for field, text in value.items()}
         elif name.startswith("pool:") and name.count(":") == 1:
-            known[name] = {
+            state[name] = {
                 field: text for field, text in value.items() if field not in ("rules", "last_creation_number", "watched")
             }
         elif name.startswith("pool:") and isinstance(value, dict):
-            known[name] = {field: text for field, text in value.items() if field != "creation_number"}
+            state[name] = {field: text for field, text in value.items() if field != "creation_number"}
         elif not name.startswith("operation:"):
-            known[name] = value
-    return known
+            state[name] = value
+    return state
 
 
 # ---- the same as by single commands
@@ -161,11 +161,11 @@ def test_it_leaves_what_single_commands_leave(client: RedisClient, way: str) -> 
     assert comparable_state(at_once) == comparable_state(singly), "they begin alike"
     for act in WAYS[way]:
         act(singly)
-    wanted = [pool.model_dump() for pool in export_pools(singly).values()]
-    assert plan_pools(at_once, *wanted).changes, "there is something to do"
-    assert declare(at_once, *wanted)
+    declarations = [pool.model_dump() for pool in export_pools(singly).values()]
+    assert plan_pools(at_once, *declarations).changes, "there is something to do"
+    assert declare(at_once, *declarations)
     assert comparable_state(at_once) == comparable_state(singly)
-    assert plan_pools(at_once, *wanted).changes == ()
+    assert plan_pools(at_once, *declarations).changes == ()
     assert (findings(at_once), findings(singly)) == ([], [])
 
 
@@ -201,9 +201,9 @@ def test_who_is_new_is_the_youngest_in_the_order_of_the_file(world: World) -> No
     world.policy("old", weight=2)
     names = ["new", "old", "newer"]
     assert declare(world, P | {"groups": [{"name": "g"}], "policies": [{"component": name} for name in names]})
-    at, test = world.state(), world.workspace
-    born = [at[key("policy", test, "p", f"orchestrator/{name}")]["creation_number"] for name in names]
-    assert (born, at[key("group", test, "p", "g")]["creation_number"]) == (["3", "1", "4"], "2")
+    state, test = world.state(), world.workspace
+    born = [state[key("policy", test, "p", f"orchestrator/{name}")]["creation_number"] for name in names]
+    assert (born, state[key("group", test, "p", "g")]["creation_number"]) == (["3", "1", "4"], "2")
 
 
 def test_groups_turn_upside_down(world: World) -> None:
@@ -396,9 +396,11 @@ def test_a_move_ends_the_hold_of_patience(world: World) -> None:
     waits = world.submit("large", gpu=8)
     world.pass_time(6)
     assert [hold.request for hold in world.get_pool().holds] == [waits.id]
-    kept = export_pool(world.get_pool()).model_dump()
-    assert declare(world, kept | {"policies": [{"component": "small"}, {"component": "large", "group": "g", "priority": 2}]})
+    declaration = export_pool(world.get_pool()).model_dump()
+    assert declare(
+        world, declaration | {"policies": [{"component": "small"}, {"component": "large", "group": "g", "priority": 2}]}
+    )
     assert [hold.request for hold in world.get_pool().holds] == [waits.id], "a change of numbers leaves it"
-    assert declare(world, kept | {"groups": [], "policies": [{"component": "small"}, {"component": "large"}]})
+    assert declare(world, declaration | {"groups": [], "policies": [{"component": "small"}, {"component": "large"}]})
     assert (world.get_pool().holds, world.get_pool().on_hold) == ((), {})
     assert world.status(world.submit("small", gpu=1)) == ["allocated"]

@@ -78,10 +78,10 @@ def test_custom_keys(world: World) -> None:
     both, bare = "step_operator/gpu-step-op", "step_operator/bare-op"
     world.policy(both, "inference", reserved={"gpu": 2, "tensorrt_sessions": 2}, limit={"gpu": 8, "tensorrt_sessions": 4})
     world.policy(bare, "inference", reserved={"gpu": 2}, limit={"gpu": 8})
-    wanted = {"gpu_count": 1, "pool_resources": {"tensorrt_sessions": 1}}
-    a = world.submit(both, settings=wanted, preemptible=False)
-    b = world.submit(bare, settings=wanted, preemptible=False)
-    c = world.submit(bare, settings=wanted)
+    settings = {"gpu_count": 1, "pool_resources": {"tensorrt_sessions": 1}}
+    a = world.submit(both, settings=settings, preemptible=False)
+    b = world.submit(bare, settings=settings, preemptible=False)
+    c = world.submit(bare, settings=settings)
     assert [a.status, b.status, c.status] == ["allocated", "rejected", "allocated"]
     assert reason_codes(b)[0] == "exceeds_reserved"
 

@@ -76,8 +76,8 @@ def test_damage_is_found_and_put_right(world: World, damage: Any) -> None:
 
 def release_in_turn(world: World) -> Iterator[str]:
     """Whoever holds units, the oldest first, until nobody does."""
-    while held := world.client.zrange(workspace_key("pool_allocations", "p"), 0, 0):
-        yield str(next(iter(held)))
+    while allocation_ids := world.client.zrange(workspace_key("pool_allocations", "p"), 0, 0):
+        yield str(next(iter(allocation_ids)))
 
 
 def repair(world: World) -> None:

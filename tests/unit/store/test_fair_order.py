@@ -102,8 +102,8 @@ def test_until_shares_are_published_it_is_use_by_weight_that_counts(world: World
 def test_alike_satisfied_it_is_class_then_age(world: World) -> None:
     holder = full_pool(world, 6, "a", "b", "c")
     waiting = {
-        f"{who}{each}": world.submit(who, gpu=1, preemption_class=each)
-        for who, each in (("a", 5), ("b", 5), ("b", 9), ("c", 0), ("a", 10))
+        f"{component}{each}": world.submit(component, gpu=1, preemption_class=each)
+        for component, each in (("a", 5), ("b", 5), ("b", 9), ("c", 0), ("a", 10))
     }
     publish(world, a=0.5, b=0.5, c=0.5)
     assert queue_names(world, **waiting) == ["a10", "b9", "a5", "b5", "c0"]
@@ -475,8 +475,8 @@ def test_who_comes_while_work_is_left_is_told_what_became_of_it(world: World) ->
         "none",
     ]
     asks = json.dumps([{"id": "came", "fields": [*fields, "retries", "3"]}])
-    ((_, told),) = world.call("submit", chunk=1, specs=asks, remember_s=60, with_positions=False).fields["outcomes"]
-    assert "queued" in told
+    ((_, outcome),) = world.call("submit", chunk=1, specs=asks, remember_s=60, with_positions=False).fields["outcomes"]
+    assert "queued" in outcome
     assert world.status(world.get("came")) == ["queued"]
     while world.ledger.resume_unfinished(world.workspace):
         pass

@@ -23,15 +23,15 @@ def heartbeat(world: World, request: Request, fence: int | None = None) -> Heart
 
 
 def refusals(world: World, request: Request, fence: int) -> list[str]:
-    """What a heartbeat and a release with this fence are told; neither changes anything."""
-    before, said = world.state(), []
+    """Return the refusals of a heartbeat and a release with this fence; neither changes anything."""
+    before, messages = world.state(), []
     for act in (heartbeat, World.release):
         with pytest.raises(StaleFence) as stale:
             act(world, request, fence)
         assert stale.value.code == "stale_fence"
-        said.append(str(stale.value))
+        messages.append(str(stale.value))
     assert world.state() == before
-    return said
+    return messages
 
 
 def test_silence_gives_the_units_back_and_a_late_holder_is_refused(world: World) -> None:

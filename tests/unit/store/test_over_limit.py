@@ -81,8 +81,8 @@ def test_a_lowered_limit_has_what_is_below_it_stopped(world: World, account: str
         world.group("g", limit={"gpu": 2})
     reconcile(world)
     reconcile(world, after_s=30)
-    gone = {"policy": {2}, "group": {4, 5}}[account]
-    assert victim_statuses(world, *allocations) == ["preempting" if index in gone else "stays" for index in range(7)]
+    victim_indexes = {"policy": {2}, "group": {4, 5}}[account]
+    assert victim_statuses(world, *allocations) == ["preempting" if index in victim_indexes else "stays" for index in range(7)]
 
 
 def test_a_policy_and_its_group_over_their_limits_have_no_more_stopped_than_both_need(world: World) -> None:
@@ -371,10 +371,10 @@ def over(world: World) -> tuple[list[Request], PoolSnapshot]:
     return allocations, world.snapshot(even_if_idle=True)
 
 
-def evict(world: World, seen: PoolSnapshot, *victims: Request, account: str = "pool", fence: int = 0) -> StepResult:
+def evict(world: World, snapshot: PoolSnapshot, *victims: Request, account: str = "pool", fence: int = 0) -> StepResult:
     """The step that has these stopped."""
     rows = tuple(OverLimitVictim(each.id, (world.get(each).fence or 0) + fence, account) for each in victims)
-    return world.plan_store.apply_step(world.workspace, seen, EvictOverLimit(rows))
+    return world.plan_store.apply_step(world.workspace, snapshot, EvictOverLimit(rows))
 
 
 @stale_because("pool")

@@ -53,8 +53,8 @@ def test_a_policy_gives_its_own_reservation_back_when_it_is_replaced(world: Worl
 
 def test_says_whether_it_is_new(world: World) -> None:
     world.pool(gpu=8)
-    said = [world.ledger.set_policy("test", "p", "x/y", PolicySpec(priority=priority)) for priority in (1, 2)]
-    assert said == [True, False]
+    answers = [world.ledger.set_policy("test", "p", "x/y", PolicySpec(priority=priority)) for priority in (1, 2)]
+    assert answers == [True, False]
 
 
 def test_a_replaced_policy_forgets_what_is_not_said_again(world: World) -> None:
@@ -95,8 +95,8 @@ WRITTEN = {
 
 def fields(world: World, *account: str) -> dict[str, str]:
     """The hash of a policy or group of pool `p`."""
-    found: dict[str, str] = world.state()[key(account[0], world.workspace, "p", account[1])]
-    return found
+    account_fields: dict[str, str] = world.state()[key(account[0], world.workspace, "p", account[1])]
+    return account_fields
 
 
 PUT: dict[str, Callable[..., None]] = {"policy": World.policy, "group": World.group}
@@ -109,9 +109,9 @@ def test_settings_of_its_own_are_kept_as_texts_and_come_back(world: World, kind:
     account, put = (kind, "team/t"), PUT[kind]
     put(world, "team/t", settings=SETTINGS)
     assert {name: value for name, value in fields(world, *account).items() if name in SETTINGS} == WRITTEN
-    told = {**world.get_pool().policies, **world.get_pool().groups}["team/t"].settings
-    assert told == SETTINGS
-    assert {name: type(value) for name, value in told.items()} == {name: type(value) for name, value in SETTINGS.items()}
+    settings = {**world.get_pool().policies, **world.get_pool().groups}["team/t"].settings
+    assert settings == SETTINGS
+    assert {name: type(value) for name, value in settings.items()} == {name: type(value) for name, value in SETTINGS.items()}
     put(world, "team/t", settings={"starvation_timeout_s": 5, "over_limit": None, "non_preemptible_usage_threshold": {}})
     assert {**world.get_pool().policies, **world.get_pool().groups}["team/t"].settings == {"starvation_timeout_s": 5}
     assert not {*fields(world, *account)} & ({*SETTINGS} - {"starvation_timeout_s"})
@@ -222,10 +222,10 @@ def test_a_policy_in_use_is_not_taken_away(world: World) -> None:
     world.pool(gpu=1)
     world.policy()
     running, waiting = world.submit(gpu=1), world.submit(gpu=1)
-    for said in ("1 queued, 1 active", "0 queued, 1 active"):
+    for usage in ("1 queued, 1 active", "0 queued, 1 active"):
         with pytest.raises(Conflict) as error:
             world.ledger.delete_policy("test", "p", "orchestrator/t")
-        assert str(error.value) == f"policy orchestrator/t is in use: {said}"
+        assert str(error.value) == f"policy orchestrator/t is in use: {usage}"
         world.drop(waiting)
     world.release(running)
     world.ledger.delete_policy("test", "p", "orchestrator/t")

@@ -27,8 +27,8 @@ def refusal(world: World, act: Callable[[], Any]) -> Refusal:
 
 
 def test_a_new_pool_in_full(world: World) -> None:
-    asked = {"name": "p", "description": 'Größe "8"', "capacity": {"gpu": 8, "tpu": 2}, "settings": {"queueing": "strict"}}
-    world.ledger.create_pool(world.workspace, PoolSpec.model_validate(asked))
+    body = {"name": "p", "description": 'Größe "8"', "capacity": {"gpu": 8, "tpu": 2}, "settings": {"queueing": "strict"}}
+    world.ledger.create_pool(world.workspace, PoolSpec.model_validate(body))
     pool = world.get_pool()
     assert (pool.name, pool.description, pool.capacity) == ("p", 'Größe "8"', {"gpu": 8, "tpu": 2})
     assert (pool.used, pool.used_fixed, pool.on_hold, pool.free, pool.borrowed) == ({}, {}, {}, {"gpu": 8, "tpu": 2}, {})
@@ -180,7 +180,7 @@ def test_a_pool_is_deleted_with_all_that_is_its_own(world: World) -> None:
     world.ledger.delete_pool("test", "p")
     left = {key.split(":")[2] for key in set(world.state()) - before}
     assert left <= {"meta", "requests", "request", "events", "ended", "operation", "nudge", "counters"}
-    assert {what.split("|")[1] for what in world.ledger.read_counters("test")} == {""}, (
+    assert {counter.split("|")[1] for counter in world.ledger.read_counters("test")} == {""}, (
         "of the pool nothing is counted any more"
     )
     world.pool(gpu=1)
@@ -238,6 +238,6 @@ def test_what_is_counted_of_pools_goes_with_them_and_nothing_else(world: World) 
     only = Declaration.model_validate({"pools": [{"name": "p", "capacity": {"gpu": 1}}]})
     Declarations(world.ledger, WorkspaceRegistry(world.client)).apply(world.workspace, only, prune=True)
     after = world.ledger.read_counters(world.workspace)
-    gone = {what for what in before if what.split("|")[1:2] in (["3"], ["4"])} - {"looks|3"}
-    assert {what.split("|")[1] for what in gone} == {"3", "4"}
-    assert after == {what: count for what, count in before.items() if what not in gone}
+    removed_counters = {counter for counter in before if counter.split("|")[1:2] in (["3"], ["4"])} - {"looks|3"}
+    assert {counter.split("|")[1] for counter in removed_counters} == {"3", "4"}
+    assert after == {counter: count for counter, count in before.items() if counter not in removed_counters}

@@ -278,9 +278,9 @@ def _it_would_not_fit_below_the_limit_of_its_group(world: World) -> StepResult:
 @stale_because("not enough")
 def _it_would_not_lie_within_its_share(world: World) -> StepResult:
     pool_with_allocations(world, 2)
-    one, _ = world.submit("high", gpu=3), world.submit("high", gpu=3)
+    allocation, _ = world.submit("high", gpu=3), world.submit("high", gpu=3)
     waiter = world.submit("high", gpu=3, preemption_class=9)
-    return world.preempt(waiter, one, within=["policy:orchestrator/high"])
+    return world.preempt(waiter, allocation, within=["policy:orchestrator/high"])
 
 
 @stale_because("superfluous")
@@ -432,7 +432,7 @@ def test_of_two_planners_at_once_the_second_changes_nothing(world: World) -> Non
 def test_what_a_call_cannot_finish_is_left_for_the_next(client: RedisClient) -> None:
     world = World(client, chunk=1)
     (victim,) = pool_with_allocations(world, 8, settings={"grace_s": 0})
-    others = [world.submit("low", gpu=1, memory_mb=size) for size in (1, 2, 3)]
+    allocations = [world.submit("low", gpu=1, memory_mb=size) for size in (1, 2, 3)]
     waiter = world.submit("high", gpu=4)
     taken = world.preempt(waiter, victim)
     assert (taken.applied, taken.has_progressed, taken.is_unfinished) == (True, True, True)
@@ -440,7 +440,7 @@ def test_what_a_call_cannot_finish_is_left_for_the_next(client: RedisClient) -> 
         world.snapshot()
     while world.ledger.resume_unfinished(world.workspace):
         pass
-    assert world.status(waiter, *others) == ["allocated"] + ["allocated"] * 3
+    assert world.status(waiter, *allocations) == ["allocated"] + ["allocated"] * 3
 
 
 # ---- it is told

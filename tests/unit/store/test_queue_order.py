@@ -53,7 +53,9 @@ def test_in_discipline_classes_the_class_ranks_before_the_priority(world: World)
     world.policy("a", priority=0)
     world.policy("b", priority=9999)
     holder = world.submit("a", gpu=1)
-    waiting = {f"{who}{each}": world.submit(who, gpu=1, preemption_class=each) for each in (0, 5, 10) for who in "ab"}
+    waiting = {
+        f"{component}{each}": world.submit(component, gpu=1, preemption_class=each) for each in (0, 5, 10) for component in "ab"
+    }
     assert queue_names(world, **waiting) == ["b10", "a10", "b5", "a5", "b0", "a0"]
     assert grants_in_turn(world, holder, **waiting) == ["b10", "a10", "b5", "a5", "b0", "a0"]
 
@@ -180,8 +182,8 @@ def test_pages_of_any_size_join_to_the_whole_queue(world: World, order: str, dis
     world.policy("b", priority=5)
     world.policy("c", priority=9999, reserved={"gpu": 3})
     world.submit("b", gpu=8)
-    asks = [(who, gpu, each) for gpu in (1, 2, 4) for each in (5, 10, 0) for who in "abc"]
-    sent = [world.submit(who, gpu=gpu, preemption_class=each).id for who, gpu, each in asks]
+    asks = [(component, gpu, each) for gpu in (1, 2, 4) for each in (5, 10, 0) for component in "abc"]
+    sent = [world.submit(component, gpu=gpu, preemption_class=each).id for component, gpu, each in asks]
     whole = world.queue()
     assert sorted(whole) == sorted(sent)
     for size in (1, 2, 5):

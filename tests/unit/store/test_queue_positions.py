@@ -16,12 +16,12 @@ def positions(world: World, pool: str = "p") -> list[int]:
 @pytest.mark.parametrize("order", ["share_first", "priority_first"])
 def test_places_count_up_along_the_queue(world: World, order: str, discipline: str) -> None:
     world.pool(gpu=8, settings={"order": order, "discipline": discipline})
-    for who, priority, reserved in (("a", 5, 2), ("b", 5, 0), ("c", 9999, 3), ("d", 0, 1)):
-        world.policy(who, priority=priority, reserved={"gpu": reserved})
+    for component, priority, reserved in (("a", 5, 2), ("b", 5, 0), ("c", 9999, 3), ("d", 0, 1)):
+        world.policy(component, priority=priority, reserved={"gpu": reserved})
     world.submit("b", gpu=8)
-    asks = [(who, gpu, each) for gpu in (1, 3) for each in (5, 10, 0) for who in "abcd"]
-    for who, gpu, each in asks:
-        world.submit(who, gpu=gpu, preemption_class=each)
+    asks = [(component, gpu, each) for gpu in (1, 3) for each in (5, 10, 0) for component in "abcd"]
+    for component, gpu, each in asks:
+        world.submit(component, gpu=gpu, preemption_class=each)
     assert positions(world) == list(range(1, len(asks) + 1))
 
 

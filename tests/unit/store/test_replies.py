@@ -197,10 +197,10 @@ ACTS["evict_over_limit", "applied"] = lambda world: evict(world, over=True)
 ACTS["evict_over_limit", "stale"] = lambda world: evict(world, over=False)
 
 
-def declare(world: World, **wanted: Any) -> ScriptReply:
-    """Has the pool be as it is but for what is wanted; with nothing wanted it goes."""
+def declare(world: World, **fields: Any) -> ScriptReply:
+    """Declare the pool with these fields changed; without fields, declare its deletion."""
     before = export_pool(world.get_pool())
-    after = PoolDeclaration.model_validate(before.model_dump() | wanted) if wanted else None
+    after = PoolDeclaration.model_validate(before.model_dump() | fields) if fields else None
     return world.call("declare", op="o", changes=declaration_codec.encode_steps([DeclarationStep(before, after)]))
 
 
@@ -283,16 +283,16 @@ def _(world: World) -> ScriptReply:
 
 @replies("release", "taken")
 def _(world: World) -> ScriptReply:
-    held = [[world.submit(gpu=1).id, "1", "succeeded"], [world.submit(gpu=1).id, "1", "failed"], [NOBODY, "1", "failed"]]
-    reply = world.call("release", allocations=json.dumps(held))
+    allocations = [[world.submit(gpu=1).id, "1", "succeeded"], [world.submit(gpu=1).id, "1", "failed"], [NOBODY, "1", "failed"]]
+    reply = world.call("release", allocations=json.dumps(allocations))
     assert [outcome[0] for outcome in reply.fields["outcomes"]] == ["released", "stale_fence", "not_found"]
     return reply
 
 
 @replies("submit", "taken")
 def _(world: World) -> ScriptReply:
-    one, other = (RequestSpec(component="t", resources={"gpu": gpu}) for gpu in (1, 2))
-    sent = [("a", one, "k"), ("b", one, "k"), ("c", other, "k"), ("a", other, None)]
+    spec, other = (RequestSpec(component="t", resources={"gpu": gpu}) for gpu in (1, 2))
+    sent = [("a", spec, "k"), ("b", spec, "k"), ("c", other, "k"), ("a", other, None)]
     asks = [codec.encode_request(*each) for each in sent]
     reply = world.call("submit", remember_s=60, specs=json.dumps(asks), with_positions=False)
     assert [outcome[0] for outcome in reply.fields["outcomes"]] == ["taken_in", "known", "conflict", "taken"]
@@ -439,11 +439,11 @@ def _(world: World) -> ScriptReply:
     return world.call("throttle", token="t", per_s=1)
 
 
-def park(world: World, digest: str = "d", held: str = "", key: str = "", due_ms: int | None = None) -> ScriptReply:
+def park(world: World, digest: str = "d", replaced: str = "", key: str = "", due_ms: int | None = None) -> ScriptReply:
     """A task of one GPU."""
     fields = [*codec.encode_request("ask", RequestSpec(component="t", resources={"gpu": 1}), None)["fields"], "task", "a"]
     named = {"task": "a", "name": "x", "id": "one", "spec": json.dumps(fields), "message": "m", "most": 3, "due_ms": due_ms}
-    return world.call("park_task", remember_s=60, key=key, digest=digest, replaced=held, fence=1, **named)
+    return world.call("park_task", remember_s=60, key=key, digest=digest, replaced=replaced, fence=1, **named)
 
 
 def with_task(act: Callable[[World], ScriptReply]) -> Act:
@@ -465,7 +465,7 @@ ACTS["park_task", "parked"] = park
 ACTS["park_task", "known"] = with_task(lambda world: park(world, key="k"))
 ACTS["park_task", "conflict"] = with_task(lambda world: park(world, "other", key="k"))
 ACTS["park_task", "exists"] = with_task(park)
-ACTS["park_task", "stale_fence"] = lambda world: park(world, held=NOBODY)
+ACTS["park_task", "stale_fence"] = lambda world: park(world, replaced=NOBODY)
 ACTS["get_task", "found"] = with_task(lambda world: world.call("get_task", task="a"))
 ACTS["cancel_task", "conflict"] = with_task(lambda world: (start_task(world), world.call("cancel_task", task="a"))[1])
 ACTS["acknowledge_end", "conflict"] = with_task(lambda world: world.call("acknowledge_end", task="a", request=""))

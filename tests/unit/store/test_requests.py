@@ -16,11 +16,11 @@ from tests.support.world import World
 def test_settings_become_one_request(world: World) -> None:
     world.pool(gpu=4, tensorrt_sessions=2)
     world.policy("orch", priority=10, reserved={"gpu": 2}, limit={"gpu": 4})
-    wanted = {"gpu_count": 2, "cpu_count": 4.0, "memory": "16GiB", "pool_resources": {"tensorrt_sessions": 1}}
-    request = world.submit("orch", settings=wanted)
-    asked = {"gpu": 2, "mcpu": 4000, "memory_mb": 17180, "tensorrt_sessions": 1, "step_run": 1}
-    assert (request.status, request.resources) == ("allocated", asked)
-    assert world.get_pool().used == asked
+    settings = {"gpu_count": 2, "cpu_count": 4.0, "memory": "16GiB", "pool_resources": {"tensorrt_sessions": 1}}
+    request = world.submit("orch", settings=settings)
+    resources = {"gpu": 2, "mcpu": 4000, "memory_mb": 17180, "tensorrt_sessions": 1, "step_run": 1}
+    assert (request.status, request.resources) == ("allocated", resources)
+    assert world.get_pool().used == resources
 
 
 def test_settings_round_up_and_override(world: World) -> None:
@@ -37,12 +37,12 @@ def test_settings_round_up_and_override(world: World) -> None:
 def test_everything_asked_comes_back(world: World) -> None:
     world.pool(gpu=4)
     world.policy("kind/name")
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "preemptible": True, "preemption_class": 3, "checkpoint": "auto", "checkpoint_minutes": 7, "walltime_s": 60,
         "retries": -1, "lease_s": 30, "queue_ttl_s": 40, "labels": {"team/x": "grün \"1\" | \\"},
     }  # fmt: skip
-    request = world.submit("kind/name", gpu=2, **said)
-    assert {name: getattr(request, name) for name in said} == said
+    request = world.submit("kind/name", gpu=2, **fields)
+    assert {name: getattr(request, name) for name in fields} == fields
     assert (request.component_type, request.component, request.number) == ("kind", "name", 1)
     assert (request.submitted_ms, request.granted_ms) == (world.clock.now_ms(), world.clock.now_ms())
     assert (request.pool, request.fence, request.ended_ms, request.position) == ("p", 1, None, {})

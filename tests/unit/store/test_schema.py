@@ -86,9 +86,9 @@ def test_of_two_versions_that_start_at_once_one_is_refused(client: RedisClient, 
 
     def exists_before_the_other(*names: str) -> object:
         """A process of another version numbers the Redis right after this one finds it empty."""
-        found = exists(*names)
+        count = exists(*names)
         client.set(SCHEMA_NUMBER, SCHEMA + 1, nx=True)
-        return found
+        return count
 
     monkeypatch.setattr(client, "exists", exists_before_the_other)
     with pytest.raises(SchemaMismatch, match=refusal(client, SCHEMA + 1)):

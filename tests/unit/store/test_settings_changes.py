@@ -22,9 +22,9 @@ def small(client: RedisClient, request: pytest.FixtureRequest) -> Iterator[World
     assert findings(world) == []
 
 
-def fill(world: World, who: str = "t", count: int = 5, **fields: Any) -> list[Request]:
+def fill(world: World, component: str = "t", count: int = 5, **fields: Any) -> list[Request]:
     """Waiters of different shapes, and two of each."""
-    return [world.submit(who, memory_mb=1 + number // 2, **fields) for number in range(count)]
+    return [world.submit(component, memory_mb=1 + number // 2, **fields) for number in range(count)]
 
 
 def test_attaching_takes_in_those_who_wait_and_a_changed_policy_rejects_those_it_no_longer_fits(small: World) -> None:

@@ -100,15 +100,25 @@ def test_it_is_what_is_there(world: World) -> None:
 def accounts_of_it() -> dict[str, AccountSnapshot]:
     """The accounts of the pool above: one of three is leaving, and keeps nothing from its owner where it will bring it."""
     low, high = {"gpu": 6, "step_run": 2}, {"gpu": 2, "step_run": 1}
-    kept = {"gpu": 3, "step_run": 1}
+    units = {"gpu": 3, "step_run": 1}
     return {
         "pool": AccountSnapshot("pool", None, {}, {"gpu": 8}, {"gpu": 8, "step_run": 3}, high, {"gpu": 0, "step_run": 0}, {}),
-        "group:g": AccountSnapshot("group:g", "pool", {"gpu": 4}, {"gpu": 6}, high, high, kept, {"gpu": 3}, creation_number=1),
+        "group:g": AccountSnapshot("group:g", "pool", {"gpu": 4}, {"gpu": 6}, high, high, units, {"gpu": 3}, creation_number=1),
         "policy:orchestrator/low": AccountSnapshot(
             "policy:orchestrator/low", "pool", {}, {}, low, {}, {}, {"gpu": 3}, creation_number=2
         ),
         "policy:orchestrator/high": AccountSnapshot(
-            "policy:orchestrator/high", "group:g", {"gpu": 3}, {"gpu": 7}, high, high, kept, {}, 3, "service", creation_number=3
+            "policy:orchestrator/high",
+            "group:g",
+            {"gpu": 3},
+            {"gpu": 7},
+            high,
+            high,
+            units,
+            {},
+            3,
+            "service",
+            creation_number=3,
         ),
     }
 

@@ -68,8 +68,8 @@ class Tasks:
         assert of.fence is not None
         return self.store.start_task(self.world.workspace, of.request, of.fence, runner)
 
-    def begun(self, task: str = "a", **fields: Any) -> TaskDispatch:
-        """A task that was parked, granted, sent and begun."""
+    def park_and_start(self, task: str = "a", **fields: Any) -> TaskDispatch:
+        """Park a task, send it and start it."""
         self.park(task, **fields)
         (sent,) = self.send()
         self.start(sent)
@@ -80,11 +80,11 @@ class Tasks:
         assert of.fence is not None
         return self.world.ledger.release(self.world.workspace, of.request, of.fence, outcome)
 
-    def kept(self) -> list[str]:
-        """What is kept of tasks, whatever it is."""
-        found = self.world.client.keys(key("task", self.world.workspace, "*").replace("{", "?").replace("}", "?"))
+    def list_task_keys(self) -> list[str]:
+        """List the keys of all tasks and of their queues."""
+        task_keys = self.world.client.keys(key("task", self.world.workspace, "*").replace("{", "?").replace("}", "?"))
         names = [key(name, self.world.workspace) for name in ("outbox", "unstarted", "delayed")]
-        return sorted(str(each) for each in found) + [name for name in names if self.world.client.exists(name)]
+        return sorted(str(each) for each in task_keys) + [name for name in names if self.world.client.exists(name)]
 
 
 @pytest.fixture
@@ -111,14 +111,14 @@ def test_a_task_goes_its_way_and_nothing_is_kept_of_it(tasks: Tasks) -> None:
     )
     assert tasks.status("a") == ["started"]
     assert tasks.over(sent).status == "released"
-    assert tasks.kept() == []
+    assert tasks.list_task_keys() == []
     with pytest.raises(NotFound):
         tasks.look()
     assert [event.event for event in tasks.world.events()] == ["submitted", "allocated", "started", "released"]
 
 
 def test_what_waits_is_sent_when_it_is_granted_and_not_before(tasks: Tasks) -> None:
-    first = tasks.begun("a")
+    first = tasks.park_and_start("a")
     assert tasks.park("b").status == "parked"
     assert tasks.send() == []
     tasks.over(first)
@@ -140,7 +140,7 @@ def test_a_grant_is_sent_by_one_alone_and_again_when_nobody_says_that_it_was(tas
 
 
 def test_one_runner_begins_it_and_twice_is_once(tasks: Tasks) -> None:
-    sent = tasks.begun()
+    sent = tasks.park_and_start()
     tasks.start(sent, "w1")
     with pytest.raises(Conflict, match="another runner") as second:
         tasks.start(sent, "w2")
@@ -216,7 +216,7 @@ def test_while_it_has_not_begun_its_lease_does_not_run(tasks: Tasks) -> None:
 
 
 def test_a_lost_worker_is_replaced_under_a_new_fence_and_keeps_its_place_among_those_who_wait(tasks: Tasks) -> None:
-    lost = tasks.begun(lease_s=10)
+    lost = tasks.park_and_start(lease_s=10)
     tasks.park("b")
     tasks.world.pass_time(10)
     (next_one,) = tasks.send()
@@ -231,7 +231,7 @@ def test_a_lost_worker_is_replaced_under_a_new_fence_and_keeps_its_place_among_t
 
 
 def test_who_comes_after_a_lost_one_goes_on_from_its_checkpoint(tasks: Tasks) -> None:
-    sent = tasks.begun(checkpoint="auto")
+    sent = tasks.park_and_start(checkpoint="auto")
     tasks.world.ledger.checkpoint(tasks.world.workspace, str(sent.request), 1, "completed", reference="s3://a b/9")
     tasks.over(sent, "lost")
     (again,) = tasks.send()
@@ -248,10 +248,10 @@ def test_who_comes_after_a_lost_one_goes_on_from_its_checkpoint(tasks: Tasks) ->
 
 
 def test_that_the_worker_is_gone_may_be_said_at_once_and_twice(tasks: Tasks) -> None:
-    sent = tasks.begun()
+    sent = tasks.park_and_start()
     for _ in range(2):
-        gone = tasks.over(sent, "lost")
-        assert (gone.status, gone.reason.code) == ("expired", ReasonCode.WORKER_LOST)
+        request = tasks.over(sent, "lost")
+        assert (request.status, request.reason.code) == ("expired", ReasonCode.WORKER_LOST)
     assert [(each.task, each.fence) for each in tasks.send()] == [("a", 2)]
 
 
@@ -267,12 +267,12 @@ def test_who_is_lost_too_often_is_told_to_be_over(tasks: Tasks) -> None:
     assert verdict.end is not None
     assert (verdict.fence, verdict.end.status, verdict.end.code) == (None, "expired", "worker_lost")
     assert verdict.attempts == 1, "how often the task was sent does not count"
-    assert tasks.kept() == []
+    assert tasks.list_task_keys() == []
 
 
 def test_a_task_that_had_to_leave_is_sent_again_with_what_it_goes_on_from(tasks: Tasks) -> None:
     tasks.world.policy("high", priority=9)
-    sent = tasks.begun(checkpoint="auto", resources={"gpu": 2})
+    sent = tasks.park_and_start(checkpoint="auto", resources={"gpu": 2})
     tasks.world.policy(reserved={})
     waiter = tasks.world.submit("high", gpu=2)
     tasks.world.preempt(waiter, tasks.world.get(str(sent.request)))
@@ -318,7 +318,7 @@ def test_to_leave_before_it_has_begun_uses_up_no_retry(tasks: Tasks) -> None:
 
 def test_a_lost_worker_of_one_that_has_to_leave_has_left(tasks: Tasks) -> None:
     tasks.world.policy("high", priority=9)
-    sent = tasks.begun(checkpoint="auto")
+    sent = tasks.park_and_start(checkpoint="auto")
     tasks.world.policy(reserved={})
     waiter = tasks.world.submit("high", gpu=2)
     tasks.world.preempt(waiter, tasks.world.get(str(sent.request)))
@@ -328,7 +328,7 @@ def test_a_lost_worker_of_one_that_has_to_leave_has_left(tasks: Tasks) -> None:
 
 
 def test_a_cancelled_task_is_told_to_be_over(tasks: Tasks) -> None:
-    tasks.begun("a")
+    tasks.park_and_start("a")
     tasks.park("b")
     for _ in range(2):
         assert tasks.store.cancel_task(tasks.world.workspace, "b").status == "ended"
@@ -350,7 +350,7 @@ def test_however_a_task_ends_its_worker_hears_of_it(tasks: Tasks, how: str, stat
     if how == "rejected":
         assert tasks.park(resources={"gpu": 3}).status == "ended"
     elif how == "dropped":
-        tasks.world.drop(tasks.world.get(str(tasks.begun().request)))
+        tasks.world.drop(tasks.world.get(str(tasks.park_and_start().request)))
     else:
         tasks.world.submit(gpu=2)
         tasks.park(queue_ttl_s=5)
@@ -359,7 +359,7 @@ def test_however_a_task_ends_its_worker_hears_of_it(tasks: Tasks, how: str, stat
     assert verdict.end is not None
     assert (verdict.end.status, verdict.end.code) == (status, code)
     assert verdict.end.message
-    assert tasks.kept() == []
+    assert tasks.list_task_keys() == []
 
 
 def test_a_task_for_later_has_no_request_until_then(tasks: Tasks) -> None:
@@ -381,7 +381,7 @@ def test_a_task_for_later_can_be_cancelled(tasks: Tasks) -> None:
     (verdict,) = tasks.send()
     assert verdict.end is not None
     assert (verdict.request, verdict.end.status) == (None, "cancelled")
-    assert tasks.kept() == []
+    assert tasks.list_task_keys() == []
 
 
 def test_parked_twice_with_one_key_is_parked_once(tasks: Tasks) -> None:
@@ -401,7 +401,7 @@ def test_parked_twice_with_one_key_is_parked_once(tasks: Tasks) -> None:
 
 
 def test_a_task_that_tries_again_gives_up_what_it_has_and_is_parked_in_one_step(tasks: Tasks) -> None:
-    sent = tasks.begun()
+    sent = tasks.park_and_start()
     tasks.world.pass_time(1)
     tasks.park("b")
     instead = ReplacedAllocationSpec(request=str(sent.request), fence=1)
@@ -418,7 +418,7 @@ def test_a_task_that_tries_again_gives_up_what_it_has_and_is_parked_in_one_step(
 
 
 def test_a_task_that_tries_again_later_leaves_its_units_to_others(tasks: Tasks) -> None:
-    sent = tasks.begun()
+    sent = tasks.park_and_start()
     tasks.park("b")
     later = datetime.fromtimestamp(tasks.world.clock.now_ms() / 1000 + 20, UTC)
     assert (

@@ -15,7 +15,7 @@ __all__ = ["tasks"]  # a fixture of theirs
 
 
 def test_what_has_begun_may_wait_for_ever_to_go_on(tasks: Tasks) -> None:
-    sent = tasks.begun(queue_ttl_s=5)
+    sent = tasks.park_and_start(queue_ttl_s=5)
     assert not sent.started
     higher = tasks.world.submit(gpu=2, preemption_class=8)
     assert tasks.world.preempt(higher, tasks.world.get(str(sent.request))).applied
@@ -58,7 +58,7 @@ def test_that_it_will_never_run_is_told_until_somebody_has_heard_it_but_not_for_
         assert tasks.take() == []
         tasks.world.pass_time(START_S)
     assert tasks.take() == []
-    assert tasks.kept() == []
+    assert tasks.list_task_keys() == []
 
 
 def test_who_has_heard_of_the_end_says_so_and_of_nothing_else(tasks: Tasks) -> None:
@@ -79,7 +79,7 @@ def test_who_has_heard_of_the_end_says_so_and_of_nothing_else(tasks: Tasks) -> N
     tasks.hear(request=sent.request)
     with pytest.raises(NotFound):
         tasks.hear()
-    assert tasks.kept() == []
+    assert tasks.list_task_keys() == []
 
 
 def test_who_stays_away_after_nobody_began_it_is_not_over(tasks: Tasks) -> None:
@@ -124,7 +124,7 @@ def test_nor_does_what_a_broker_took_once_and_lost_before_it_went_away(tasks: Ta
 
 
 def test_who_was_lost_is_not_over(tasks: Tasks) -> None:
-    sent = tasks.begun()
+    sent = tasks.park_and_start()
     tasks.over(sent, "lost")
     with pytest.raises(Conflict):
         tasks.hear(request="r-of-before")
@@ -144,8 +144,8 @@ def test_what_was_granted_and_not_begun_can_be_given_up(tasks: Tasks) -> None:
     (verdict,) = tasks.send()
     assert verdict.end is not None
     assert verdict.end.status == "cancelled"
-    assert tasks.kept() == []
-    started = tasks.begun("b")
+    assert tasks.list_task_keys() == []
+    started = tasks.park_and_start("b")
     with pytest.raises(Conflict):
         tasks.store.cancel_task(tasks.world.workspace, "b")
     tasks.over(started)

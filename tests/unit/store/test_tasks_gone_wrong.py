@@ -24,10 +24,10 @@ __all__ = ["tasks"]
 def _repaired(world: World) -> list[str]:
     """What kinds of damage an audit finds, and repairs; time then ends what it gave up."""
     audit = Audit(world.ledger, AuditStore(world.client, world.clock))
-    found = [str(each).split()[0].rstrip(":") for each in audit.run(world.workspace, repair=True)]
+    finding_kinds = [str(each).split()[0].rstrip(":") for each in audit.run(world.workspace, repair=True)]
     world.ledger.clean_up(world.workspace)
     assert findings(world) == []
-    return found
+    return finding_kinds
 
 
 # ---- twice, because an answer was lost
@@ -57,7 +57,7 @@ def test_a_task_without_a_key_that_is_parked_twice_by_one_call_is_parked_once(
         return call(command, workspace, **args)
 
     monkeypatch.setattr(tasks.store._scripts, "call", twice)
-    assert tasks.begun().fence == 1
+    assert tasks.park_and_start().fence == 1
     again = tasks.park(instead_of=ReplacedAllocationSpec(request=str(getattr(tasks.look().request, "id", "")), fence=1))
     assert (again.status, getattr(again.request, "fence", None)) == ("granted", 2)
 
@@ -82,7 +82,7 @@ def test_word_of_an_end_that_comes_late_ends_no_other_task_of_that_name(tasks: T
     tasks.store.mark_dispatched(tasks.world.workspace, [late], START_S)
     (verdict,) = tasks.send()
     assert verdict.request != late.request
-    assert tasks.kept() == []
+    assert tasks.list_task_keys() == []
 
 
 def test_what_begins_before_its_sender_could_say_so_was_sent(tasks: Tasks) -> None:
@@ -105,17 +105,17 @@ def test_a_task_given_up_while_it_stays_away_was_cancelled(tasks: Tasks) -> None
     assert verdict.end is not None
     assert verdict.end.status == "cancelled"
     tasks.world.pass_time(3600)
-    assert (tasks.send(), tasks.kept()) == ([], [])
+    assert (tasks.send(), tasks.list_task_keys()) == ([], [])
 
 
 def test_who_has_not_begun_has_nothing_to_keep(tasks: Tasks) -> None:
     tasks.park(lease_s=5)
     (sent,) = tasks.send()
-    held = (tasks.world.workspace, str(sent.request), 1)
+    allocation = (tasks.world.workspace, str(sent.request), 1)
     with pytest.raises(StaleFence):
-        tasks.world.ledger.heartbeat(*held)
+        tasks.world.ledger.heartbeat(*allocation)
     with pytest.raises(StaleFence):
-        tasks.world.ledger.checkpoint(*held, "progress")
+        tasks.world.ledger.checkpoint(*allocation, "progress")
     tasks.world.pass_time(6)
     assert tasks.status("a") == ["sent"], "its lease does not run"
 
@@ -123,27 +123,27 @@ def test_who_has_not_begun_has_nothing_to_keep(tasks: Tasks) -> None:
 # ---- gone
 
 
-@pytest.mark.parametrize("begun", [False, True])
-def test_what_holds_units_for_a_task_that_is_gone_gives_them_back(tasks: Tasks, begun: bool) -> None:
+@pytest.mark.parametrize("is_started", [False, True])
+def test_what_holds_units_for_a_task_that_is_gone_gives_them_back(tasks: Tasks, is_started: bool) -> None:
     tasks.park(lease_s=None)
     tasks.park("waits")
     (sent,) = tasks.send()
-    if begun:
+    if is_started:
         tasks.start(sent)
     for name in ("a", "waits"):
         tasks.world.client.delete(key("task", tasks.world.workspace, name))
     assert _repaired(tasks.world) == ["task", "task"]
-    if begun:
+    if is_started:
         assert tasks.world.used() == {"gpu": 2}, "who is at work goes on"
         tasks.world.release(tasks.world.get(str(sent.request)))
     assert tasks.world.used() == {"gpu": 0}
     tasks.world.pass_time(START_S)
     assert tasks.send() == []
-    assert tasks.kept() == []
+    assert tasks.list_task_keys() == []
 
 
 def test_what_is_left_of_one_that_is_gone_does_not_end_another_of_its_name(tasks: Tasks) -> None:
-    sent = tasks.begun()
+    sent = tasks.park_and_start()
     tasks.world.client.delete(key("task", tasks.world.workspace, "a"))
     tasks.park()
     tasks.over(sent)
@@ -154,8 +154,8 @@ def test_what_is_left_of_one_that_is_gone_does_not_end_another_of_its_name(tasks
 def test_a_message_that_cannot_be_read_keeps_no_other(tasks: Tasks, text: str | None) -> None:
     for name in ("a", "b"):
         tasks.park(name, resources={"gpu": 1})
-    at = key("task", tasks.world.workspace, "a")
-    tasks.world.client.hdel(at, "message") if text is None else tasks.world.client.hset(at, "message", text)
+    task_key = key("task", tasks.world.workspace, "a")
+    tasks.world.client.hdel(task_key, "message") if text is None else tasks.world.client.hset(task_key, "message", text)
     assert {each.task: each.message for each in tasks.take()} == {"a": {}, "b": MESSAGE}
 
 
@@ -209,7 +209,7 @@ def test_a_task_that_had_begun_does_not_expire_in_the_queue(tasks: Tasks) -> Non
     world = tasks.world
     world.update_pool(settings={"grace_s": 0})
     world.policy("high", priority=9)
-    sent = tasks.begun(queue_ttl_s=60)
+    sent = tasks.park_and_start(queue_ttl_s=60)
     waiter = world.submit("high", gpu=2)
     assert world.preempt(waiter, world.get(str(sent.request))).applied
     world.pass_time(61)
@@ -217,7 +217,7 @@ def test_a_task_that_had_begun_does_not_expire_in_the_queue(tasks: Tasks) -> Non
 
 
 def test_an_allocation_is_replaced_only_under_its_present_fence(tasks: Tasks) -> None:
-    sent = tasks.begun()
+    sent = tasks.park_and_start()
     _granted_again(tasks, str(sent.request))
     (again,) = tasks.send()
     assert (again.request, again.fence != sent.fence) == (sent.request, True)

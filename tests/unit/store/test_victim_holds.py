@@ -19,8 +19,8 @@ def on_hold(world: World, pool: str = "p", of: str = "gpu") -> dict[str, int]:
     places = {"pool": key("pool", place, pool)}
     places |= {group: key("group", place, pool, group) for group in view.groups}
     places |= {policy.partition("/")[2]: key("policy", place, pool, policy) for policy in view.policies}
-    kept = {name: int(str(world.client.hget(index, f"victim_held:{of}") or 0)) for name, index in places.items()}
-    return {name: units for name, units in kept.items() if units}
+    units_by_account = {name: int(str(world.client.hget(index, f"victim_held:{of}") or 0)) for name, index in places.items()}
+    return {name: units for name, units in units_by_account.items() if units}
 
 
 def hold_kinds(world: World, pool: str = "p") -> dict[str, str]:
@@ -86,10 +86,10 @@ def test_others_have_what_is_free_beyond_it(world: World) -> None:
     (victim,) = pool_with_group(world, 4, gpu=8)
     waiter = world.submit("high", gpu=6)
     world.preempt(waiter, victim)
-    three, two, one = (world.submit("low", gpu=gpu) for gpu in (3, 2, 1))
-    assert (world.status(three, two, one), on_hold(world)["pool"]) == (["queued", "allocated", "queued"], 2)
+    three, two, one_gpu = (world.submit("low", gpu=gpu) for gpu in (3, 2, 1))
+    assert (world.status(three, two, one_gpu), on_hold(world)["pool"]) == (["queued", "allocated", "queued"], 2)
     world.cancel(waiter)
-    assert (world.status(three, one), on_hold(world)) == (["queued", "allocated"], {}), "at once, when it ends"
+    assert (world.status(three, one_gpu), on_hold(world)) == (["queued", "allocated"], {}), "at once, when it ends"
 
 
 def test_victims_may_bring_more_than_is_asked_and_the_rest_is_for_others(world: World) -> None:
