@@ -36,21 +36,21 @@ class Scenario(NamedTuple):
 
 def scenarios() -> list[Scenario]:
     """Every scenario of the files."""
-    found = []
+    all_scenarios = []
     for file in FILES:
         path = FOLDER / "scenarios" / f"{file}.yaml"
         if path.exists():
             documents = yaml.safe_load_all(path.read_text("utf-8"))
-            found += [Scenario(file, document["name"], document) for document in documents if document]
-    return found
+            all_scenarios += [Scenario(file, document["name"], document) for document in documents if document]
+    return all_scenarios
 
 
-def play_all(url: str, wanted: Sequence[Scenario]) -> dict[str, str | None]:
+def play_all(url: str, scenarios: Sequence[Scenario]) -> dict[str, str | None]:
     """What was wrong with each, if anything; they are played side by side, as each has a workspace of its own."""
     play = _player()
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        said = threads.map(lambda scenario: play(scenario.steps, url, None), wanted)
-        return dict(zip(map(str, wanted), said, strict=True))
+        failures = threads.map(lambda scenario: play(scenario.steps, url, None), scenarios)
+        return dict(zip(map(str, scenarios), failures, strict=True))
 
 
 def _player() -> Callable[[dict[str, Any], str, str | None], str | None]:

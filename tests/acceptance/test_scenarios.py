@@ -24,8 +24,8 @@ pytestmark = [
 def by_up(folder: Path, stack: ExitStack) -> int:
     """`poolkeeperd up`, with the Redis that comes along."""
     port = free_port()
-    known = environment(folder, POOLKEEPER_PORT=str(port))
-    stack.enter_context(process(folder, "up", known))
+    env = environment(folder, POOLKEEPER_PORT=str(port))
+    stack.enter_context(process(folder, "up", env))
     return port
 
 
@@ -36,14 +36,14 @@ def by_hand(folder: Path, stack: ExitStack) -> int:
     stack.enter_context(serve(folder, "--port", "0", "--unixsocket", str(place / "plain.sock")))
     url = f"unix://{place / 'plain.sock'}"
     wait_until_ready(url)
-    known = environment(folder, POOLKEEPER_PORT=str(port), POOLKEEPER_REDIS_URL=url)
+    env = environment(folder, POOLKEEPER_PORT=str(port), POOLKEEPER_REDIS_URL=url)
     for number, name in enumerate(("api", "worker", "worker", "beat", "beat")):
-        stack.enter_context(process(folder, name, known, number))
+        stack.enter_context(process(folder, name, env, number))
     return port
 
 
-def process(folder: Path, name: str, known: dict[str, str], number: int = 0) -> AbstractContextManager[ChildProcess]:
-    command = ["/usr/bin/env", "-i", *(f"{key}={value}" for key, value in known.items()), *COMMAND, name]
+def process(folder: Path, name: str, env: dict[str, str], number: int = 0) -> AbstractContextManager[ChildProcess]:
+    command = ["/usr/bin/env", "-i", *(f"{key}={value}" for key, value in env.items()), *COMMAND, name]
     return running(command, folder / f"{name}-{number}.log")
 
 

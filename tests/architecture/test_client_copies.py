@@ -63,8 +63,8 @@ def constants(path: Path) -> Iterator[str]:
 
 def server_codes() -> set[str]:
     """Return every code of a problem document."""
-    found = {code for path in (ROOT / "app").rglob("*.py") for code in constants(path)}
-    return found | errors._RULE_REFUSALS.keys() | set(api_errors.WERKZEUG_CODES.values())
+    codes = {code for path in (ROOT / "app").rglob("*.py") for code in constants(path)}
+    return codes | errors._RULE_REFUSALS.keys() | set(api_errors.WERKZEUG_CODES.values())
 
 
 def compared_codes(path: Path) -> Iterator[str]:
@@ -137,11 +137,11 @@ def test_words_that_options_may_be() -> None:
 
 
 def test_codes_that_the_client_knows() -> None:
-    known = {code for path in (ROOT / "client/poolkeeper").rglob("*.py") for code in compared_codes(path)}
+    client_codes = {code for path in (ROOT / "client/poolkeeper").rglob("*.py") for code in compared_codes(path)}
     hinted = error_output.HINTS_BY_CODE.keys() - {failures.UNREACHABLE, failures.NO_TLS, failures.NOT_HTTP}
     texts = {"code", ""} | set(reasons.ReasonCode) | set(explanations.WaitReason)
-    assert hinted | {"stale_fence", "not_leaving", "task_exists"} <= known | hinted, "these are found in the source"
-    assert (known | hinted) - texts - server_codes() == set()
+    assert hinted | {"stale_fence", "not_leaving", "task_exists"} <= client_codes | hinted, "these are found in the source"
+    assert (client_codes | hinted) - texts - server_codes() == set()
 
 
 def test_calls_that_may_be_repeated() -> None:

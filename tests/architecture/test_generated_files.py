@@ -58,22 +58,22 @@ def python_files() -> list[Path]:
 
 
 def test_a_default_of_a_setting_stands_in_the_table_and_nowhere_else() -> None:
-    found = {
+    duplicates = {
         f"{path.relative_to(ROOT)}: {name}"
         for path in python_files()
         if str(path.relative_to(ROOT)) not in (TABLE, CLIENT_COPY)
         for name in defaults_in_python(path.read_text("utf-8"))
         if name in SETTINGS
     }
-    assert found == set()
+    assert duplicates == set()
 
 
 def test_no_script_has_a_default_of_a_setting() -> None:
     scripts = (ROOT / "app" / "store" / "lua").rglob("*.lua")
-    found = {
+    duplicates = {
         f"{path.relative_to(ROOT)}: {match[0]}" for path in scripts for match in LUA_DEFAULT.finditer(path.read_text("utf-8"))
     }
-    assert found == set()
+    assert duplicates == set()
 
 
 @pytest.mark.parametrize(

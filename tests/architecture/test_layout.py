@@ -107,8 +107,10 @@ def test_replaced_names_of_modules_do_not_come_back() -> None:
 
 
 def test_replaced_names_of_classes_do_not_come_back() -> None:
-    found = [(name, str(path)) for folders in DISTRIBUTIONS.values() for folder in folders for name, path in classes(folder)]
-    assert [(name, path) for name, path in found if name.lstrip("_") in REPLACED_CLASSES.split()] == []
+    class_names = [
+        (name, str(path)) for folders in DISTRIBUTIONS.values() for folder in folders for name, path in classes(folder)
+    ]
+    assert [(name, path) for name, path in class_names if name.lstrip("_") in REPLACED_CLASSES.split()] == []
 
 
 def test_a_test_folder_mirrors_what_it_tests() -> None:

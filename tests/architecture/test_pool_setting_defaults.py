@@ -47,14 +47,14 @@ def python_defaults(source: str) -> Iterator[str]:
 
 def test_no_python_file_has_a_default_of_its_own() -> None:
     paths = [path for path in project_files(".py") if path.parts[0] in ("app", "workers") and path != TABLE]
-    found = {(str(path), name) for path in paths for name in python_defaults((ROOT / path).read_text("utf-8"))}
-    assert {(path, name) for path, name in found if name in SETTINGS} == set()
+    defaults = {(str(path), name) for path in paths for name in python_defaults((ROOT / path).read_text("utf-8"))}
+    assert {(path, name) for path, name in defaults if name in SETTINGS} == set()
 
 
 def test_no_lua_file_has_a_default_of_its_own() -> None:
     texts = {str(path): (ROOT / path).read_text("utf-8") for path in project_files(".lua") if path.parts[0] == "app"}
-    found = {(path, name) for path, text in texts.items() for name in LUA_DEFAULT.findall(text)}
-    assert {(path, name) for path, name in found if name in SETTINGS} == set()
+    defaults = {(path, name) for path, text in texts.items() for name in LUA_DEFAULT.findall(text)}
+    assert {(path, name) for path, name in defaults if name in SETTINGS} == set()
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ README = (ROOT / "README.md").read_text("utf-8")
 def block(language: str, with_words: str) -> str:
     """The code block of a language that holds these words."""
     blocks: list[str] = [text for name, text in re.findall(r"^```(\w+)\n(.*?)^```", README, re.M | re.S) if name == language]
-    (found,) = [text for text in blocks if with_words in text]
-    return found
+    (text_block,) = [text for text in blocks if with_words in text]
+    return text_block
 
 
 def test_the_state_diagram_is_the_table_of_transitions() -> None:

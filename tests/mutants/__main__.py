@@ -151,8 +151,8 @@ def _options(words: Sequence[str] | None) -> Options:
     parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="SECONDS", help="time for one mutation (%(default)g)")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="time for all of them (%(default)g)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="where to write the results as JSON")
-    given = parser.parse_args(words)
-    return Options(tuple(given.only), max(1, given.jobs), given.limit, given.minutes, given.output)
+    args = parser.parse_args(words)
+    return Options(tuple(args.only), max(1, args.jobs), args.limit, args.minutes, args.output)
 
 
 def _progress(line: str) -> None:

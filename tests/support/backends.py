@@ -71,7 +71,7 @@ def require(name: str) -> None:
         pytest.skip(reason)
 
 
-def wait_until(condition: Callable[[], object], what: str, within_s: float = 20) -> None:
+def wait_until(condition: Callable[[], object], condition_text: str, within_s: float = 20) -> None:
     """Returns when the condition holds; an error of the connection counts as not yet."""
     until = time.monotonic() + within_s
     while True:
@@ -81,7 +81,7 @@ def wait_until(condition: Callable[[], object], what: str, within_s: float = 20)
         except (errors.RedisError, errors.RedisClusterException, StoreUnavailable, OSError):
             pass
         if time.monotonic() > until:
-            raise AssertionError(f"not within {within_s:g} s: {what}")
+            raise AssertionError(f"not within {within_s:g} s: {condition_text}")
         time.sleep(0.005)
 
 

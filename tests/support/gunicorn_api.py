@@ -32,8 +32,8 @@ class Live:
         self.port = free_port()
         self.redis: ChildProcess | None = None
         self.start_redis()
-        known = _environment(self.redis_url, self.port, folder, settings)
-        self._api = ChildProcess(commands()["api"], self.log, env=known, cwd=folder)
+        env = _environment(self.redis_url, self.port, folder, settings)
+        self._api = ChildProcess(commands()["api"], self.log, env=env, cwd=folder)
         wait_until(lambda: self.ask("GET", "/readyz").status == 200, f"the API answers; see {self.log}")
 
     @property
@@ -80,7 +80,7 @@ class Live:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:
             connection.request(method, path, data, sent)
-            return said(connection.getresponse())
+            return read_response(connection.getresponse())
         except HTTPException as broken:
             raise OSError(str(broken)) from broken
         finally:
@@ -93,7 +93,7 @@ class Live:
                 line.sendall(piece)
             answer = HTTPResponse(line, method="GET")
             answer.begin()
-            return said(answer)
+            return read_response(answer)
 
     def stop(self) -> None:
         """Both are gone."""
@@ -102,8 +102,8 @@ class Live:
             self.redis.stop()
 
 
-def said(answer: HTTPResponse) -> Said:
-    """What was answered."""
+def read_response(answer: HTTPResponse) -> Said:
+    """Read a response: status, headers and body."""
     text = answer.read().decode()
     kind = answer.headers.get("Content-Type", "")
     return Said(answer.status, dict(answer.headers), json.loads(text) if text and "json" in kind else text)
@@ -123,7 +123,7 @@ def live_api(folder: Path, **settings: object) -> Iterator[Live]:
 
 def _environment(redis_url: str, port: int, folder: Path, settings: Mapping[str, object]) -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("POOLKEEPER_", "PROMETHEUS_"))}
-    given = {
+    settings_with_defaults = {
         "redis_url": redis_url,
         "data_dir": folder / "data",
         "host": "127.0.0.1",
@@ -134,4 +134,8 @@ def _environment(redis_url: str, port: int, folder: Path, settings: Mapping[str,
         "brokers": BROKERS,
         **settings,
     }
-    return clean | {"PYTHONPATH": str(ROOT)} | {f"POOLKEEPER_{name.upper()}": str(value) for name, value in given.items()}
+    return (
+        clean
+        | {"PYTHONPATH": str(ROOT)}
+        | {f"POOLKEEPER_{name.upper()}": str(value) for name, value in settings_with_defaults.items()}
+    )

@@ -18,7 +18,7 @@ from app.store.connection import connect
 from app.store.embedded_redis import EmbeddedRedis
 from app.store.ledger import Ledger
 from tests.support.backends import free_port, require, wait_until
-from tests.support.gunicorn_api import said
+from tests.support.gunicorn_api import read_response
 
 USUAL = "app.wsgi:application()"
 HURRIED = "tests.live.api.short_deadlines:application()"
@@ -79,11 +79,11 @@ class Service:
 
     def events(self, workspace: str = "default") -> list[Event]:
         """All that happened, as Redis has it."""
-        found: list[Event] = []
+        events: list[Event] = []
         with connect(self.redis.url) as client:
-            while page := Ledger(client).read_events(workspace, found[-1].id if found else "0", 1000):
-                found += page
-        return found
+            while page := Ledger(client).read_events(workspace, events[-1].id if events else "0", 1000):
+                events += page
+        return events
 
     def sweep(self, workspace: str = "default") -> None:
         """What the housekeeping does now and then."""
@@ -97,8 +97,8 @@ class Service:
 
     def _environment(self) -> dict[str, str]:
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("POOLKEEPER_", "PROMETHEUS_"))}
-        given = {"redis_url": self.redis.url, "port": self.port, "redis_timeout_s": 2, **self._settings}
-        return clean | {f"POOLKEEPER_{name.upper()}": str(value) for name, value in given.items()}
+        settings = {"redis_url": self.redis.url, "port": self.port, "redis_timeout_s": 2, **self._settings}
+        return clean | {f"POOLKEEPER_{name.upper()}": str(value) for name, value in settings.items()}
 
 
 def _ready(port: int) -> bool:
@@ -107,7 +107,7 @@ def _ready(port: int) -> bool:
     connection = HTTPConnection("127.0.0.1", port, timeout=5)
     try:
         connection.request("GET", "/readyz")
-        return said(connection.getresponse()).status == 200
+        return read_response(connection.getresponse()).status == 200
     except HTTPException:
         return False
     finally:
@@ -120,8 +120,8 @@ def _serves(worker: int) -> bool:
 
 
 def _resident_kb(pid: int) -> int:
-    found = re.search(r"Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text())
-    return int(found[1]) if found else 0
+    match = re.search(r"Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text())
+    return int(match[1]) if match else 0
 
 
 @contextmanager

@@ -167,8 +167,8 @@ class Site:
         """Every page of a list, the last included."""
         pages, cursor = [], None
         while True:
-            given = more | ({"cursor": cursor} if cursor else {})
-            answer = self.get(path, limit=limit, **given)
+            query = more | ({"cursor": cursor} if cursor else {})
+            answer = self.get(path, limit=limit, **query)
             assert answer.status == 200, answer
             pages.append(answer.items)
             assert len(answer.items) <= limit
@@ -191,9 +191,9 @@ class Site:
         answer = self.put(f"/pools/{pool}/policies/{name}", fields, **query)
         return _done(answer, answer.status if answer.status == 200 else 201)
 
-    def submit(self, component: str = "team", **wanted: Any) -> dict[str, Any]:
+    def submit(self, component: str = "team", **fields: Any) -> dict[str, Any]:
         """A request, for 1 gpu unless said otherwise; what is no field of an ask is a resource."""
-        return _done(self.post("/requests", an_ask(component, **wanted)), 201)
+        return _done(self.post("/requests", an_ask(component, **fields)), 201)
 
     def park(self, task: str = "t1", component: str = "team", **more: Any) -> dict[str, Any]:
         """A task, for 1 gpu unless said otherwise."""
@@ -219,11 +219,11 @@ class Site:
         return {key: read_key(self.client, key) for key in sorted(self.client.scan_iter("pk:*", 1000))}
 
 
-def an_ask(component: str = "team", **wanted: Any) -> dict[str, Any]:
+def an_ask(component: str = "team", **resource_fields: Any) -> dict[str, Any]:
     """The body of a submit: `an_ask(gpu=2, lease_s=None)`."""
     kind, _, name = component.rpartition("/")
-    fields = {field: wanted.pop(field) for field in RequestSpec.model_fields if field in wanted}
-    resources = fields.pop("resources", wanted or {"gpu": 1})
+    fields = {field: resource_fields.pop(field) for field in RequestSpec.model_fields if field in resource_fields}
+    resources = fields.pop("resources", resource_fields or {"gpu": 1})
     return {"component": name, "resources": resources, **({"component_type": kind} if kind else {}), **fields}
 
 

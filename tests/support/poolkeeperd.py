@@ -95,13 +95,13 @@ def descendants(pid: int) -> dict[int, str]:
     """Every process below this one, with its command line."""
     listed = subprocess.run(["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
     rows = [line.split(None, 2) for line in listed.splitlines()]
-    found: dict[int, str] = {}
+    processes: dict[int, str] = {}
     for _ in rows:  # as often as the tree may be deep
-        below = {int(own): args for own, parent, args in rows if int(parent) in {pid, *found}}
-        if below.keys() <= found.keys():
+        below = {int(own): args for own, parent, args in rows if int(parent) in {pid, *processes}}
+        if below.keys() <= processes.keys():
             break
-        found |= below
-    return found
+        processes |= below
+    return processes
 
 
 def living(pids: dict[int, str]) -> dict[int, str]:
@@ -149,12 +149,12 @@ class Up:
 def up(folder: Path, *words: str, **more: str) -> Iterator[Up]:
     """The service, ready, for as long as the context; whatever happens in there, nothing of it is left."""
     port, errors = free_port(), folder / "errors"
-    known = environment(folder, POOLKEEPER_PORT=str(port), **more)
+    env = environment(folder, POOLKEEPER_PORT=str(port), **more)
     with errors.open("w") as file:
         process = subprocess.Popen(
-            [*COMMAND, "up", *words], env=known, cwd=folder, stdout=subprocess.PIPE, stderr=file, text=True
+            [*COMMAND, "up", *words], env=env, cwd=folder, stdout=subprocess.PIPE, stderr=file, text=True
         )
-    here = Up(process, known.get("POOLKEEPER_HOST", "127.0.0.1"), port, errors)
+    here = Up(process, env.get("POOLKEEPER_HOST", "127.0.0.1"), port, errors)
     try:
         here.wait_until_ready()
         yield here

@@ -22,9 +22,9 @@ def preempt(
 ) -> None:
     """These allocations (id, fence) have to leave for somebody who waits, and not for nothing."""
     planning = PlanStore(client, clock)
-    seen = planning.read_snapshot(workspace, pool)
-    assert seen
-    taken = planning.apply_step(workspace, seen, Preempt(waiter, tuple(Victim(*victim, reason) for victim in victims)))
+    snapshot = planning.read_snapshot(workspace, pool)
+    assert snapshot
+    taken = planning.apply_step(workspace, snapshot, Preempt(waiter, tuple(Victim(*victim, reason) for victim in victims)))
     assert taken.applied, taken.reason
 
 

@@ -60,11 +60,11 @@ class World:
         """Set a policy of a component (`name`, or `type/name`)."""
         self.ledger.set_policy(self.workspace, pool, full_component(component), PolicySpec.model_validate(numbers))
 
-    def request_spec(self, component: str = "t", **wanted: Any) -> RequestSpec:
+    def request_spec(self, component: str = "t", **resources: Any) -> RequestSpec:
         """An ask: what is no field of it is a resource, `ask(gpu=2, preemptible=False)`."""
         kind, _, name = full_component(component).partition("/")
-        fields = {key: wanted.pop(key) for key in list(wanted) if key in RequestSpec.model_fields}
-        fields.setdefault("resources", wanted)
+        fields = {key: resources.pop(key) for key in list(resources) if key in RequestSpec.model_fields}
+        fields.setdefault("resources", resources)
         return RequestSpec.model_validate(
             {"component": name, "component_type": kind, "lease_s": None, "queue_ttl_s": None, **fields}
         )
@@ -130,7 +130,7 @@ class World:
     def counters(self, *names: str) -> dict[str, int]:
         """What the metrics count under these names."""
         counts = self.ledger.read_counters(self.workspace).items()
-        return {what: count for what, count in counts if what.partition("|")[0] in names}
+        return {counter: count for counter, count in counts if counter.partition("|")[0] in names}
 
     # taking back
 
@@ -148,9 +148,9 @@ class World:
             self.plan_store.write_fair_shares(self.workspace, snapshot, Publication((), is_watched=False))
         self.client.delete(key("nudge", self.workspace))
 
-    def apply_step(self, step: PlanStep, seen: PoolSnapshot | None = None, pool: str = "p") -> StepResult:
-        """Take a step: one planned just now, unless it is told what was seen."""
-        return self.plan_store.apply_step(self.workspace, seen or self.snapshot(pool), step)
+    def apply_step(self, step: PlanStep, snapshot: PoolSnapshot | None = None, pool: str = "p") -> StepResult:
+        """Apply a step; without a snapshot, it is planned on the present one."""
+        return self.plan_store.apply_step(self.workspace, snapshot or self.snapshot(pool), step)
 
     def preempt(
         self,
@@ -160,12 +160,12 @@ class World:
         unused: Sequence[str] = (),
         within: Sequence[str] = (),
         borrowed: Sequence[BorrowedCondition] = (),
-        seen: PoolSnapshot | None = None,
+        snapshot: PoolSnapshot | None = None,
         pool: str = "p",
     ) -> StepResult:
         """Preempt for a waiter: requests as they hold now, or victims as they were planned."""
         victims_now = tuple(each if isinstance(each, Victim) else self.victim(each, reason) for each in victims)
-        return self.apply_step(Preempt(waiter.id, victims_now, tuple(unused), tuple(within), tuple(borrowed)), seen, pool)
+        return self.apply_step(Preempt(waiter.id, victims_now, tuple(unused), tuple(within), tuple(borrowed)), snapshot, pool)
 
     def victim(self, request: Request, reason: str = "priority") -> Victim:
         """One to be preempted, as it holds now."""

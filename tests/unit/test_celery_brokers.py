@@ -23,7 +23,7 @@ def written(folder: Path, text: str) -> Settings:
     return Settings(brokers=path)
 
 
-def one(folder: Path, text: str) -> celery_brokers.TaskBroker:
+def read_broker(folder: Path, text: str) -> celery_brokers.TaskBroker:
     """What it says of workspace `w`."""
     return celery_brokers.read_brokers(written(folder, f"[w]\n{text}"))["w"]
 
@@ -37,9 +37,9 @@ def test_the_file_in_the_repository_names_none_and_its_example_is_right() -> Non
 
 
 def test_the_example_is_the_default(tmp_path: Path) -> None:
-    bare = one(tmp_path, 'url = "redis://h"')
-    said = one(tmp_path, 'url = "redis://h"\nstart_deadline_s = 60\nstart_tries = 3\n[w.transport_options]')
-    assert bare == said
+    bare = read_broker(tmp_path, 'url = "redis://h"')
+    example = read_broker(tmp_path, 'url = "redis://h"\nstart_deadline_s = 60\nstart_tries = 3\n[w.transport_options]')
+    assert bare == example
 
 
 def test_without_any_file_there_are_none_but_one_that_is_named_must_be_there(
@@ -63,7 +63,7 @@ def test_each_workspace_has_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "told", "options"),
+    ("url", "kombu_url", "options"),
     [
         ("redis://h", "redis://h:6379/0", STALL),
         ("redis://:p%40ss@h:1/3", "redis://:p%40ss@h:1/3", STALL),
@@ -75,31 +75,31 @@ def test_each_workspace_has_its_own(tmp_path: Path) -> None:
         ("memory://", "memory://", {}),
     ],
 )
-def test_how_kombu_is_told(tmp_path: Path, url: str, told: str, options: dict[str, Any]) -> None:
-    address = one(tmp_path, f'url = "{url}"').address({})
-    assert (address.url, address.options, address.ssl) == (told, options, {})
+def test_how_kombu_is_told(tmp_path: Path, url: str, kombu_url: str, options: dict[str, Any]) -> None:
+    address = read_broker(tmp_path, f'url = "{url}"').address({})
+    assert (address.url, address.options, address.ssl) == (kombu_url, options, {})
 
 
 def test_sentinels_are_told_as_the_ledgers_are(tmp_path: Path) -> None:
-    address = one(tmp_path, 'url = "redis+sentinel://a:1,b/main/2"').address({})
+    address = read_broker(tmp_path, 'url = "redis+sentinel://a:1,b/main/2"').address({})
     assert address.url == "sentinel://a:1/2;sentinel://b:26379/2"
     assert address.options["master_name"] == "main"
 
 
 @pytest.mark.parametrize(("written_as", "means"), [("", "required"), ("?ssl_cert_reqs=CERT_NONE", "none")])
 def test_tls_asks_for_a_certificate_unless_told_otherwise(tmp_path: Path, written_as: str, means: str) -> None:
-    assert one(tmp_path, f'url = "rediss://h{written_as}"').address({}).ssl == {"ssl_cert_reqs": means}
+    assert read_broker(tmp_path, f'url = "rediss://h{written_as}"').address({}).ssl == {"ssl_cert_reqs": means}
 
 
 def test_what_the_file_says_of_the_transport_goes_first(tmp_path: Path) -> None:
     text = 'url = "redis://h"\n[w.transport_options]\nglobal_keyprefix = "mine:"\nsocket_timeout = 3'
-    address = one(tmp_path, text).address({})
+    address = read_broker(tmp_path, text).address({})
     assert address.options == STALL | {"global_keyprefix": "mine:", "socket_timeout": 3}
 
 
 @pytest.mark.parametrize("url", ["amqp://u:p@h//", "redis://h", "sentinel://a:1/2", "redis+socket:///run/r.sock"])
 def test_kombu_takes_it(tmp_path: Path, url: str) -> None:
-    address = one(tmp_path, f'url = "{url}"').address({})
+    address = read_broker(tmp_path, f'url = "{url}"').address({})
     connection = Connection(address.url, transport_options=dict(address.options))
     assert connection.transport
     if url.startswith("amqp"):
@@ -110,7 +110,7 @@ def test_kombu_takes_it(tmp_path: Path, url: str) -> None:
 
 def test_variables_are_filled_in_wherever_they_are(tmp_path: Path) -> None:
     text = 'url = "redis://:${PASSWORD}@${HOST}"\n[w.transport_options]\nsentinel_kwargs = { password = "${PASSWORD}" }'
-    address = one(tmp_path, text).address({"PASSWORD": "p", "HOST": "h"})
+    address = read_broker(tmp_path, text).address({"PASSWORD": "p", "HOST": "h"})
     assert address.url == "redis://:p@h:6379/0"
     assert address.options["sentinel_kwargs"] == {"password": "p"}
 
@@ -180,5 +180,5 @@ def test_a_wrong_url_is_refused_in_one_line_that_does_not_show_it(tmp_path: Path
 
 def test_nothing_shows_a_password(tmp_path: Path) -> None:
     text = f'url = "redis://:{SECRET}@h"\n[w.transport_options]\nsentinel_kwargs = {{ password = "{SECRET}" }}'
-    destination = one(tmp_path, text)
+    destination = read_broker(tmp_path, text)
     assert SECRET not in repr(destination) + repr(destination.address({}))

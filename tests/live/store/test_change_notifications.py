@@ -78,17 +78,17 @@ def test_every_transition_is_said_on_the_channel_of_its_request(client: RedisCli
     node: Any = client
     if isinstance(client, RedisCluster):
         node = client.get_redis_connection(client.get_default_node())  # type: ignore[no-untyped-call]
-    with node.pubsub(ignore_subscribe_messages=True) as heard:
-        heard.psubscribe("pk:*")
-        heard.get_message(timeout=LONG_S)
+    with node.pubsub(ignore_subscribe_messages=True) as pubsub:
+        pubsub.psubscribe("pk:*")
+        pubsub.get_message(timeout=LONG_S)
         allocation, waits = world.submit(gpu=1), world.submit(gpu=1)
         world.release(allocation)
         world.drop(waits)
-        said = [heard.get_message(timeout=LONG_S) for _ in range(7)]
-        assert heard.get_message(timeout=SHORT_S) is None
+        messages = [pubsub.get_message(timeout=LONG_S) for _ in range(7)]
+        assert pubsub.get_message(timeout=SHORT_S) is None
     of = {key("changed", "test", request.id): name for request, name in ((allocation, "held"), (waits, "waits"))}
     of[key("nudged", "test")] = "a worker"
-    assert [(of[message["channel"]], message["data"]) for message in said] == [
+    assert [(of[message["channel"]], message["data"]) for message in messages] == [
         ("held", "queued"), ("held", "allocated"), ("waits", "queued"), ("a worker", ""),
         ("held", "released"), ("waits", "allocated"), ("waits", "released"),
     ]  # fmt: skip
@@ -100,14 +100,14 @@ def test_a_change_wakes_who_watches_its_request_or_workspace_and_nobody_else(
     allocation, waits, other = (world.submit(gpu=1) for _ in range(3))
     with (
         wakeups.watch("test", waits.id) as mine,
-        wakeups.watch("test", other.id) as others,
+        wakeups.watch("test", other.id) as other_watch,
         wakeups.watch("test") as whole,
         wakeups.watch("tes") as elsewhere,
     ):
         world.release(allocation)
         assert mine.wait(LONG_S)
         assert whole.wait(LONG_S)
-        assert not others.wait(SHORT_S)
+        assert not other_watch.wait(SHORT_S)
         assert not elsewhere.wait(0)
         assert not mine.wait(SHORT_S), "one change wakes once"
 
@@ -143,9 +143,9 @@ def test_who_has_left_is_forgotten(wakeups: ChangeNotifications, world: World) -
         with wakeups.watch("test", request.id) as watch, wakeups.watch("test"):
             return weakref.ref(watch)
 
-    gone = [visit() for _ in range(100)]
+    references = [visit() for _ in range(100)]
     gc.collect()
-    assert [watch() for watch in gone] == [None] * 100
+    assert [watch() for watch in references] == [None] * 100
 
 
 def test_only_one_of_three_hundred_wakes(world: World, wakeups: ChangeNotifications) -> None:
@@ -157,9 +157,9 @@ def test_only_one_of_three_hundred_wakes(world: World, wakeups: ChangeNotificati
             ready.wait(LONG_S)
             if request is not waiting[0]:
                 return watch.wait(1)
-            said = watch.wait(LONG_S)
+            is_changed = watch.wait(LONG_S)
             woken.set()
-            return said
+            return is_changed
 
     with ThreadPoolExecutor(300) as pool:
         answers = [pool.submit(watch, request) for request in waiting]
@@ -187,9 +187,9 @@ def test_a_change_at_any_moment_is_seen(client: RedisClient, world: World, wakeu
     with ThreadPoolExecutor(8) as pool:
         for turn in range(100):
             request = world.submit(gpu=1)
-            others = [pool.submit(watcher, request) for _ in range(3)]
+            futures = [pool.submit(watcher, request) for _ in range(3)]
             change = pool.submit(changer, request, turn * 2e-5)
-            assert [other.result(LONG_S) for other in others] == ["cancelled"] * 3
+            assert [other.result(LONG_S) for other in futures] == ["cancelled"] * 3
             change.result(LONG_S)
     assert world.status(holder) == ["allocated"]
 
@@ -261,10 +261,10 @@ def test_a_user_who_may_neither_publish_nor_subscribe_changes_things_all_the_sam
                 world.release(request)
                 assert (watch.wait(SHORT_S), whole.wait(0), world.status(request)) == (False, False, ["released"])
                 started_s = time.monotonic()
-                with wakeups.watch("heard", "r") as heard:
+                with wakeups.watch("heard", "r") as change_watch:
                     assert time.monotonic() - started_s < 0.5, "a refusal is an answer, and the next answer is another's"
                     client.publish(allowed, "queued")
-                    assert heard.wait(LONG_S)
+                    assert change_watch.wait(LONG_S)
             wakeups.close()
     finally:
         client.acl_deluser("mute")
@@ -329,18 +329,18 @@ def test_the_answer_to_another_question_begins_no_watch(
     with wakeups.watch("w", "r"):
         wait_until(lambda: len(connection.sent) == 1, "it has asked")
     monkeypatch.setattr(module, "SUBSCRIBE_TIMEOUT_S", LONG_S)
-    channel, begun = key("changed", "w", "r"), threading.Event()
+    channel, watch_started = key("changed", "w", "r"), threading.Event()
 
     def watch() -> None:
         with wakeups.watch("w", "r"):
-            begun.set()
+            watch_started.set()
 
     with ThreadPoolExecutor(1) as pool:
         pool.submit(watch)
         wait_until(lambda: len(connection.sent) == 3, "it has asked again")
         for word, begins in (("subscribe", False), ("unsubscribe", False), ("subscribe", True)):
             connection.answer(word, channel, "1")
-            assert begun.wait(LONG_S if begins else SHORT_S) == begins
+            assert watch_started.wait(LONG_S if begins else SHORT_S) == begins
     assert [words[0] for words in connection.sent[:3]] == ["SUBSCRIBE", "UNSUBSCRIBE", "SUBSCRIBE"]
 
 
@@ -388,9 +388,9 @@ def test_close_is_not_kept_waiting_by_a_subscription(scripted: tuple[ChangeNotif
 def test_what_is_said_just_as_the_time_is_up_is_for_the_next_wait(scripted: tuple[ChangeNotifications, Scripted]) -> None:
     class JustAfter(threading.Event):
         def wait(self, timeout: float | None = None) -> bool:
-            said = super().wait(timeout)
+            is_notified = super().wait(timeout)
             self.set()
-            return said
+            return is_notified
 
     watch = scripted[0].watch("w", "r")
     watch._notified = JustAfter()

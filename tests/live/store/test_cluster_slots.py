@@ -146,9 +146,9 @@ def live_with_fair_shares(world: World) -> None:
     waiting = [world.submit("two", gpu=gpu) for gpu in (1, 2)]
     snapshot = world.snapshot("fair")
     assert snapshot.demand["orchestrator/two"].units["gpu"] == 3
-    found = plan_pool(snapshot).publication
-    assert found
-    assert world.plan_store.write_fair_shares(world.workspace, snapshot, found).applied
+    publication = plan_pool(snapshot).publication
+    assert publication
+    assert world.plan_store.write_fair_shares(world.workspace, snapshot, publication).applied
     for each in waiting:
         world.cancel(each)
     world.update_pool("fair", gpu=2)
@@ -173,7 +173,7 @@ def live_with_tasks(world: World, store: TaskStore) -> None:
         store.mark_dispatched(here, taken, 1)
         return taken[-1]
 
-    def begun(of: TaskDispatch) -> tuple[str, int]:
+    def start_task(of: TaskDispatch) -> tuple[str, int]:
         store.start_task(here, of.request or "", of.fence or 0, "w")
         return of.request or "", of.fence or 0
 
@@ -187,8 +187,8 @@ def live_with_tasks(world: World, store: TaskStore) -> None:
     over = store.get_task(here, "b").request
     store.acknowledge_end(here, "b", over and over.id)
     world.clock.advance(1)
-    assert world.ledger.release(here, *begun(sent()), "lost").status == "expired"
-    request, fence = begun(sent())
+    assert world.ledger.release(here, *start_task(sent()), "lost").status == "expired"
+    request, fence = start_task(sent())
     later = world.clock.now_ms() + 1000
     again = {
         "instead_of": ReplacedAllocationSpec(request=request, fence=fence),
@@ -196,7 +196,7 @@ def live_with_tasks(world: World, store: TaskStore) -> None:
     }
     assert store.park_task(here, ask.model_copy(update=again)).status == "delayed"
     world.clock.advance(1)
-    world.ledger.release(here, *begun(sent()))
+    world.ledger.release(here, *start_task(sent()))
     with pytest.raises(NotFound):
         store.get_task(here, "a")
     world.ledger.delete_policy(here, "tasks", "orchestrator/tasks")
@@ -212,8 +212,8 @@ def live_with_tokens(store: TokenStore) -> None:
 
 def look_through(lists: QueryStore, world: World) -> None:
     """Every command that lists."""
-    found, _ = lists.list_requests(world.workspace, RequestFilter(), None, 10)
-    assert lists.get_requests(world.workspace, [request.id for request in found]) == found
+    requests, _ = lists.list_requests(world.workspace, RequestFilter(), None, 10)
+    assert lists.get_requests(world.workspace, [request.id for request in requests]) == requests
     assert [event.id for event in lists.read_latest_events(world.workspace, 1)] == [
         world.ledger.get_last_event_id(world.workspace)
     ]
@@ -226,13 +226,13 @@ def look_through(lists: QueryStore, world: World) -> None:
 
 def look_closely(client: RedisClient, world: World) -> None:
     """Every command that says why, and what if."""
-    standings, one = QueueStatusStore(client), world.submit("x/unmanaged")
-    assert standings.list_statuses(world.workspace, one.id)[1] == ()
+    standings, request = QueueStatusStore(client), world.submit("x/unmanaged")
+    assert standings.list_statuses(world.workspace, request.id)[1] == ()
     assert standings.read_run_times(world.workspace, "p", ["orchestrator/t"]) == {}, "nobody has a policy there any more"
     assert standings.read_clock(world.workspace) > 1_700_000_000_000, "by Redis itself"
     with WorkspaceCopier(client, FakeRedisProvider()).copy(world.workspace) as scratch:
-        assert World(scratch.client, world.workspace).status(one) == ["allocated"]
-    world.drop(one)
+        assert World(scratch.client, world.workspace).status(request) == ["allocated"]
+    world.drop(request)
 
 
 def test_no_script_touches_another_slot(strict: RedisClient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ def listener(answer: Callable[[bytes], bytes | None]) -> Iterator[int]:
 
     def converse(peer: socket.socket) -> None:
         with peer:
-            while (said := peer.recv(4096)) and (reply := answer(said)) is not None:
+            while (data := peer.recv(4096)) and (reply := answer(data)) is not None:
                 peer.sendall(reply)
 
     def accept() -> None:
@@ -290,8 +290,8 @@ def to_one_node(client: RedisClient) -> dict[str, Any]:
 @contextmanager
 def frozen(client: RedisClient) -> Iterator[None]:
     """The server of this client stands still, as a machine in trouble does."""
-    some: Any = client
-    process = some.info("server", **to_one_node(client))["process_id"]
+    untyped_client: Any = client
+    process = untyped_client.info("server", **to_one_node(client))["process_id"]
     os.kill(process, signal.SIGSTOP)
     try:
         yield

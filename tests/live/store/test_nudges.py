@@ -70,8 +70,8 @@ def holder(world: World) -> str | None:
 
 
 def counts(world: World) -> dict[str, int]:
-    kept = world.client.hgetall(key("counters", W)).items()
-    return {str(name): int(count) for name, count in kept if str(name).startswith("reconcile")}
+    counters = world.client.hgetall(key("counters", W)).items()
+    return {str(name): int(count) for name, count in counters if str(name).startswith("reconcile")}
 
 
 def test_of_many_one_claims_what_was_asked(world: World, nudges: Nudges, ask: Callable[[RedisClient], Ask]) -> None:
@@ -206,12 +206,12 @@ def ears(server: RedisClient) -> Iterator[ChannelSubscription]:
 
 
 def hears(ears: ChannelSubscription, *names: str) -> None:
-    """Returns when all of these were heard, and fails if another was."""
-    heard, until = set[str](), time.monotonic() + LONG_S
-    while heard != set(names):
-        assert time.monotonic() < until, f"heard {heard}"
-        heard |= ears.wait(1)
-        assert heard <= set(names)
+    """Wait until all these channels have had a message; fail if another channel has one."""
+    channels, until = set[str](), time.monotonic() + LONG_S
+    while channels != set(names):
+        assert time.monotonic() < until, f"heard {channels}"
+        channels |= ears.wait(1)
+        assert channels <= set(names)
 
 
 def node(client: RedisClient) -> Any:
@@ -225,17 +225,17 @@ def test_it_is_said_once_until_somebody_looks(
     asking = ask(server)
     for _ in range(50):
         asking()
-    with node(server).pubsub(ignore_subscribe_messages=True) as said:
-        said.psubscribe("pk:*")
-        said.get_message(timeout=LONG_S)
+    with node(server).pubsub(ignore_subscribe_messages=True) as pubsub:
+        pubsub.psubscribe("pk:*")
+        pubsub.get_message(timeout=LONG_S)
         asking()
-        assert said.get_message(timeout=SHORT_S) is None
+        assert pubsub.get_message(timeout=SHORT_S) is None
         server.delete(key("nudge", W))
         asking()
         asking("other")
-        channels = {said.get_message(timeout=LONG_S)["channel"] for _ in range(2)}
+        channels = {pubsub.get_message(timeout=LONG_S)["channel"] for _ in range(2)}
         assert channels == {key("nudged", W), key("nudged", "other")}
-        assert said.get_message(timeout=SHORT_S) is None
+        assert pubsub.get_message(timeout=SHORT_S) is None
     hears(ears, W, "other")
     assert ears.wait(SHORT_S) == set()
 

@@ -110,10 +110,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """The port of a cluster of one node."""
-    with socket.socket() as one, socket.socket() as other:  # both at once, so that they differ, and both are free
-        for free in (one, other):
+    with socket.socket() as port_socket, socket.socket() as other:  # both at once, so that they differ, and both are free
+        for free in (port_socket, other):
             free.bind(("127.0.0.1", 0))
-        port, bus = one.getsockname()[1], other.getsockname()[1]
+        port, bus = port_socket.getsockname()[1], other.getsockname()[1]
     options = ["--port", str(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--cluster-port", str(bus)]
     with served(tmp_path_factory.mktemp("c"), *options) as path, Redis(unix_socket_path=path) as client:
         client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
@@ -165,7 +165,7 @@ def test_every_value_comes_back_whole(scripts: Scripts) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("argument", "text"),
     [
         ("é", "é"),
         (b"x", "x"),
@@ -176,14 +176,14 @@ def test_every_value_comes_back_whole(scripts: Scripts) -> None:
         (RequestState.QUEUED, "queued"),
     ],
 )
-def test_arguments_arrive_as_text(scripts: Scripts, given: Any, said: str) -> None:
-    assert scripts.call("echo", "w", a=given, b="").fields["a"] == said
+def test_arguments_arrive_as_text(scripts: Scripts, argument: Any, text: str) -> None:
+    assert scripts.call("echo", "w", a=argument, b="").fields["a"] == text
 
 
-@pytest.mark.parametrize("given", [{"a": 1}, {"a": 1, "b": 2, "c": 3}, {"a": 1, "c": 2}, {"a": 1.5, "b": 2}])
-def test_other_arguments_are_refused(scripts: Scripts, given: Any) -> None:
+@pytest.mark.parametrize("arguments", [{"a": 1}, {"a": 1, "b": 2, "c": 3}, {"a": 1, "c": 2}, {"a": 1.5, "b": 2}])
+def test_other_arguments_are_refused(scripts: Scripts, arguments: Any) -> None:
     with pytest.raises(TypeError):
-        scripts.call("echo", "w", **given)
+        scripts.call("echo", "w", **arguments)
     assert scripts.call("count", "w").fields == {"seq": "1"}
 
 
@@ -277,7 +277,7 @@ AS_6_2 = "Error running script (call to f_0): @user_script:{0}: "
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "said"),
+    ("text", "kind", "message"),
     [
         ("@user_script: {0}: -OOM command not allowed when used memory > 'maxmemory'.", StoreUnavailable, "is out of memory"),
         ("@user_script: {0}: -READONLY You can't write against a read only replica.", StoreUnavailable, "is read-only"),
@@ -285,8 +285,8 @@ AS_6_2 = "Error running script (call to f_0): @user_script:{0}: "
         ("user_script:{0}: attempt to index local 'nothing' (a nil value)", ScriptBug, "fail at lib/counters.lua:10: Error"),
     ],
 )
-def test_redis_6_2_wraps_what_happens(commands: dict[str, Any], text: str, kind: type[Exception], said: str) -> None:
+def test_redis_6_2_wraps_what_happens(commands: dict[str, Any], text: str, kind: type[Exception], message: str) -> None:
     line = commands["fail"].text.split("\n").index("  return nothing.at_all") + 1
     error = ResponseError((AS_6_2 + text).format(line), status_code="ERR")
-    with pytest.raises(kind, match=said):
+    with pytest.raises(kind, match=message):
         Scripts(Answering(error), commands).call("fail", "w", how="")

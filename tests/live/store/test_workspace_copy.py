@@ -44,11 +44,13 @@ def expected(client: RedisClient, workspace: str) -> dict[str, Any]:
     """What a copy has to hold, of everything that is there."""
     there = {key: value for key, value in dump(client).items() if key.startswith(prefix(workspace))}
     kinds = {key: kind_of(key.removeprefix(prefix(workspace)))[0] for key in there}
-    gone = {key for key, kind in kinds.items() if kind == "request" and there[key]["status"] in FINAL}
-    kept = {key: value for key, value in there.items() if key not in gone and kinds[key] not in LEFT_OUT}
+    final_keys = {key for key, kind in kinds.items() if kind == "request" and there[key]["status"] in FINAL}
+    records = {key: value for key, value in there.items() if key not in final_keys and kinds[key] not in LEFT_OUT}
     numbers = KEYS["requests"].of(workspace)
-    kept[numbers] = {id_: number for id_, number in kept[numbers].items() if KEYS["request"].of(workspace, id_) not in gone}
-    return {key: value for key, value in kept.items() if value}
+    records[numbers] = {
+        id_: number for id_, number in records[numbers].items() if KEYS["request"].of(workspace, id_) not in final_keys
+    }
+    return {key: value for key, value in records.items() if value}
 
 
 @pytest.mark.parametrize("number", range(12))
@@ -182,8 +184,8 @@ def place() -> ThrowawayRedis:
 
 def number_of(client: RedisClient) -> int:
     """The process of a server."""
-    found: int = client.info("server")["process_id"]
-    return found
+    process_id: int = client.info("server")["process_id"]
+    return process_id
 
 
 def test_it_is_empty_each_time_and_keeps_nothing(place: ThrowawayRedis) -> None:
@@ -281,8 +283,8 @@ def test_without_any_server_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         raise StoreMisconfigured("there is no Redis to use")
 
     monkeypatch.setattr("app.store.embedded_redis.find_server", nowhere)
-    told = "nothing can be tried out here: the API has no throwaway server"
-    with pytest.raises(DryRunUnavailable, match=told) as none, ThrowawayRedis().empty_redis():
+    message = "nothing can be tried out here: the API has no throwaway server"
+    with pytest.raises(DryRunUnavailable, match=message) as none, ThrowawayRedis().empty_redis():
         pass
     assert none.value.reason == "impossible"
 
@@ -344,10 +346,10 @@ def test_a_process_that_ends_leaves_nothing_behind_and_one_that_was_killed_not_f
         "import sys; from app.store.workspace_copy import ThrowawayRedis; place = ThrowawayRedis()\n"
         "with place.empty_redis() as client: print(client.info('server')['process_id'], flush=True); sys.stdin.read()"
     )
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
-        assert one.stdout
-        server = one.stdout.readline().strip()
-        one.communicate()
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout
+        server = child.stdout.readline().strip()
+        child.communicate()
     assert not Path(f"/proc/{server}").exists()
     assert list(here.iterdir()) == []
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as two:

@@ -10,7 +10,7 @@ from tests.support.world import World
 
 
 @pytest.mark.parametrize(
-    ("known", "differs"),
+    ("known_state", "differs"),
     [
         (KnownState(RequestState.ALLOCATED, None), False),
         (KnownState(RequestState.ALLOCATED, "continue"), False),
@@ -19,11 +19,11 @@ from tests.support.world import World
     ],
 )
 def test_a_request_differs_from_what_is_known_by_its_status_or_its_directive(
-    world: World, known: KnownState, differs: bool
+    world: World, known_state: KnownState, differs: bool
 ) -> None:
     world.pool(gpu=1)
     world.policy()
-    assert known.differs_from(world.submit(gpu=1)) is differs
+    assert known_state.differs_from(world.submit(gpu=1)) is differs
 
 
 def test_no_more_wait_than_there_are_slots() -> None:

@@ -53,7 +53,7 @@ def plain(world: World) -> tuple[Request, Request, PoolSnapshot]:
 @stale_because("pool")
 def _no_such_pool(world: World) -> StepResult:
     victim, waiter, snapshot = plain(world)
-    return world.preempt(waiter, victim, seen=replace(snapshot, pool="gone"))
+    return world.preempt(waiter, victim, snapshot=replace(snapshot, pool="gone"))
 
 
 @stale_because("unfinished")
@@ -63,14 +63,14 @@ def _work_is_left(world: World) -> StepResult:
     world.call("update_pool", chunk=1, name="p", description="", capacity="", settings='{"patience_s":"1"}')
     with pytest.raises(UnfinishedWork):
         world.snapshot()
-    return world.preempt(waiter, victim, seen=snapshot)
+    return world.preempt(waiter, victim, snapshot=snapshot)
 
 
 def _ruled(change: Callable[[World], object]) -> Make:
     def make(world: World) -> StepResult:
         victim, waiter, snapshot = plain(world)
         change(world)
-        return world.preempt(waiter, victim, seen=snapshot)
+        return world.preempt(waiter, victim, snapshot=snapshot)
 
     return make
 
@@ -95,7 +95,7 @@ def _the_waiter_is_granted(world: World) -> StepResult:
     other = world.submit("high", gpu=1)
     world.release(victim)
     assert world.status(waiter, other) == ["allocated", "allocated"]
-    return world.preempt(waiter, other, seen=snapshot)
+    return world.preempt(waiter, other, snapshot=snapshot)
 
 
 @stale_because("waiter")
@@ -107,7 +107,7 @@ def _the_waiter_is_gone(world: World) -> StepResult:
 @stale_because("waiter")
 def _the_waiter_has_no_policy_here(world: World) -> StepResult:
     victim, _, snapshot = plain(world)
-    return world.preempt(elsewhere(world), victim, seen=snapshot)
+    return world.preempt(elsewhere(world), victim, snapshot=snapshot)
 
 
 def elsewhere(world: World) -> Request:
@@ -142,7 +142,7 @@ def _lost(change: Callable[[World, Request], object]) -> Make:
         waiter = world.submit("high", gpu=8)
         snapshot, victims = world.snapshot(), (world.victim(small), world.victim(large))
         change(world, small)
-        return world.preempt(waiter, *victims, seen=snapshot)
+        return world.preempt(waiter, *victims, snapshot=snapshot)
 
     return make
 
