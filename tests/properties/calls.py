@@ -65,7 +65,7 @@ def _said(reply: ScriptReply, first: ScriptReply) -> tuple[str, dict[str, Any]]:
     fields = {name: value for name, value in reply.fields.items() if name not in PASSING}
     if "outcomes" in fields:
         pairs = zip(fields["outcomes"], first.fields["outcomes"], strict=True)
-        fields["outcomes"] = [_outcome(outcome, said) for outcome, said in pairs]
+        fields["outcomes"] = [_outcome(outcome, first_outcome) for outcome, first_outcome in pairs]
     if "request" in fields:
         fields["request"] = _pairs(fields["request"])
     if reply.tag == "left":  # who left to stand in the queue may have moved on
@@ -80,16 +80,16 @@ def _outcome(outcome: list[Any], first: list[Any]) -> tuple[Any, ...]:
     tag, *rest = outcome
     if tag == "released" and _status(rest[0]) != "released":  # who left to stand in the queue may have moved on
         return (tag,)
-    told = [_pairs(flat) for flat in rest]
+    details = [_pairs(flat) for flat in rest]
     if first[0] == "taken_in":
         news = _pairs(first[1])
-        told = [{name: value for name, value in flat.items() if name in news} for flat in told if isinstance(flat, dict)]
-    return ("taken_in" if tag == "known" and first[0] == "taken_in" else tag, *told)
+        details = [{name: value for name, value in flat.items() if name in news} for flat in details if isinstance(flat, dict)]
+    return ("taken_in" if tag == "known" and first[0] == "taken_in" else tag, *details)
 
 
 def _status(flat: list[str] | str) -> str:
-    told = _pairs(flat)
-    return told.get("status", "") if isinstance(told, dict) else ""
+    fields = _pairs(flat)
+    return fields.get("status", "") if isinstance(fields, dict) else ""
 
 
 def _pairs(flat: list[str] | str) -> dict[str, str] | str:

@@ -14,18 +14,18 @@ FREE = {WaitReason.BEHIND, WaitReason.WAITING_FOR_VICTIMS}
 """There is room for it, or about to be."""
 
 
-def told(scene: Scene) -> Counter[str]:
+def count_estimates(scene: Scene) -> Counter[str]:
     """How many of those who wait were told when, or not, by what keeps them; AssertionError if one was told wrongly."""
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     world = scene.world
     standings = QueueStatusStore(world.client, world.clock)
     foreseeing = Estimator(world.plan_store, world.ledger, QueryStore(world.client), standings)
     for waiter in scene.queued():
-        for at in standings.list_statuses(world.workspace, waiter.id)[1]:
-            told = foreseeing.get(world.workspace, at.pool, waiter.id, at.position)
-            assert (told.estimate is None) == (told.why_not is not None)
-            if one := told.estimate:
-                assert at.wait_reason in FREE or one.earliest_ms > world.clock.now_ms(), f"{at}, {one}"
-                assert one.earliest_ms <= one.likely_ms <= (one.latest_ms or one.likely_ms)
-            seen[f"{at.wait_reason}: {'told when' if told.estimate else 'not told'}"] += 1
-    return seen
+        for status in standings.list_statuses(world.workspace, waiter.id)[1]:
+            answer = foreseeing.get(world.workspace, status.pool, waiter.id, status.position)
+            assert (answer.estimate is None) == (answer.why_not is not None)
+            if estimate := answer.estimate:
+                assert status.wait_reason in FREE or estimate.earliest_ms > world.clock.now_ms(), f"{status}, {estimate}"
+                assert estimate.earliest_ms <= estimate.likely_ms <= (estimate.latest_ms or estimate.likely_ms)
+            counts[f"{status.wait_reason}: {'told when' if answer.estimate else 'not told'}"] += 1
+    return counts

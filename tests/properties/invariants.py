@@ -26,9 +26,9 @@ class Checker:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.seen = self._take()
-        self.model = model(self.seen)
-        self.last_event, self.last_fence, self.told = "0", 0, dict[str, int]()
+        self.snapshot = self._take()
+        self.model = model(self.snapshot)
+        self.last_event, self.last_fence, self.event_counts = "0", 0, dict[str, int]()
         self.tally = Tally()
         self.preemptions = 0
         """How many were told to leave."""
@@ -38,26 +38,28 @@ class Checker:
 
     def check(self, *, planned: bool = False) -> None:
         """AssertionError with everything that is wrong now; and with what is against the rules, if it was planned by them."""
-        seen = self._take()
-        now = model(seen)
-        faults = [*Structures(seen, now).faults(), *self._transitions(seen, now, planned), *_worse(self.model, now)]
-        faults += [*_shrunk(self.seen, seen), *self.served.faults(self.model, now, seen, self.called_back)]
+        snapshot = self._take()
+        now = model(snapshot)
+        faults = [*Structures(snapshot, now).faults(), *self._transitions(snapshot, now, planned), *_worse(self.model, now)]
+        faults += [*_shrunk(self.snapshot, snapshot), *self.served.faults(self.model, now, snapshot, self.called_back)]
         for pool in now.pools:
-            faults += _settled(seen, now, pool)
-        if not seen.unfinished():
+            faults += _settled(snapshot, now, pool)
+        if not snapshot.unfinished():
             faults += self._asked(now)
-        self._note_starving(seen, now)
-        self.seen, self.model = seen, now
+        self._note_starving(snapshot, now)
+        self.snapshot, self.model = snapshot, now
         assert not faults, "\n".join(faults)
 
     def unchanged(self) -> None:
         """AssertionError unless all is as it was at the last check; what was unfinished then may have gone on."""
-        seen = self._take()
-        if self.seen.unfinished():
+        snapshot = self._take()
+        if self.snapshot.unfinished():
             return
-        both = [key for key in {**seen.data, **self.seen.data} if key != ("nudge",)]  # which lapses by itself
-        differ = [key for key in both if seen.data.get(key) != self.seen.data.get(key)]
-        assert not differ, f"refused, and yet changed: {[(key, self.seen.data.get(key), seen.data.get(key)) for key in differ]}"
+        both = [key for key in {**snapshot.data, **self.snapshot.data} if key != ("nudge",)]  # which lapses by itself
+        differ = [key for key in both if snapshot.data.get(key) != self.snapshot.data.get(key)]
+        assert not differ, (
+            f"refused, and yet changed: {[(key, self.snapshot.data.get(key), snapshot.data.get(key)) for key in differ]}"
+        )
 
     def impatient(self, pool: str) -> str | None:
         """The first in order who has lost patience for certain, if patience can be lost here; None if nobody."""
@@ -66,7 +68,7 @@ class Checker:
             return None
         until = now - int(settings["patience_s"]) * 1000
         owners = {owner for holds in self.model.clearings.values() for owner in holds}
-        queue = [one.id for one in self.model.queue(pool) if self.starved.get((pool, one.id), now + 1) <= until]
+        queue = [waiter.id for waiter in self.model.queue(pool) if self.starved.get((pool, waiter.id), now + 1) <= until]
         if queue and queue[0] in owners:  # whose way is being cleared
             return None
         return queue[0] if queue else None
@@ -74,8 +76,8 @@ class Checker:
     def _take(self) -> Snapshot:
         return take(self.world.client, self.world.workspace, self.world.clock.now_ms())
 
-    def _transitions(self, seen: Snapshot, now: Model, planned: bool) -> Iterator[str]:
-        replay = Replay(self.model, now, seen, self.seen)
+    def _transitions(self, snapshot: Snapshot, now: Model, planned: bool) -> Iterator[str]:
+        replay = Replay(self.model, now, snapshot, self.snapshot)
         self.called_back = set()
         for entry, event in events_since(self.world.client, self.world.workspace, self.last_event):
             yield from replay.step(event, self.last_fence)
@@ -87,53 +89,53 @@ class Checker:
                 event["event"] == "preempted" and event["from"] == "allocated"
             )
             self.last_fence = int(event["fence"]) if event["event"] == "allocated" else self.last_fence
-            told = self.told[event["request"]] = self.told.get(event["request"], 0) + 1
-            story = seen.get("request", event["request"]).get(f"e{told}", "").split(" ")
+            event_count = self.event_counts[event["request"]] = self.event_counts.get(event["request"], 0) + 1
+            story = snapshot.get("request", event["request"]).get(f"e{event_count}", "").split(" ")
             if story[:3] != [entry, event["event"], event["at"]]:
                 yield f"the story says {story} of {entry} {event}"
         yield from replay.end(now)
-        yield from self.tally.faults(seen, now.pools)
+        yield from self.tally.faults(snapshot, now.pools)
         for waiter, stopped in replay.stops.items() if planned else ():
-            yield from self._unlawful(seen, waiter, stopped)
+            yield from self._unlawful(snapshot, waiter, stopped)
         if planned and replay.evicted:
             pool = next(iter(replay.evicted.values()))["pool"]
-            yield from Excess(replace(self.model, now_ms=seen.now_ms), self.seen, pool).faults(replay.evicted)
-        for (id_,), fields in seen.of("request"):
-            if int(fields["events"]) != self.told.get(id_, 0):
-                yield f"{id_} tells of {fields['events']} events, the stream of {self.told.get(id_, 0)}"
+            yield from Excess(replace(self.model, now_ms=snapshot.now_ms), self.snapshot, pool).faults(replay.evicted)
+        for (id_,), fields in snapshot.of("request"):
+            if int(fields["events"]) != self.event_counts.get(id_, 0):
+                yield f"{id_} tells of {fields['events']} events, the stream of {self.event_counts.get(id_, 0)}"
         for id_ in set(self.model.requests) - set(now.requests):
-            if self.seen.get("ended").get(id_, seen.now_ms) > seen.now_ms - RETENTION_S * 1000:
+            if self.snapshot.get("ended").get(id_, snapshot.now_ms) > snapshot.now_ms - RETENTION_S * 1000:
                 yield f"{id_} was forgotten too early"
 
-    def _unlawful(self, seen: Snapshot, waiter: str, stopped: dict[str, dict[str, str]]) -> Iterator[str]:
+    def _unlawful(self, snapshot: Snapshot, waiter: str, stopped: dict[str, dict[str, str]]) -> Iterator[str]:
         pool = next(iter(stopped.values()))["pool"]
-        model = replace(self.model, now_ms=seen.now_ms)
-        law = FairLaw(model, self.seen, pool) if model.is_fair(pool) else Law(model, self.seen, pool)
+        model = replace(self.model, now_ms=snapshot.now_ms)
+        law = FairLaw(model, self.snapshot, pool) if model.is_fair(pool) else Law(model, self.snapshot, pool)
         yield from law.faults(self.model.requests[waiter], {id_: event["reason"] for id_, event in stopped.items()})
 
     def _asked(self, now: Model) -> Iterator[str]:
         world = self.world
         places: dict[str, dict[str, int]] = {}
         for pool in now.pools:
-            queue = [one.id for one in now.queue(pool)]
+            queue = [request.id for request in now.queue(pool)]
             if world.queue(pool) != queue:
                 yield f"the queue of {pool} is said to be {world.queue(pool)}, should be {queue}"
             if pages(world, pool, 2) != queue:
                 yield f"by pages of 2 the queue of {pool} is said to be {pages(world, pool, 2)}, should be {queue}"
             for place, id_ in enumerate(queue, start=1):
                 places.setdefault(id_, {})[pool] = place
-        for one in now.requests.values():
-            if one.status == "queued" and (found := dict(world.get(one.id).position)) != places.get(one.id, {}):
-                yield f"{one.id} is said to be at {found}, should be at {places.get(one.id)}"
+        for request in now.requests.values():
+            if request.status == "queued" and (position := dict(world.get(request.id).position)) != places.get(request.id, {}):
+                yield f"{request.id} is said to be at {position}, should be at {places.get(request.id)}"
 
-    def _note_starving(self, seen: Snapshot, now: Model) -> None:
+    def _note_starving(self, snapshot: Snapshot, now: Model) -> None:
         blocked = {
-            (pool, one.id)
+            (pool, waiter.id)
             for pool in now.pools
-            for one in now.queue(pool)
-            if now.blocked(pool, one) and now.by_capacity(pool, one, doubt=False) and not seen.unfinished()
+            for waiter in now.queue(pool)
+            if now.blocked(pool, waiter) and now.by_capacity(pool, waiter, doubt=False) and not snapshot.unfinished()
         }
-        self.starved = {key: self.starved.get(key, seen.now_ms) for key in blocked}
+        self.starved = {key: self.starved.get(key, snapshot.now_ms) for key in blocked}
 
 
 def pages(world: World, pool: str, count: int) -> list[str]:
@@ -161,17 +163,17 @@ def _worse(before: Model, now: Model) -> Iterator[str]:
                     yield f"{name} {account} uses {units} of {key} fixed, it has {reserved} reserved"
 
 
-def _settled(seen: Snapshot, now: Model, pool: str) -> Iterator[str]:
+def _settled(snapshot: Snapshot, now: Model, pool: str) -> Iterator[str]:
     """Nothing grantable waits, and every lane is parked on something that it lacks, unless a script left work here."""
-    fields = seen.get("pool", pool)
+    fields = snapshot.get("pool", pool)
     if "reviewing" in fields or "unsettled" in fields:
-        if pool not in seen.get("unfinished"):
+        if pool not in snapshot.get("unfinished"):
             yield f"{pool} is unfinished and not among what is to do"
         return
     if grantable := now.grantable(pool):
-        yield f"{[one.id for one in grantable]} could be granted in {pool}"
-    heads = {one.lane: one for one in reversed(now.queue(pool))}
-    for lane, text in seen.get("pool_parked", pool).items():
+        yield f"{[waiter.id for waiter in grantable]} could be granted in {pool}"
+    heads = {waiter.lane: waiter for waiter in reversed(now.queue(pool))}
+    for lane, text in snapshot.get("pool_parked", pool).items():
         spot, need, _ = text.split(" ")
         constraint = spot.partition("@")[0]
         if constraint == "line":
@@ -193,18 +195,18 @@ def _left(now: Model, pool: str, kind: str, account: str, key: str) -> int | Non
         return place.accounts[account].reserved.get(key, 0) - now.used(pool, fixed=True)[account][key]
     left = place.limit(account, key) - now.used(pool)[account][key]
     owner, cleared = now.requests.get(now.holds.get(pool, "")), now.cleared(pool)[account, key]
-    held = owner.amounts.get(key, 0) if owner and account in place.path(owner.component) else 0
-    return {"limit": left, "victim_held": left - cleared, "patience_held": left - cleared - held}.get(kind)
+    owner_units = owner.amounts.get(key, 0) if owner and account in place.path(owner.component) else 0
+    return {"limit": left, "victim_held": left - cleared, "patience_held": left - cleared - owner_units}.get(kind)
 
 
-def _shrunk(was: Snapshot, seen: Snapshot) -> Iterator[str]:
+def _shrunk(was: Snapshot, snapshot: Snapshot) -> Iterator[str]:
     """Counters that only grow, and did not: of an account how many units left its stack, of a pool the changes of its rules."""
     for kind, column in (("policy", "stack_exits"), ("group", "stack_exits")):
-        for parts, fields in seen.of(kind):
+        for parts, fields in snapshot.of(kind):
             now, before = columns(fields, column), columns(was.get(kind, *parts), column)
             if any(units > now.get(key, 0) for key, units in before.items()):
                 yield f"{kind} {parts} {column}: {before}, then {now}"
-    for parts, fields in seen.of("pool"):
+    for parts, fields in snapshot.of("pool"):
         for name in ("rules", "hold_n", "decided_ms"):
             if int(was.get("pool", *parts).get(name) or 0) > int(fields.get(name) or 0):
                 yield f"pool {parts} {name} went back from {was.get('pool', *parts)[name]} to {fields.get(name)}"

@@ -21,7 +21,7 @@ from app.store.plan_store import PlanStore, UnfinishedWork
 from tests.properties.calls import Died
 from tests.properties.fairly import Excess
 from tests.properties.lawful import Law, enough, fitting
-from tests.properties.machine import Histories, how, some, there_is
+from tests.properties.machine import Histories, how, indexes, there_is
 from tests.properties.oracle import FOR_NONE, NOBODY, WHOLE, Model, Request
 from tests.properties.snapshot import Snapshot as Taken
 from tests.support.strict_reconciler import StrictReconciler
@@ -63,12 +63,12 @@ class Leavings(Histories):
 
     def _is_quiet(self) -> None:
         """Nobody waits who may have others leave for it; of several pools it may have to ask elsewhere first."""
-        model, seen = self.checker.model, self.checker.seen
-        if not seen.unfinished() and len(model.pools) == 1:
-            faults = [fault for pool in model.pools for fault in Law(model, seen, pool).overlooked()]
+        model, snapshot = self.checker.model, self.checker.snapshot
+        if not snapshot.unfinished() and len(model.pools) == 1:
+            faults = [fault for pool in model.pools for fault in Law(model, snapshot, pool).overlooked()]
             for pool in model.pools:
-                excess = Excess(model, seen, pool)
-                faults += [*excess.overlooked(), *excess.lingering(), *excess.misnoted(), *_unpublished(model, seen, pool)]
+                excess = Excess(model, snapshot, pool)
+                faults += [*excess.overlooked(), *excess.lingering(), *excess.misnoted(), *_unpublished(model, snapshot, pool)]
             assert not faults, "\n".join(faults)
 
     def _after(self, command: str) -> None:
@@ -82,8 +82,8 @@ class Leavings(Histories):
     @rule()
     def compare(self) -> None:
         """An audit finds nothing, whatever is unfinished; and looking changes nothing."""
-        found = [str(difference) for difference in self.audit.run(self.world.workspace)]
-        assert not found, "\n".join(found)
+        differences = [str(difference) for difference in self.audit.run(self.world.workspace)]
+        assert not differences, "\n".join(differences)
         self.checker.unchanged()
 
     # made-up steps
@@ -111,31 +111,33 @@ class Leavings(Histories):
             return None
 
     @precondition(there_is("queued"))
-    @rule(pool=some, waiter=some, first=some, wild=st.sampled_from((0, 0, 0, 1, 2, 3)), how=how)
+    @rule(pool=indexes, waiter=indexes, first=indexes, wild=st.sampled_from((0, 0, 0, 1, 2, 3)), how=how)
     def stop(self, pool: int, waiter: int, first: int, wild: int, how: str) -> None:
         """Preempt for somebody: as few as it takes, or anybody at all."""
         model, name = self.checker.model, self._pool(pool)
         queue = model.queue(name) if name in model.pools else []
         if not queue:
             return
-        one = queue[waiter % len(queue)]
+        waiting_request = queue[waiter % len(queue)]
         running = sorted(model.holders(name), key=lambda other: other.fence)
         running = [*running[first % len(running) :], *running[: first % len(running)]] if running else []
-        victims = running[: first % 3] if wild else enough(model, name, one, running)
+        victims = running[: first % 3] if wild else enough(model, name, waiting_request, running)
         step = Preempt(
-            one.id,
+            waiting_request.id,
             tuple(Victim(other.id, other.fence + (wild == 2), Trigger.PRIORITY) for other in victims),
-            unused_share_accounts=(f"policy:{one.component}",) if wild == 3 else (),
+            unused_share_accounts=(f"policy:{waiting_request.component}",) if wild == 3 else (),
             borrowed_conditions=tuple(BorrowedCondition(f"policy:{other.component}", "gpu", 0) for other in victims)
             if wild == 3
             else (),
         )
-        fits = bool(victims) and fitting(model, name, one, victims)
+        fits = bool(victims) and fitting(model, name, waiting_request, victims)
         if taken := self._take(how, name, step):
-            assert fits, f"{[other.id for other in victims]} were stopped in {name} for {one.id}, and should not be"
+            assert fits, f"{[other.id for other in victims]} were stopped in {name} for {waiting_request.id}, and should not be"
         elif taken is False and not wild and victims and not self._bounded(name):
-            elsewhere = any(one.id in holds for place, holds in model.clearings.items() if place != name)
-            assert not fits or elsewhere or self.checker.seen.unfinished() or not one.preemptible, f"{step} was not taken"
+            elsewhere = any(waiting_request.id in holds for place, holds in model.clearings.items() if place != name)
+            assert not fits or elsewhere or self.checker.snapshot.unfinished() or not waiting_request.preemptible, (
+                f"{step} was not taken"
+            )
 
     def _bounded(self, pool: str) -> bool:
         settings = self.checker.model.pools[pool].settings
@@ -144,26 +146,28 @@ class Leavings(Histories):
         return strays or "max_preemptions_per_minute" in settings or settings.get("backoff_s", usual) != "0"
 
     @precondition(there_is("preempting"))
-    @rule(which=some, owner=st.sampled_from((None, 0, 1)), how=how)
+    @rule(which=indexes, owner=st.sampled_from((None, 0, 1)), how=how)
     def judge(self, which: int, owner: int | None, how: str) -> None:
         """Somebody who leaves is passed on or called back, which only those may be who leave for nobody."""
-        model, one = self.checker.model, self._pick(which, "preempting")
-        if not one:
+        model, request = self.checker.model, self._pick(which, "preempting")
+        if not request:
             return
-        owners = sorted(model.clearings[one.pool])
-        whom = owners[owner % len(owners)] if owners and owner is not None else None
-        step: PlanStep = ReassignVictim(one.id, one.fence, whom) if whom else Reprieve(one.id, one.fence)
-        stray = model.leaving[one.pool][one.id] in ((NOBODY,) if whom else (NOBODY, FOR_NONE))
-        taken = self._take(how, one.pool, step)
+        owners = sorted(model.clearings[request.pool])
+        owner_id = owners[owner % len(owners)] if owners and owner is not None else None
+        step: PlanStep = (
+            ReassignVictim(request.id, request.fence, owner_id) if owner_id else Reprieve(request.id, request.fence)
+        )
+        stray = model.leaving[request.pool][request.id] in ((NOBODY,) if owner_id else (NOBODY, FOR_NONE))
+        taken = self._take(how, request.pool, step)
         assert taken is None or taken == stray, f"{step}: {taken}"
 
-    @rule(which=some, how=how)
+    @rule(which=indexes, how=how)
     def end_hold(self, which: int, how: str) -> None:
         """A hold ends that nothing can fill any more, and no other."""
         model = self.checker.model
-        held = sorted((pool, owner) for pool, holds in model.clearings.items() for owner in holds)
-        if held:
-            pool, owner = held[which % len(held)]
+        holds_by_pool = sorted((pool, owner) for pool, holds in model.clearings.items() for owner in holds)
+        if holds_by_pool:
+            pool, owner = holds_by_pool[which % len(holds_by_pool)]
             lacks = list(model.will_lack(pool, model.requests[owner]))
             if self._take(how, pool, EndHold(owner)):
                 assert lacks, f"the hold of {owner} in {pool} was ended, and would be filled"
@@ -183,10 +187,14 @@ class Leavings(Histories):
                     pass
             raise AssertionError("departures do not come to an end")
 
-        due = {id_ for id_, at in self.checker.seen.get("preemption_deadlines").items() if at <= self.world.clock.now_ms()}
+        due = {
+            id_
+            for id_, deadline_ms in self.checker.snapshot.get("preemption_deadlines").items()
+            if deadline_ms <= self.world.clock.now_ms()
+        }
         last = {id_ for id_ in due if self._of(id_, "directive") == "terminate"}
         self._do(how, through)
-        left = last & self.checker.seen.get("preemption_deadlines").keys()
+        left = last & self.checker.snapshot.get("preemption_deadlines").keys()
         assert how or not left, f"{left} had to go, and are there"
 
     def pass_time(self, seconds: float, how: str) -> None:
@@ -196,7 +204,7 @@ class Leavings(Histories):
 
     @precondition(there_is("preempting"))
     @rule(
-        which=some,
+        which=indexes,
         state=st.sampled_from(("started", "progress", "defer", "completed", "failed")),
         seconds=st.sampled_from((1, 3)),
         off=st.sampled_from((0, 0, 0, 1)),
@@ -206,20 +214,20 @@ class Leavings(Histories):
     def answer(self, which: int, state: str, seconds: int, off: int, anybody: bool, how: str) -> None:
         """A holder says how far its checkpoint is; at times one whom nobody asked, or with a fence that is not its own."""
         statuses = ("preempting", "allocated") if anybody else ("preempting",)
-        one = self._pick(which, *statuses)
-        if not one:
+        request = self._pick(which, *statuses)
+        if not request:
             return
         reference = "s3://there" if state == "completed" else None
         ledger = self.world.ledger
         answer = self._do(
-            how, lambda: ledger.checkpoint(self.world.workspace, one.id, one.fence + off, state, seconds, reference)
+            how, lambda: ledger.checkpoint(self.world.workspace, request.id, request.fence + off, state, seconds, reference)
         )
         if off:
             assert isinstance(answer, StaleFence)
-        elif state == "defer" and one.status == "allocated":
+        elif state == "defer" and request.status == "allocated":
             assert isinstance(answer, Conflict)
         elif answer is not None:
-            self._answered(one, state, answer)
+            self._answered(request, state, answer)
 
     def _answered(self, before: Request, state: str, answer: Any) -> None:
         now = self.checker.model.requests[before.id]
@@ -230,17 +238,17 @@ class Leavings(Histories):
             assert self._of(now.id, "deadline_ms") == str(answer.deadline_ms)
 
     def _of(self, id_: str, field: str) -> str:
-        return str(self.checker.seen.get("request", id_).get(field, ""))
+        return str(self.checker.snapshot.get("request", id_).get(field, ""))
 
     @precondition(there_is("preempting", "allocated"))
-    @rule(which=some, how=how)
+    @rule(which=indexes, how=how)
     def vacate(self, which: int, how: str) -> None:
         """A holder has left, as it was told to; who was not told cannot."""
-        one = self._pick(which, "preempting") or self._pick(which, "allocated")
-        if one:
-            ledger, told = self.world.ledger, self._of(one.id, "preempting_fence") == str(one.fence)
-            answer = self._do(how, lambda: ledger.release(self.world.workspace, one.id, one.fence, "vacated"))
-            assert isinstance(answer, Conflict) == (one.status == "allocated" and not told) or answer is None
+        request = self._pick(which, "preempting") or self._pick(which, "allocated")
+        if request:
+            ledger, is_preempted = self.world.ledger, self._of(request.id, "preempting_fence") == str(request.fence)
+            answer = self._do(how, lambda: ledger.release(self.world.workspace, request.id, request.fence, "vacated"))
+            assert isinstance(answer, Conflict) == (request.status == "allocated" and not is_preempted) or answer is None
 
     # what becomes of it all
 
@@ -249,23 +257,23 @@ class Leavings(Histories):
         self.finish()
         before, quiet = self.checker.preemptions, 0
         for _ in range(rounds):
-            told = self.checker.preemptions
+            preemptions = self.checker.preemptions
             self.reconcile(None)
             self.world.clock.advance(8)
             self.depart("")
             self.finish()
             leaving = any(self.checker.model.leaving.values())
-            quiet = quiet + 1 if told == self.checker.preemptions and not leaving else 0
+            quiet = quiet + 1 if preemptions == self.checker.preemptions and not leaving else 0
             if quiet == 2:
                 assert not self.audit.run(self.world.workspace)
                 return
         raise AssertionError(f"{self.checker.preemptions - before} preemptions, and no rest")
 
 
-def _unpublished(model: Model, seen: Taken, pool: str) -> Iterator[str]:
+def _unpublished(model: Model, snapshot: Taken, pool: str) -> Iterator[str]:
     """What is not as a pass that came to its end leaves it: who starves is below its share, and shares are where they count."""
     place = model.pools[pool]
-    queue = {one.component for one in model.queue(pool) if one.amounts.keys() & place.capacity.keys()}
+    queue = {request.component for request in model.queue(pool) if request.amounts.keys() & place.capacity.keys()}
     for name, account in place.accounts.items():
         starves, since = account.settings.get("status", ""), account.settings.get("below_ms")
         if not model.is_fair(pool) and (account.fair or account.sated or starves or since):

@@ -29,7 +29,7 @@ Shapes = tuple[dict[str, int], ...]
 SHAPES: Shapes = ({"gpu": 2}, {"gpu": 1}, {"gpu": 3}, {"gpu": 1, "lic": 1}, {"gpu": 1, "mcpu": 2}, {"mcpu": 3}, {})
 
 few = st.integers(1, 4)
-some = st.integers(0, 40)
+indexes = st.integers(0, 40)
 rarely = st.sampled_from((False, False, False, False, True))
 capacities = st.fixed_dictionaries(
     {"gpu": st.sampled_from((4, 3, 2))},
@@ -92,7 +92,7 @@ how = st.sampled_from(("", "", "", "", "twice", "dying"))
 
 def there_is(*statuses: str) -> Callable[[Any], bool]:
     """Whether there is a request in one of these states."""
-    return lambda machine: any(one.status in statuses for one in machine.checker.model.requests.values())
+    return lambda machine: any(request.status in statuses for request in machine.checker.model.requests.values())
 
 
 class Histories(RuleBasedStateMachine):
@@ -106,7 +106,7 @@ class Histories(RuleBasedStateMachine):
         self.world = World(self.client)
         self.calls: Calls = a_world(self.world, 200)
         self.checker = Checker(self.world)
-        self.asked: dict[str, RequestSpec] = {}
+        self.specs: dict[str, RequestSpec] = {}
 
     # how an operation is done
 
@@ -127,45 +127,45 @@ class Histories(RuleBasedStateMachine):
         return answer
 
     def _pick(self, which: int, *statuses: str) -> Request | None:
-        found = sorted(one.id for one in self.checker.model.requests.values() if one.status in statuses)
-        return self.checker.model.requests[found[which % len(found)]] if found else None
+        ids = sorted(request.id for request in self.checker.model.requests.values() if request.status in statuses)
+        return self.checker.model.requests[ids[which % len(ids)]] if ids else None
 
     def _pool(self, which: int) -> str:
         pools = sorted(self.checker.model.pools) or ["p"]
         return pools[which % len(pools)]
 
-    def _group(self, pool: str, wanted: str | None) -> str | None:
+    def _group(self, pool: str, group: str | None) -> str | None:
         """A group the pool has, if it has any."""
         groups = sorted(name[6:] for name in self.checker.model.pools[pool].accounts if name.startswith("group:"))
-        return groups[GROUPS.index(wanted) % len(groups)] if wanted and groups else None
+        return groups[GROUPS.index(group) % len(groups)] if group and groups else None
 
-    def _within(self, pool: str, wanted: dict[str, Any], wild: bool) -> dict[str, Any]:
+    def _within(self, pool: str, fields: dict[str, Any], wild: bool) -> dict[str, Any]:
         """Numbers that the pool's capacity allows, unless they shall be wild."""
         place = self.checker.model.pools.get(pool)
         if wild or not place:
-            return wanted
+            return fields
         fitted = {
-            column: {key: min(units, place.capacity[key]) for key, units in wanted[column].items() if key in place.capacity}
+            column: {key: min(units, place.capacity[key]) for key, units in fields[column].items() if key in place.capacity}
             for column in ("reserved", "limit")
         }
         reserved = {key: min(units, fitted["limit"].get(key, units)) for key, units in fitted["reserved"].items()}
-        return {**wanted, "reserved": reserved, "limit": fitted["limit"]}
+        return {**fields, "reserved": reserved, "limit": fitted["limit"]}
 
     # the rules of the world
 
     @initialize(
         chunk=st.sampled_from((1, 2, 3, 200)),
         pools=st.lists(st.tuples(capacities, new_settings), min_size=1, max_size=3),
-        policies=st.lists(st.tuples(some, shares, limits, few), min_size=5, max_size=7),
+        policies=st.lists(st.tuples(indexes, shares, limits, few), min_size=5, max_size=7),
         crowd=batches,
     )
     def begin(self, chunk: int, pools: list[Any], policies: list[Any], crowd: list[dict[str, Any]]) -> None:
         self.calls = a_world(self.world, chunk)
         for name, (capacity, chosen) in zip(POOLS, pools, strict=False):
             self.create_pool(name, capacity, chosen, "")
-        for at, (pool, reserved, limit, priority) in enumerate(policies):
-            wanted = {"reserved": reserved if at else {}, "limit": limit}
-            self.set_policy(COMPONENTS[at % 3], pool if at > 2 else 0, wanted, priority, None, False, "")
+        for index, (pool, reserved, limit, priority) in enumerate(policies):
+            fields = {"reserved": reserved if index else {}, "limit": limit}
+            self.set_policy(COMPONENTS[index % 3], pool if index > 2 else 0, fields, priority, None, False, "")
         self.submit_batch(crowd, "")
 
     @rule(name=st.sampled_from(POOLS), capacity=capacities, chosen=new_settings, how=how)
@@ -174,47 +174,47 @@ class Histories(RuleBasedStateMachine):
         answer = self._do(how, lambda: self.world.pool(name, chosen, **capacity))
         assert isinstance(answer, Conflict) == taken
 
-    @rule(pool=some, capacity=quantities, chosen=settings, how=how)
+    @rule(pool=indexes, capacity=quantities, chosen=settings, how=how)
     def change_pool(self, pool: int, capacity: dict[str, int], chosen: dict[str, Any], how: str) -> None:
         self._do(how, lambda: self.world.update_pool(self._pool(pool), chosen, **capacity))
 
     @rule(
         component=st.sampled_from(COMPONENTS),
-        pool=some,
-        wanted=numbers,
+        pool=indexes,
+        fields=numbers,
         priority=st.integers(0, 3),
         group=parents,
         wild=rarely,
         how=how,
     )
     def set_policy(
-        self, component: str, pool: int, wanted: dict[str, Any], priority: int, group: str | None, wild: bool, how: str
+        self, component: str, pool: int, fields: dict[str, Any], priority: int, group: str | None, wild: bool, how: str
     ) -> None:
         name = self._pool(pool)
-        given = self._within(name, wanted, wild)
+        fitted_fields = self._within(name, fields, wild)
         over = group if wild or name not in self.checker.model.pools else self._group(name, group)
-        self._do(how, lambda: self.world.policy(component, name, priority=priority, group=over, **given))
+        self._do(how, lambda: self.world.policy(component, name, priority=priority, group=over, **fitted_fields))
 
-    @rule(group=st.sampled_from(GROUPS), pool=some, wanted=numbers, parent=parents, wild=rarely, how=how)
-    def set_group(self, group: str, pool: int, wanted: dict[str, Any], parent: str | None, wild: bool, how: str) -> None:
+    @rule(group=st.sampled_from(GROUPS), pool=indexes, fields=numbers, parent=parents, wild=rarely, how=how)
+    def set_group(self, group: str, pool: int, fields: dict[str, Any], parent: str | None, wild: bool, how: str) -> None:
         name = self._pool(pool)
-        given = self._within(name, wanted, wild)
+        fitted_fields = self._within(name, fields, wild)
         above = parent if wild or name not in self.checker.model.pools else self._group(name, parent)
-        self._do(how, lambda: self.world.group(group, name, parent=above, **given))
+        self._do(how, lambda: self.world.group(group, name, parent=above, **fitted_fields))
 
-    @rule(component=st.sampled_from(COMPONENTS), pool=some, how=how)
+    @rule(component=st.sampled_from(COMPONENTS), pool=indexes, how=how)
     def delete_policy(self, component: str, pool: int, how: str) -> None:
         self._do(
             how, lambda: self.world.ledger.delete_policy(self.world.workspace, self._pool(pool), full_component(component))
         )
 
-    @rule(group=st.sampled_from(GROUPS), pool=some, how=how)
+    @rule(group=st.sampled_from(GROUPS), pool=indexes, how=how)
     def delete_group(self, group: str, pool: int, how: str) -> None:
         name = self._pool(pool)
-        known = self._group(name, group) if name in self.checker.model.pools else None
-        self._do(how, lambda: self.world.ledger.delete_group(self.world.workspace, name, known or group))
+        pool_group = self._group(name, group) if name in self.checker.model.pools else None
+        self._do(how, lambda: self.world.ledger.delete_group(self.world.workspace, name, pool_group or group))
 
-    @rule(pool=some, how=how)
+    @rule(pool=indexes, how=how)
     def delete_pool(self, pool: int, how: str) -> None:
         name, model = self._pool(pool), self.checker.model
         in_use = bool(name in model.pools and (model.queue(name) or model.holders(name)))
@@ -228,123 +228,123 @@ class Histories(RuleBasedStateMachine):
 
     # requests
 
-    def _ask(self, wanted: dict[str, Any]) -> RequestSpec:
-        return self.world.request_spec(**wanted)
+    def _ask(self, fields: dict[str, Any]) -> RequestSpec:
+        return self.world.request_spec(**fields)
 
-    @rule(wanted=asks, how=how)
-    def submit(self, wanted: dict[str, Any], how: str) -> None:
-        id_ = f"n{len(self.asked):04}"
-        self.asked[id_] = self._ask(wanted)
-        answer = self._do(how, lambda: self.world.ledger.submit(self.world.workspace, self.asked[id_], own_id=id_))
+    @rule(fields=asks, how=how)
+    def submit(self, fields: dict[str, Any], how: str) -> None:
+        id_ = f"n{len(self.specs):04}"
+        self.specs[id_] = self._ask(fields)
+        answer = self._do(how, lambda: self.world.ledger.submit(self.world.workspace, self.specs[id_], own_id=id_))
         assert answer is None or answer.id == id_
 
-    @rule(wanted=batches, how=how)
-    def submit_batch(self, wanted: list[dict[str, Any]], how: str) -> None:
-        batch = {f"n{len(self.asked) + at:04}": self._ask(one) for at, one in enumerate(wanted)}
-        self.asked.update(batch)
-        asked = [(id_, ask, None) for id_, ask in batch.items()]
-        self._do(how, lambda: self.world.ledger.submit_all(self.world.workspace, asked))
+    @rule(batch_fields=batches, how=how)
+    def submit_batch(self, batch_fields: list[dict[str, Any]], how: str) -> None:
+        batch = {f"n{len(self.specs) + index:04}": self._ask(fields) for index, fields in enumerate(batch_fields)}
+        self.specs.update(batch)
+        submissions = [(id_, ask, None) for id_, ask in batch.items()]
+        self._do(how, lambda: self.world.ledger.submit_all(self.world.workspace, submissions))
 
     @precondition(there_is("queued", *LIVE))
-    @rule(which=some, how=how)
+    @rule(which=indexes, how=how)
     def submit_again(self, which: int, how: str) -> None:
-        known = sorted(set(self.asked) & set(self.checker.model.requests))
-        if known:
-            id_ = known[which % len(known)]
-            answer = self._do(how, lambda: self.world.ledger.submit(self.world.workspace, self.asked[id_], own_id=id_))
+        ids = sorted(set(self.specs) & set(self.checker.model.requests))
+        if ids:
+            id_ = ids[which % len(ids)]
+            answer = self._do(how, lambda: self.world.ledger.submit(self.world.workspace, self.specs[id_], own_id=id_))
             assert answer is None or answer.id == id_
             self.checker.unchanged()
 
-    @rule(wanted=asks, key=st.sampled_from(("k1", "k2")), how=how)
-    def submit_with_key(self, wanted: dict[str, Any], key: str, how: str) -> None:
-        id_ = f"n{len(self.asked):04}"
-        first = self.checker.seen.get("idempotency", key).partition(" ")[0]
-        known = self.asked[first] if first in self.checker.model.requests else None
-        self.asked[id_] = self._ask(wanted)
-        answer = self._do(how, lambda: self.world.ledger.submit(self.world.workspace, self.asked[id_], key, id_))
-        if known is None:
+    @rule(fields=asks, key=st.sampled_from(("k1", "k2")), how=how)
+    def submit_with_key(self, fields: dict[str, Any], key: str, how: str) -> None:
+        id_ = f"n{len(self.specs):04}"
+        first = self.checker.snapshot.get("idempotency", key).partition(" ")[0]
+        first_spec = self.specs[first] if first in self.checker.model.requests else None
+        self.specs[id_] = self._ask(fields)
+        answer = self._do(how, lambda: self.world.ledger.submit(self.world.workspace, self.specs[id_], key, id_))
+        if first_spec is None:
             assert answer is None or answer.id == id_
-        elif known == self.asked[id_]:
+        elif first_spec == self.specs[id_]:
             assert answer is None or answer.id == first
         else:
             assert answer is None or isinstance(answer, Conflict)
 
     @precondition(there_is(*LIVE))
-    @rule(which=some, how=how)
+    @rule(which=indexes, how=how)
     def release(self, which: int, how: str) -> None:
-        if one := self._pick(which, *LIVE):
-            answer = self._do(how, lambda: self.world.ledger.release(self.world.workspace, one.id, one.fence))
+        if request := self._pick(which, *LIVE):
+            answer = self._do(how, lambda: self.world.ledger.release(self.world.workspace, request.id, request.fence))
             assert answer is None or answer.status == "released"
 
     # the usual, which a choice among all rules would make too rare
 
-    @rule(wanted=asks, how=how)
-    def submit_more(self, wanted: dict[str, Any], how: str) -> None:
-        self.submit(wanted, how)
+    @rule(fields=asks, how=how)
+    def submit_more(self, fields: dict[str, Any], how: str) -> None:
+        self.submit(fields, how)
 
-    @rule(wanted=batches, how=how)
-    def submit_more_at_once(self, wanted: list[dict[str, Any]], how: str) -> None:
-        self.submit_batch(wanted, how)
+    @rule(batch_fields=batches, how=how)
+    def submit_more_at_once(self, batch_fields: list[dict[str, Any]], how: str) -> None:
+        self.submit_batch(batch_fields, how)
 
     @rule(seconds=st.sampled_from((1, 3)))
     def pass_a_little_time(self, seconds: float) -> None:
         self.pass_time(seconds, "")
 
     @precondition(there_is(*LIVE))
-    @rule(which=some, how=how)
+    @rule(which=indexes, how=how)
     def release_more(self, which: int, how: str) -> None:
         self.release(which, how)
 
     @precondition(there_is(*LIVE))
-    @rule(which=some, how=how)
+    @rule(which=indexes, how=how)
     def release_still_more(self, which: int, how: str) -> None:
         self.release(which, how)
 
     @precondition(there_is(*LIVE, "queued"))
-    @rule(which=some, off=st.sampled_from((-1, 1, 1000)), beat=st.booleans())
+    @rule(which=indexes, off=st.sampled_from((-1, 1, 1000)), beat=st.booleans())
     def come_with_a_stale_fence(self, which: int, off: int, beat: bool) -> None:
-        if one := self._pick(which, *LIVE, "released", "expired", "queued"):
+        if request := self._pick(which, *LIVE, "released", "expired", "queued"):
             ledger = self.world.ledger
             act = ledger.heartbeat if beat else ledger.release
-            assert isinstance(self._do("", lambda: act(self.world.workspace, one.id, one.fence + off)), StaleFence)
+            assert isinstance(self._do("", lambda: act(self.world.workspace, request.id, request.fence + off)), StaleFence)
 
     @precondition(there_is(*LIVE))
-    @rule(which=some, how=how)
+    @rule(which=indexes, how=how)
     def beat(self, which: int, how: str) -> None:
-        if one := self._pick(which, *LIVE):
-            answer = self._do(how, lambda: self.world.ledger.heartbeat(self.world.workspace, one.id, one.fence))
-            lease = self.asked[one.id].lease_s
+        if request := self._pick(which, *LIVE):
+            answer = self._do(how, lambda: self.world.ledger.heartbeat(self.world.workspace, request.id, request.fence))
+            lease = self.specs[request.id].lease_s
             assert answer.lease_expires_ms == (self.world.clock.now_ms() + lease * 1000 if lease else None)
 
     @precondition(there_is("released", "expired"))
-    @rule(which=some, how=how)
+    @rule(which=indexes, how=how)
     def beat_too_late(self, which: int, how: str) -> None:
-        if one := self._pick(which, "released", "expired"):
-            answer = self._do(how, lambda: self.world.ledger.heartbeat(self.world.workspace, one.id, one.fence))
+        if request := self._pick(which, "released", "expired"):
+            answer = self._do(how, lambda: self.world.ledger.heartbeat(self.world.workspace, request.id, request.fence))
             assert isinstance(answer, StaleFence)
 
     @precondition(there_is("queued"))
-    @rule(which=some, how=how)
+    @rule(which=indexes, how=how)
     def cancel(self, which: int, how: str) -> None:
-        if one := self._pick(which, "queued", "queued", "allocated"):
-            answer = self._do(how, lambda: self.world.ledger.cancel(self.world.workspace, one.id))
-            assert one.status == "queued" or isinstance(answer, Conflict)
-            assert one.status != "queued" or answer is None or answer.status == "cancelled"
+        if request := self._pick(which, "queued", "queued", "allocated"):
+            answer = self._do(how, lambda: self.world.ledger.cancel(self.world.workspace, request.id))
+            assert request.status == "queued" or isinstance(answer, Conflict)
+            assert request.status != "queued" or answer is None or answer.status == "cancelled"
 
     @precondition(there_is("queued", *LIVE))
-    @rule(which=some, how=how)
+    @rule(which=indexes, how=how)
     def drop(self, which: int, how: str) -> None:
-        if one := self._pick(which, "queued", "released", *LIVE):
-            self._do(how, lambda: self.world.ledger.drop(self.world.workspace, one.id))
+        if request := self._pick(which, "queued", "released", *LIVE):
+            self._do(how, lambda: self.world.ledger.drop(self.world.workspace, request.id))
 
     @precondition(there_is("queued"))
-    @rule(which=some)
+    @rule(which=indexes)
     def poll(self, which: int) -> None:
-        if one := self._pick(which, "queued", "allocated"):
-            self._do("", lambda: self.world.get(one.id, poll=True))
-            ttl = self.asked[one.id].queue_ttl_s
-            due = self.checker.seen.get("waiting").get(one.id)
-            assert one.status != "queued" or ttl is None or due == self.world.clock.now_ms() + ttl * 1000
+        if request := self._pick(which, "queued", "allocated"):
+            self._do("", lambda: self.world.get(request.id, poll=True))
+            ttl = self.specs[request.id].queue_ttl_s
+            due = self.checker.snapshot.get("waiting").get(request.id)
+            assert request.status != "queued" or ttl is None or due == self.world.clock.now_ms() + ttl * 1000
 
     @rule(act=st.sampled_from(("cancel", "drop", "get_request")))
     def ask_for_who_is_not_there(self, act: str) -> None:
@@ -362,17 +362,19 @@ class Histories(RuleBasedStateMachine):
             self._lose_patience(pool)
 
     def _lose_patience(self, pool: str) -> None:
-        expected, busy, before = self.checker.impatient(pool), self.checker.seen.unfinished(), self.checker.model
-        given = self._do("", lambda: self.world.ledger.give_patience_hold(self.world.workspace, pool))
+        expected, busy, before = self.checker.impatient(pool), self.checker.snapshot.unfinished(), self.checker.model
+        owner_id = self._do("", lambda: self.world.ledger.give_patience_hold(self.world.workspace, pool))
         if expected and not busy:
-            queue = [one.id for one in before.queue(pool)]
-            assert given, f"{expected} lost patience in {pool}"
-            assert queue.index(given) <= queue.index(expected), f"{given} got the hold of {pool}, {expected} stands before"
-        if given:
-            one, patience_s = before.requests[given], int(before.pools[pool].settings["patience_s"])
-            assert before.by_capacity(pool, one), f"{given} got the hold of {pool}: {before.blocked(pool, one)}"
-            assert not before.hold(pool, one), f"{given} got the hold of {pool}, its way is being cleared already"
-            assert one.submitted_ms <= self.world.clock.now_ms() - patience_s * 1000
+            queue = [request.id for request in before.queue(pool)]
+            assert owner_id, f"{expected} lost patience in {pool}"
+            assert queue.index(owner_id) <= queue.index(expected), (
+                f"{owner_id} got the hold of {pool}, {expected} stands before"
+            )
+        if owner_id:
+            request, patience_s = before.requests[owner_id], int(before.pools[pool].settings["patience_s"])
+            assert before.by_capacity(pool, request), f"{owner_id} got the hold of {pool}: {before.blocked(pool, request)}"
+            assert not before.hold(pool, request), f"{owner_id} got the hold of {pool}, its way is being cleared already"
+            assert request.submitted_ms <= self.world.clock.now_ms() - patience_s * 1000
 
     @rule()
     def go_on(self) -> None:
@@ -387,4 +389,4 @@ class Histories(RuleBasedStateMachine):
             raise AssertionError("it does not come to an end")
 
         self._do("", through)
-        assert not self.checker.seen.unfinished(), "finished, and something is left"
+        assert not self.checker.snapshot.unfinished(), "finished, and something is left"

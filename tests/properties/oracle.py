@@ -116,7 +116,7 @@ class Hold:
     owner: str
     number: int
     """Its place among the holds with victims of its pool: the order of time."""
-    brought: Counter[Place]
+    freed_units: Counter[Place]
     """What those who have left for it brought, on the accounts of the owner's path."""
 
 
@@ -139,44 +139,44 @@ class Model:
 
     def holders(self, pool: str) -> list[Request]:
         """Who holds units of a pool."""
-        return [one for one in self.requests.values() if one.status in LIVE and one.pool == pool]
+        return [request for request in self.requests.values() if request.status in LIVE and request.pool == pool]
 
     def used(self, pool: str, *, fixed: bool = False) -> dict[str, Counter[str]]:
         """Account → key → units held, or only those held by work that is not preemptible."""
         sums: dict[str, Counter[str]] = {name: Counter() for name in ("pool", *self.pools[pool].accounts)}
-        for one in self.holders(pool):
-            if not (fixed and one.preemptible):
-                for account in self.pools[pool].path(one.component):
-                    sums[account].update(one.amounts)
+        for request in self.holders(pool):
+            if not (fixed and request.preemptible):
+                for account in self.pools[pool].path(request.component):
+                    sums[account].update(request.amounts)
         return sums
 
     # eligibility
 
     def preferred(self, component: str) -> list[str]:
         """The pools a component has a policy in, in the order in which they are tried."""
-        found = [(policy.priority, name) for name, pool in self.pools.items() if (policy := pool.policy(component))]
-        return [name for _, name in sorted(found, key=lambda pair: (-pair[0], pair[1]))]
+        priorities = [(policy.priority, name) for name, pool in self.pools.items() if (policy := pool.policy(component))]
+        return [name for _, name in sorted(priorities, key=lambda pair: (-pair[0], pair[1]))]
 
-    def refusals(self, pool: str, one: Request) -> list[tuple[str, str, int, int, str]]:
+    def refusals(self, pool: str, request: Request) -> list[tuple[str, str, int, int, str]]:
         """Each reason why the pool could never grant it: code, key, asked, bound, account. Those of one code are as good."""
         place = self.pools[pool]
-        policy, found = place.policy(one.component), []
+        policy, refusals = place.policy(request.component), []
         assert policy
-        for key, asked in one.amounts.items():
-            if asked > place.total(key):
+        for key, units in request.amounts.items():
+            if units > place.total(key):
                 code = "exceeds_capacity" if place.total(key) else "missing_key"
-                found.append((code, key, asked, place.total(key), "pool"))
-            for account in place.path(one.component)[:-1]:
+                refusals.append((code, key, units, place.total(key), "pool"))
+            for account in place.path(request.component)[:-1]:
                 bound = place.accounts[account].limit.get(key, BOUNDLESS)
-                if asked > bound:
-                    found.append(("exceeds_limit", key, asked, bound, account))
-            if not one.preemptible and key in place.capacity and asked > policy.reserved.get(key, 0):
-                found.append(("exceeds_reserved", key, asked, policy.reserved.get(key, 0), policy.name))
-        return found
+                if units > bound:
+                    refusals.append(("exceeds_limit", key, units, bound, account))
+            if not request.preemptible and key in place.capacity and units > policy.reserved.get(key, 0):
+                refusals.append(("exceeds_reserved", key, units, policy.reserved.get(key, 0), policy.name))
+        return refusals
 
-    def eligible(self, one: Request) -> list[str]:
+    def eligible(self, request: Request) -> list[str]:
         """The pools that may ever grant it, in the order in which they are tried."""
-        return [name for name in self.preferred(one.component) if not self.refusals(name, one)]
+        return [name for name in self.preferred(request.component) if not self.refusals(name, request)]
 
     # order
 
@@ -203,68 +203,70 @@ class Model:
                 beyond.append(has / due if due else Fraction(BOUNDLESS))
         if not parts:
             return BOUNDLESS
-        wanted = [part for key, part in parts.items() if key not in policy.sated]
+        unsated_parts = [part for key, part in parts.items() if key not in policy.sated]
         ratio = max(beyond) if beyond else min(parts.values())
         if not beyond and policy.fair.keys() - policy.sated:
-            ratio = max(wanted, default=Fraction(0))
+            ratio = max(unsated_parts, default=Fraction(0))
         return min(BOUNDLESS, int(ratio * 10**9))
 
-    def in_share(self, pool: str, one: Request) -> bool:
+    def in_share(self, pool: str, request: Request) -> bool:
         """Whether it fits entirely into its policy's unused share: on every share key it asks, of which there must be one."""
         place = self.pools[pool]
-        policy, keys = place.policy(one.component), place.shared() & set(one.amounts)
+        policy, keys = place.policy(request.component), place.shared() & set(request.amounts)
         assert policy
-        taken = self.used(pool, fixed=not one.preemptible)[policy.name]
-        return bool(keys) and all(one.amounts[key] <= policy.reserved.get(key, 0) - taken[key] for key in keys)
+        taken = self.used(pool, fixed=not request.preemptible)[policy.name]
+        return bool(keys) and all(request.amounts[key] <= policy.reserved.get(key, 0) - taken[key] for key in keys)
 
-    def rank(self, pool: str, one: Request) -> tuple[int, int]:
+    def rank(self, pool: str, request: Request) -> tuple[int, int]:
         """The smaller the sooner."""
-        policy = self.pools[pool].policy(one.component)
+        policy = self.pools[pool].policy(request.component)
         assert policy
-        rank = (-policy.priority, -one.rank)
+        rank = (-policy.priority, -request.rank)
         return rank if self.pools[pool].settings["discipline"] == "reserved" else rank[::-1]
 
-    def order_key(self, pool: str, one: Request) -> tuple[object, ...]:
+    def order_key(self, pool: str, request: Request) -> tuple[object, ...]:
         """1. in share, 2. rank, 3. age, 4. id; `priority_first` swaps 1 and 2. With fair share: 1. the least satisfied policy,
         2. class."""
         if self.is_fair(pool):
-            return (self.satisfaction(pool, one.component), -one.rank, one.number, one.id)
-        first, second = (0 if self.in_share(pool, one) else 1), self.rank(pool, one)
+            return (self.satisfaction(pool, request.component), -request.rank, request.number, request.id)
+        first, second = (0 if self.in_share(pool, request) else 1), self.rank(pool, request)
         if self.pools[pool].settings["order"] == "priority_first":
-            return (second, first, one.number, one.id)
-        return (first, second, one.number, one.id)
+            return (second, first, request.number, request.id)
+        return (first, second, request.number, request.id)
 
     def queue(self, pool: str) -> list[Request]:
         """Who waits for a pool, in order."""
-        waiting = (one for one in self.requests.values() if one.status == "queued" and pool in self.eligible(one))
-        return sorted(waiting, key=lambda one: self.order_key(pool, one))
+        waiting = (
+            request for request in self.requests.values() if request.status == "queued" and pool in self.eligible(request)
+        )
+        return sorted(waiting, key=lambda request: self.order_key(pool, request))
 
     # holds with victims
 
-    def hold(self, pool: str, one: Request) -> Hold | None:
+    def hold(self, pool: str, request: Request) -> Hold | None:
         """The hold with victims that somebody has in a pool."""
-        return self.clearings.get(pool, {}).get(one.id)
+        return self.clearings.get(pool, {}).get(request.id)
 
     def shared_path(self, pool: str, owner: str, other: str) -> list[str]:
         """Accounts that two components have in common."""
-        others = self.pools[pool].path(other)
-        return [account for account in self.pools[pool].path(owner) if account in others]
+        other_path = self.pools[pool].path(other)
+        return [account for account in self.pools[pool].path(owner) if account in other_path]
 
-    def brings(self, pool: str, owner: Request, one: Request) -> Counter[Place]:
+    def brings(self, pool: str, owner: Request, request: Request) -> Counter[Place]:
         """What somebody who leaves for an owner brings it: what they share of accounts and keys."""
-        keys = owner.amounts.keys() & one.amounts.keys()
-        shared = self.shared_path(pool, owner.component, one.component)
-        return Counter({(account, key): one.amounts[key] for account in shared for key in keys})
+        keys = owner.amounts.keys() & request.amounts.keys()
+        shared = self.shared_path(pool, owner.component, request.component)
+        return Counter({(account, key): request.amounts[key] for account in shared for key in keys})
 
     def coming(self, pool: str, hold: Hold) -> Counter[Place]:
         """What those who leave for the owner of a hold still bring."""
         owner, sums = self.requests[hold.owner], Counter[Place]()
-        for id_, whom in self.leaving.get(pool, {}).items():
-            if whom == hold.owner:
+        for id_, beneficiary in self.leaving.get(pool, {}).items():
+            if beneficiary == hold.owner:
                 sums.update(self.brings(pool, owner, self.requests[id_]))
         return sums
 
-    def kept(self, pool: str, hold: Hold) -> Counter[Place]:
+    def hold_units(self, pool: str, hold: Hold) -> Counter[Place]:
         """What a hold keeps at present, on every account of its owner's path."""
         owner, coming = self.requests[hold.owner], self.coming(pool, hold)
         accounts = self.pools[pool].path(owner.component)
@@ -272,110 +274,112 @@ class Model:
 
     def cleared(self, pool: str) -> Counter[Place]:
         """What all holds with victims of a pool keep together."""
-        return sum((self.kept(pool, hold) for hold in self.clearings.get(pool, {}).values()), Counter[Place]())
+        return sum((self.hold_units(pool, hold) for hold in self.clearings.get(pool, {}).values()), Counter[Place]())
 
-    def bound(self, pool: str, one: Request) -> Counter[Place]:
+    def bound(self, pool: str, request: Request) -> Counter[Place]:
         """What holds with victims keep from somebody: all of it from who has none; an owner loses nothing to its own, and to
         a later one no more than what has been brought to that."""
-        own, sums = self.hold(pool, one), Counter[Place]()
+        own, sums = self.hold(pool, request), Counter[Place]()
         for hold in self.clearings.get(pool, {}).values():
             if not own or hold.number < own.number:
-                sums.update(self.kept(pool, hold))
+                sums.update(self.hold_units(pool, hold))
             elif hold.number > own.number:
-                sums.update(self.kept(pool, hold) & hold.brought)
+                sums.update(self.hold_units(pool, hold) & hold.freed_units)
         return sums
 
-    def will_lack(self, pool: str, one: Request) -> Iterator[Place]:
+    def will_lack(self, pool: str, request: Request) -> Iterator[Place]:
         """Account and key of what somebody will lack when all who leave for an owner have left: holds before its own are full
         by then, those behind it have what was brought to them."""
-        own, place, left = self.hold(pool, one), self.pools[pool], self.used(pool)
-        for id_, whom in self.leaving.get(pool, {}).items():
-            for account in place.path(self.requests[id_].component) if whom != NOBODY else []:
+        own, place, left = self.hold(pool, request), self.pools[pool], self.used(pool)
+        for id_, beneficiary in self.leaving.get(pool, {}).items():
+            for account in place.path(self.requests[id_].component) if beneficiary != NOBODY else []:
                 left[account].subtract(self.requests[id_].amounts)
         for hold in self.clearings.get(pool, {}).values():
             if hold is not own:
                 owner = self.requests[hold.owner]
-                later, bring = own and hold.number > own.number, hold.brought + self.coming(pool, hold)
+                later, bring = own and hold.number > own.number, hold.freed_units + self.coming(pool, hold)
                 for account in place.path(owner.component):
                     for key, units in owner.amounts.items():
                         left[account][key] += min(units, bring[account, key]) if later else units
-        for account in place.path(one.component):
-            for key, units in one.amounts.items():
+        for account in place.path(request.component):
+            for key, units in request.amounts.items():
                 if place.limit(account, key) - left[account][key] < units:
                     yield account, key
 
     # who may be granted
 
-    def rooms(self, pool: str, one: Request, held: Counter[Place] | None = None) -> Iterator[tuple[str, str, int]]:
+    def rooms(self, pool: str, request: Request, held_units: Counter[Place] | None = None) -> Iterator[tuple[str, str, int]]:
         """Account, key and what is left of it beyond the ask, less what is held."""
         place, used = self.pools[pool], self.used(pool)
-        for account in place.path(one.component):
-            for key, asked in one.amounts.items():
-                kept = held[account, key] if held else 0
-                yield account, key, place.limit(account, key) - used[account][key] - kept - asked
+        for account in place.path(request.component):
+            for key, units in request.amounts.items():
+                held_amount = held_units[account, key] if held_units else 0
+                yield account, key, place.limit(account, key) - used[account][key] - held_amount - units
 
-    def blocked(self, pool: str, one: Request) -> str:
+    def blocked(self, pool: str, request: Request) -> str:
         """What keeps it, holds apart: a limit (or its fixed share), else capacity, else nothing."""
         place = self.pools[pool]
-        policy, short = place.policy(one.component), [name for name, _, left in self.rooms(pool, one) if left < 0]
+        policy, short = place.policy(request.component), [name for name, _, left in self.rooms(pool, request) if left < 0]
         assert policy
         fixed = self.used(pool, fixed=True)[policy.name]
-        listed = [] if one.preemptible else [key for key in one.amounts if key in place.capacity]
+        listed = [] if request.preemptible else [key for key in request.amounts if key in place.capacity]
         if any(name != "pool" for name in short):
             return "limit"
-        if any(fixed[key] + one.amounts[key] > policy.reserved.get(key, 0) for key in listed):
+        if any(fixed[key] + request.amounts[key] > policy.reserved.get(key, 0) for key in listed):
             return "limit"
         return "capacity" if short else ""
 
     def shadow_ms(self, pool: str, owner: Request) -> int | None:
         """When the owner of a hold can start at the latest if all promises are kept; None if nobody knows."""
         left = {(account, key): room for account, key, room in self.rooms(pool, owner)}
-        promised = [one for one in self.holders(pool) if one.walltime_s]
-        for one in sorted(promised, key=lambda one: (one.granted_ms + (one.walltime_s or 0) * 1000, one.id)):
-            for account in self.pools[pool].path(one.component):
-                for key, units in one.amounts.items():
+        promised = [request for request in self.holders(pool) if request.walltime_s]
+        for request in sorted(
+            promised, key=lambda request: (request.granted_ms + (request.walltime_s or 0) * 1000, request.id)
+        ):
+            for account in self.pools[pool].path(request.component):
+                for key, units in request.amounts.items():
                     if (account, key) in left:
                         left[account, key] += units
             if min(left.values()) >= 0:
-                return max(self.now_ms, one.granted_ms + (one.walltime_s or 0) * 1000)
+                return max(self.now_ms, request.granted_ms + (request.walltime_s or 0) * 1000)
         return None
 
-    def cleared_away(self, pool: str, one: Request) -> set[str]:
+    def cleared_away(self, pool: str, request: Request) -> set[str]:
         """The accounts of its path at which holds with victims keep it, or somebody who holds units does."""
-        return {account for account, _, left in self.rooms(pool, one, self.bound(pool, one)) if left < 0}
+        return {account for account, _, left in self.rooms(pool, request, self.bound(pool, request)) if left < 0}
 
-    def held_back(self, pool: str, one: Request) -> bool:
+    def held_back(self, pool: str, request: Request) -> bool:
         """Whether a hold keeps it: one with victims that binds it; or that of patience, if it stands behind the owner, has no
         hold with victims, needs what is held, and would not end in time."""
-        if self.cleared_away(pool, one):
+        if self.cleared_away(pool, request):
             return True
-        if pool not in self.holds or self.holds[pool] == one.id or self.hold(pool, one):
+        if pool not in self.holds or self.holds[pool] == request.id or self.hold(pool, request):
             return False
         owner = self.requests[self.holds[pool]]
-        if self.order_key(pool, one) < self.order_key(pool, owner):
+        if self.order_key(pool, request) < self.order_key(pool, owner):
             return False
         path = self.pools[pool].path(owner.component)
         own = Counter({(account, key): units for account in path for key, units in owner.amounts.items()})
-        if all(left >= 0 for _, _, left in self.rooms(pool, one, self.bound(pool, one) + own)):
+        if all(left >= 0 for _, _, left in self.rooms(pool, request, self.bound(pool, request) + own)):
             return False
-        shadow = self.shadow_ms(pool, owner) if one.walltime_s else None
-        return shadow is None or self.now_ms + (one.walltime_s or 0) * 1000 > shadow
+        shadow = self.shadow_ms(pool, owner) if request.walltime_s else None
+        return shadow is None or self.now_ms + (request.walltime_s or 0) * 1000 > shadow
 
-    def by_capacity(self, pool: str, one: Request, *, doubt: bool = True) -> bool:
+    def by_capacity(self, pool: str, request: Request, *, doubt: bool = True) -> bool:
         """Whether it lacks capacity: the pool's free units, less those kept from it for the owners of holds with victims. If
         these keep it at another account of its path as well, that is as good as a limit, or not: in doubt it is as told."""
-        short = self.cleared_away(pool, one)
-        if self.blocked(pool, one) == "limit" or "pool" not in short:
+        short = self.cleared_away(pool, request)
+        if self.blocked(pool, request) == "limit" or "pool" not in short:
             return False
         return doubt or short == {"pool"}
 
     def grantable(self, pool: str, *, doubt: bool = True) -> list[Request]:
         """Who may be granted in a pool right now, in order; with `doubt` nobody passes who is in doubt by `by_capacity`."""
-        found, strict, line = list[Request](), self.pools[pool].settings["queueing"] == "strict", False
-        for one in self.queue(pool):
-            if line and not self.hold(pool, one):
+        requests, strict, line = list[Request](), self.pools[pool].settings["queueing"] == "strict", False
+        for request in self.queue(pool):
+            if line and not self.hold(pool, request):
                 continue
-            if not self.blocked(pool, one) and not self.held_back(pool, one):
-                found.append(one)
-            line = line or (strict and self.by_capacity(pool, one, doubt=doubt))
-        return found
+            if not self.blocked(pool, request) and not self.held_back(pool, request):
+                requests.append(request)
+            line = line or (strict and self.by_capacity(pool, request, doubt=doubt))
+        return requests

@@ -23,7 +23,7 @@ class Scene:
 
     def __init__(self, world: World, number: int, *, pools: int = 1) -> None:
         self.world, self.random = world, Random(number)
-        self.pools = [f"p{at}" for at in range(self.random.randint(1, pools))]
+        self.pools = [f"p{index}" for index in range(self.random.randint(1, pools))]
         self._reconciling = Reconciler(world.plan_store, world.ledger)
         for pool in self.pools:
             self._furnish(pool)
@@ -44,11 +44,11 @@ class Scene:
 
     def queued(self) -> list[Request]:
         """Who waits, oldest first."""
-        return [one for one in self.requests() if one.status == "queued"]
+        return [request for request in self.requests() if request.status == "queued"]
 
     def requests(self) -> list[Request]:
         """All that were submitted."""
-        return [self.world.get(one) for one in self._submitted]
+        return [self.world.get(id_) for id_ in self._submitted]
 
     def explain(self, request: Request) -> Explanation:
         """Why it waits."""
@@ -59,11 +59,11 @@ class Scene:
     def ask(self) -> tuple[str, dict[str, Any]]:
         """A random ask: whose, and what."""
         draw = self.random
-        wanted: dict[str, Any] = {"resources": draw.choice(SHAPES), "preemption_class": draw.choice((1, 5, 5, 9))}
-        wanted["preemptible"] = draw.random() < 0.65
-        wanted["checkpoint"] = draw.choice(("none", "manual", "auto"))
-        wanted["walltime_s"] = draw.choice((None, None, 5, 60))
-        return draw.choice(COMPONENTS), wanted
+        fields: dict[str, Any] = {"resources": draw.choice(SHAPES), "preemption_class": draw.choice((1, 5, 5, 9))}
+        fields["preemptible"] = draw.random() < 0.65
+        fields["checkpoint"] = draw.choice(("none", "manual", "auto"))
+        fields["walltime_s"] = draw.choice((None, None, 5, 60))
+        return draw.choice(COMPONENTS), fields
 
     _submitted: list[Request]
 
@@ -97,15 +97,15 @@ class Scene:
 
     def _step(self) -> None:
         draw, world = self.random, self.world
-        what = draw.random()
-        if what < 0.7:
-            component, wanted = self.ask()
-            self._submitted.append(world.submit(component, **wanted))
-        elif what < 0.8:
-            held = [one for one in self.requests() if one.status in ("allocated", "preempting")]
-            if held:
-                world.release(draw.choice(held))
-        elif what < 0.9:
+        draw_value = draw.random()
+        if draw_value < 0.7:
+            component, fields = self.ask()
+            self._submitted.append(world.submit(component, **fields))
+        elif draw_value < 0.8:
+            allocations = [request for request in self.requests() if request.status in ("allocated", "preempting")]
+            if allocations:
+                world.release(draw.choice(allocations))
+        elif draw_value < 0.9:
             world.pass_time(draw.choice((1, 4, 30)))
         else:
             self._reconciling.run(world.workspace)

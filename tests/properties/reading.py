@@ -8,23 +8,23 @@ from tests.properties.oracle import Account, Hold, Model, Place, Pool, Request
 from tests.properties.snapshot import Snapshot, amounts
 
 
-def model(seen: Snapshot) -> Model:
+def model(snapshot: Snapshot) -> Model:
     """The model of a snapshot."""
-    pools = {name: _pool(seen, name) for (name,), _ in seen.of("pool")}
-    requests = {id_: request(id_, fields) for (id_,), fields in seen.of("request")}
-    holds = {name: fields["patience"] for (name,), fields in seen.of("pool") if "patience" in fields}
-    clearings = {name: _clearings(seen, name) for name in pools}
-    leaving = {name: dict(seen.get("pool_victims", name)) for name in pools}
-    return Model(pools, requests, holds, seen.now_ms, seen.get("meta").get("unmanaged", "reject"), clearings, leaving)
+    pools = {name: _pool(snapshot, name) for (name,), _ in snapshot.of("pool")}
+    requests = {id_: request(id_, fields) for (id_,), fields in snapshot.of("request")}
+    holds = {name: fields["patience"] for (name,), fields in snapshot.of("pool") if "patience" in fields}
+    clearings = {name: _clearings(snapshot, name) for name in pools}
+    leaving = {name: dict(snapshot.get("pool_victims", name)) for name in pools}
+    return Model(pools, requests, holds, snapshot.now_ms, snapshot.get("meta").get("unmanaged", "reject"), clearings, leaving)
 
 
-def _clearings(seen: Snapshot, pool: str) -> dict[str, Hold]:
-    found = []
-    for owner, text in seen.get("pool_holds", pool).items():
+def _clearings(snapshot: Snapshot, pool: str) -> dict[str, Hold]:
+    holds = []
+    for owner, text in snapshot.get("pool_holds", pool).items():
         kind, _, number = (*text.split(" "), "")[:3]
         if kind == "victims":
-            found.append(Hold(owner, int(number), hold_column(seen.get("hold", pool, owner), "freed")))
-    return {hold.owner: hold for hold in sorted(found, key=lambda hold: hold.number)}
+            holds.append(Hold(owner, int(number), hold_column(snapshot.get("hold", pool, owner), "freed")))
+    return {hold.owner: hold for hold in sorted(holds, key=lambda hold: hold.number)}
 
 
 def hold_column(fields: dict[str, str], column: str) -> Counter[Place]:
@@ -33,10 +33,10 @@ def hold_column(fields: dict[str, str], column: str) -> Counter[Place]:
     return +Counter({(account, key): int(value) for name, account, key, value in parts if name == column})
 
 
-def _pool(seen: Snapshot, name: str) -> Pool:
-    fields, accounts = seen.get("pool", name), {}
+def _pool(snapshot: Snapshot, name: str) -> Pool:
+    fields, accounts = snapshot.get("pool", name), {}
     for kind, above in (("group", "parent"), ("policy", "group")):
-        for (pool, account), numbers in seen.of(kind):
+        for (pool, account), numbers in snapshot.of(kind):
             if pool == name:
                 accounts[f"{kind}:{account}"] = _account(f"{kind}:{account}", numbers, numbers.get(above))
     settings = {setting: value for setting, value in fields.items() if ":" not in setting}

@@ -18,10 +18,10 @@ class Served:
         self.ended = False
         """Whether a hold was ended in this step because nothing can fill it, as the planner may say."""
 
-    def faults(self, before: Model, now: Model, seen: Snapshot, called_back: set[str]) -> Iterator[str]:
+    def faults(self, before: Model, now: Model, snapshot: Snapshot, called_back: set[str]) -> Iterator[str]:
         """What is wrong with the holds of this step."""
         for pool in now.pools:
-            rules = seen.get("pool", pool).get("rules", "0")
+            rules = snapshot.get("pool", pool).get("rules", "0")
             changed = self.rules.get(pool, rules) != rules
             self.rules[pool] = rules
             yield from self._lost(pool, before, now, changed)
@@ -38,8 +38,8 @@ class Served:
 
     def _lost(self, pool: str, before: Model, now: Model, changed: bool) -> Iterator[str]:
         for owner in before.clearings.get(pool, {}).keys() - now.clearings[pool].keys():
-            one = now.requests.get(owner)
-            if not one or one.status != "queued" or changed or self.ended or now.blocked(pool, one) == "limit":
+            waiter = now.requests.get(owner)
+            if not waiter or waiter.status != "queued" or changed or self.ended or now.blocked(pool, waiter) == "limit":
                 continue
-            if before.requests[owner].status == "queued" and before.requests[owner].preemptions == one.preemptions:
+            if before.requests[owner].status == "queued" and before.requests[owner].preemptions == waiter.preemptions:
                 yield f"{owner} waits and has lost its hold with victims in {pool}"

@@ -22,7 +22,7 @@ _PARTS = {"lane": r"[^:]+", "slot": r".+", "key": r".+"}
 
 def _pattern(shape: str) -> re.Pattern[str]:
     words = re.split(r"<(\w+)>", shape)
-    text = [_PARTS.get(word, r"[^:|]+").join("()") if at % 2 else re.escape(word) for at, word in enumerate(words)]
+    text = [_PARTS.get(word, r"[^:|]+").join("()") if index % 2 else re.escape(word) for index, word in enumerate(words)]
     return re.compile("".join(text))
 
 
@@ -31,9 +31,9 @@ _KINDS = {name: _pattern(key.shape) for name, key in KEYS.items()}
 
 def kind_of(key: str) -> tuple[str, tuple[str, ...]]:
     """The one kind of key this is, and its parts; AssertionError if it is none or two."""
-    found = [(name, match.groups()) for name, pattern in _KINDS.items() if (match := pattern.fullmatch(key))]
-    assert len(found) == 1, f"the key {key} is of kinds {found}"
-    return found[0]
+    matches = [(name, match.groups()) for name, pattern in _KINDS.items() if (match := pattern.fullmatch(key))]
+    assert len(matches) == 1, f"the key {key} is of kinds {matches}"
+    return matches[0]
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ def _plain(redis_type: str, value: Any) -> Value:
 
 def events_since(client: RedisClient, workspace: str, last: str) -> list[tuple[str, dict[str, str]]]:
     """Entries of the workspace's stream behind one."""
-    found: Any = client.xrange(prefix(workspace) + "events", min=f"({last}")
-    return [(entry, dict(fields)) for entry, fields in found]
+    entries: Any = client.xrange(prefix(workspace) + "events", min=f"({last}")
+    return [(entry, dict(fields)) for entry, fields in entries]
 
 
 def amounts(text: str) -> dict[str, int]:
@@ -112,5 +112,5 @@ def amounts(text: str) -> dict[str, int]:
 
 def columns(account: dict[str, str], name: str) -> dict[str, int]:
     """One column of an account's hash, by key, less what is 0."""
-    found = {field[len(name) + 1 :]: int(value) for field, value in account.items() if field.startswith(name + ":")}
-    return {key: value for key, value in found.items() if value}
+    amounts = {field[len(name) + 1 :]: int(value) for field, value in account.items() if field.startswith(name + ":")}
+    return {key: value for key, value in amounts.items() if value}

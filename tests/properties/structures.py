@@ -53,9 +53,9 @@ FIELDS = {"group": {"parent", "mode", *OWN}, "policy": {"group", "priority", "pr
 class Structures:
     """The keys of one snapshot beside the model read from it."""
 
-    def __init__(self, seen: Snapshot, model: Model) -> None:
-        self.seen, self.model = seen, model
-        self.queued = [one for one in model.requests.values() if one.status == "queued"]
+    def __init__(self, snapshot: Snapshot, model: Model) -> None:
+        self.snapshot, self.model = snapshot, model
+        self.queued = [request for request in model.requests.values() if request.status == "queued"]
 
     def faults(self) -> Iterator[str]:
         """Everything that is not as it must be."""
@@ -74,68 +74,72 @@ class Structures:
             yield from self._satisfied(pool)
             yield from self._runs(pool)
             yield from self._history(pool)
-            if "reviewing" not in self.seen.get("pool", pool):
+            if "reviewing" not in self.snapshot.get("pool", pool):
                 yield from self._listed(pool)
-                if not self.seen.get("pool_unfinished", pool):
+                if not self.snapshot.get("pool_unfinished", pool):
                     yield from self._scores(pool)
 
     def _same(self, expected: Any, kind: str, *parts: str) -> Iterator[str]:
-        found = self.seen.get(kind, *parts)
-        if found != expected:
-            yield f"{kind} {' '.join(parts)}: {found}, should be {expected}"
+        fields = self.snapshot.get(kind, *parts)
+        if fields != expected:
+            yield f"{kind} {' '.join(parts)}: {fields}, should be {expected}"
 
     # requests
 
     def _states(self) -> Iterator[str]:
         by_status: dict[str, set[str]] = {}
-        for one in self.model.requests.values():
-            by_status.setdefault(one.status, set()).add(one.id)
+        for request in self.model.requests.values():
+            by_status.setdefault(request.status, set()).add(request.id)
         sets = {"waiting": {"queued"}, "leases": LIVE, "ended": FINAL}
         for name, statuses in sets.items():
             expected = set().union(*(by_status.get(status, set()) for status in statuses))
-            if set(self.seen.get(name)) != expected:
-                yield f"{name}: {sorted(self.seen.get(name))}, should be {sorted(expected)}"
+            if set(self.snapshot.get(name)) != expected:
+                yield f"{name}: {sorted(self.snapshot.get(name))}, should be {sorted(expected)}"
         if set(by_status) - {"queued"} - LIVE - FINAL:
             yield f"states that do not exist: {sorted(by_status)}"
-        yield from self._same({one.id: one.number for one in self.model.requests.values()}, "requests")
-        for (id_,), fields in self.seen.of("request"):
+        yield from self._same({request.id: request.number for request in self.model.requests.values()}, "requests")
+        for (id_,), fields in self.snapshot.of("request"):
             yield from self._times(id_, fields)
 
     def _times(self, id_: str, fields: dict[str, str]) -> Iterator[str]:
-        status, now = fields["status"], self.seen.now_ms
-        if status in FINAL and self.seen.get("ended").get(id_) != int(fields["ended_ms"]):
-            yield f"{id_} ended at {fields['ended_ms']}, by `ended` at {self.seen.get('ended').get(id_)}"
+        status, now = fields["status"], self.snapshot.now_ms
+        if status in FINAL and self.snapshot.get("ended").get(id_) != int(fields["ended_ms"]):
+            yield f"{id_} ended at {fields['ended_ms']}, by `ended` at {self.snapshot.get('ended').get(id_)}"
         for name, of, since in (("waiting", "queue_ttl_s", "submitted_ms"), ("leases", "lease_s", "granted_ms")):
-            if id_ in self.seen.get(name):
-                at, length = self.seen.get(name)[id_], fields.get(of)
+            if id_ in self.snapshot.get(name):
+                due_ms, length = self.snapshot.get(name)[id_], fields.get(of)
                 first = int(fields[since]) + int(length) * 1000 if length else BOUNDLESS
                 last = now + int(length) * 1000 if length else BOUNDLESS
-                if not first <= at <= last:
-                    yield f"{name} {id_}: {at} is not from {first} to {last}"
+                if not first <= due_ms <= last:
+                    yield f"{name} {id_}: {due_ms} is not from {first} to {last}"
 
     def _lanes(self) -> Iterator[str]:
         lanes: dict[str, list[Request]] = {}
-        for one in self.queued:
-            lanes.setdefault(one.lane, []).append(one)
-        found = {parts[0] for parts, _ in self.seen.of("lane")}
-        if found != set(lanes):
-            yield f"lanes: {sorted(found)}, should be {sorted(lanes)}"
+        for request in self.queued:
+            lanes.setdefault(request.lane, []).append(request)
+        lane_names = {parts[0] for parts, _ in self.snapshot.of("lane")}
+        if lane_names != set(lanes):
+            yield f"lanes: {sorted(lane_names)}, should be {sorted(lanes)}"
         for lane, members in lanes.items():
-            inner = {one.id: (CLASS_COUNT - 1 - one.rank) * MAX_SUBMISSIONS + one.number for one in members}
+            inner = {request.id: (CLASS_COUNT - 1 - request.rank) * MAX_SUBMISSIONS + request.number for request in members}
             yield from self._same(inner, "lane", lane)
-            yield from self._same({one.id: one.walltime_s for one in members if one.walltime_s}, "lane_walltimes", lane)
-        for component in {one.component for one in self.model.requests.values()}:
+            yield from self._same(
+                {request.id: request.walltime_s for request in members if request.walltime_s}, "lane_walltimes", lane
+            )
+        for component in {request.component for request in self.model.requests.values()}:
             own = {lane for lane in lanes if lane.startswith(component + "|")}
             yield from self._same(own, "component_lanes", component)
-        if not self.seen.get("orphaned_lanes") <= set(lanes):
-            yield f"orphans that are no lanes: {self.seen.get('orphans') - set(lanes)}"
+        if not self.snapshot.get("orphaned_lanes") <= set(lanes):
+            yield f"orphans that are no lanes: {self.snapshot.get('orphans') - set(lanes)}"
 
     def _components(self) -> Iterator[str]:
         yield from (
-            self._same(set(self.model.pools), "unfinished") if not self.seen.get("unfinished") <= set(self.model.pools) else ()
+            self._same(set(self.model.pools), "unfinished")
+            if not self.snapshot.get("unfinished") <= set(self.model.pools)
+            else ()
         )
-        if set(self.seen.get("pools")) != set(self.model.pools):
-            yield f"pools: {self.seen.get('pools')}, should be {sorted(self.model.pools)}"
+        if set(self.snapshot.get("pools")) != set(self.model.pools):
+            yield f"pools: {self.snapshot.get('pools')}, should be {sorted(self.model.pools)}"
         policies: dict[str, dict[str, int]] = {}
         for name, pool in self.model.pools.items():
             for account in pool.accounts.values():
@@ -144,33 +148,33 @@ class Structures:
             for kind in ("policy", "group"):
                 names = {account[len(kind) + 1 :] for account in pool.accounts if account.startswith(kind + ":")}
                 yield from self._same(names, "pool_policies" if kind == "policy" else "pool_groups", name)
-        found = {parts[0]: value for parts, value in self.seen.of("component_pools")}
-        if found != policies:
-            yield f"component: {found}, should be {policies}"
+        pools_by_component = {parts[0]: value for parts, value in self.snapshot.of("component_pools")}
+        if pools_by_component != policies:
+            yield f"component: {pools_by_component}, should be {policies}"
 
     def _unexplained(self) -> Iterator[str]:
-        for key in self.seen.data:
+        for key in self.snapshot.data:
             if (key[0].startswith("pool_") or key[0] in FIELDS or key[0] == "hold") and key[1] not in self.model.pools:
                 yield f"{key} of a pool that is not there"
-            if key[0] in ("component_lanes", "lane_walltimes") and not self.seen.data[key]:
+            if key[0] in ("component_lanes", "lane_walltimes") and not self.snapshot.data[key]:
                 yield f"{key} is empty"
 
     def _runs(self, pool: str) -> Iterator[str]:
         """What is kept of run times is of policies that are there, and the steps of each add up to how many there were."""
-        for (at, component), counts in self.seen.of("pool_run_times"):
+        for (place, component), counts in self.snapshot.of("pool_run_times"):
             steps = sum(int(count) for step, count in counts.items() if step != "all")
-            known = f"policy:{component}" in self.model.pools[pool].accounts if at == pool else True
-            if not known or steps != int(counts["all"]):
-                yield f"run times of {component} in {at}: {counts}"
+            has_policy = f"policy:{component}" in self.model.pools[pool].accounts if place == pool else True
+            if not has_policy or steps != int(counts["all"]):
+                yield f"run times of {component} in {place}: {counts}"
 
     # accounts
 
     def _accounts(self, pool: str) -> Iterator[str]:
         place = self.model.pools[pool]
-        raw = {"pool": self.seen.get("pool", pool)}
+        raw = {"pool": self.snapshot.get("pool", pool)}
         for name in place.accounts:
             kind, _, own = name.partition(":")
-            raw[name] = self.seen.get(kind, pool, own)
+            raw[name] = self.snapshot.get(kind, pool, own)
         for column, sums in (("used", self.model.used(pool)), ("fixed", self.model.used(pool, fixed=True))):
             for name, fields in raw.items():
                 if columns(fields, column) != +sums[name]:
@@ -181,9 +185,9 @@ class Structures:
                 promised.update(account.reserved if (account.parent or "pool") == name else {})
             if columns(fields, "children_reserved") != +promised:
                 yield f"{pool} {name} promised: {columns(fields, 'children_reserved')}, should be {promised}"
-            known = POOL_FIELDS if name == "pool" else FIELDS[name.partition(":")[0]]
+            known_fields = POOL_FIELDS if name == "pool" else FIELDS[name.partition(":")[0]]
             of = POOL_COLUMNS if name == "pool" else COLUMNS
-            strange = [field for field in fields if field.partition(":")[0] not in (of if ":" in field else known)]
+            strange = [field for field in fields if field.partition(":")[0] not in (of if ":" in field else known_fields)]
             if strange:
                 yield f"{pool} {name} has {strange}"
         keys = [key for account in place.accounts.values() for key, units in account.reserved.items() if units]
@@ -192,40 +196,42 @@ class Structures:
 
     def _members(self, pool: str) -> Iterator[str]:
         holders = self.model.holders(pool)
-        yield from self._same({one.id: one.fence for one in holders}, "pool_allocations", pool)
-        ends = {one.id: one.granted_ms + one.walltime_s * 1000 for one in holders if one.walltime_s}
+        yield from self._same({request.id: request.fence for request in holders}, "pool_allocations", pool)
+        ends = {request.id: request.granted_ms + request.walltime_s * 1000 for request in holders if request.walltime_s}
         yield from self._same(ends, "pool_walltime_ends", pool)
-        if not set(self.seen.get("pool_queue", pool)) <= {one.id for one in self.queued}:
-            yield f"{pool} queue: {self.seen.get('pool_queue', pool)} are not all queued"
+        if not set(self.snapshot.get("pool_queue", pool)) <= {request.id for request in self.queued}:
+            yield f"{pool} queue: {self.snapshot.get('pool_queue', pool)} are not all queued"
 
     def _patience(self, pool: str) -> Iterator[str]:
         owner = self.model.holds.get(pool)
-        holds = {id_: text for id_, text in self.seen.get("pool_holds", pool).items() if not text.startswith("victims ")}
+        holds = {id_: text for id_, text in self.snapshot.get("pool_holds", pool).items() if not text.startswith("victims ")}
         if set(holds) != ({owner} if owner else set()) or any(not text.startswith("patience ") for text in holds.values()):
             yield f"{pool} holds: {holds}, should be of {owner}"
-        one = self.model.requests.get(owner or "")
-        if owner and (not one or one.status != "queued" or pool not in self.model.preferred(one.component)):
+        waiter = self.model.requests.get(owner or "")
+        if owner and (not waiter or waiter.status != "queued" or pool not in self.model.preferred(waiter.component)):
             yield f"{pool}: {owner} has a hold and does not wait"
             return
         place = self.model.pools[pool]
-        path = place.path(one.component) if one else []
+        path = place.path(waiter.component) if waiter else []
         for name in ("pool", *place.accounts):
             kind, _, own = name.partition(":")
-            kept = columns(self.seen.get("pool", pool) if name == "pool" else self.seen.get(kind, pool, own), "patience_held")
-            if kept != (dict(one.amounts) if one and name in path else {}):
-                yield f"{pool} {name} kept: {kept}, hold of {owner}"
+            held_units = columns(
+                self.snapshot.get("pool", pool) if name == "pool" else self.snapshot.get(kind, pool, own), "patience_held"
+            )
+            if held_units != (dict(waiter.amounts) if waiter and name in path else {}):
+                yield f"{pool} {name} kept: {held_units}, hold of {owner}"
 
     # holds with victims
 
     def _clearings(self, pool: str) -> Iterator[str]:
         for hold in self.model.clearings[pool].values():
-            one = self.model.requests.get(hold.owner)
-            if not one or one.status != "queued" or pool not in self.model.preferred(one.component):
+            waiter = self.model.requests.get(hold.owner)
+            if not waiter or waiter.status != "queued" or pool not in self.model.preferred(waiter.component):
                 yield f"{pool}: {hold.owner} has a hold with victims and does not wait"
                 return
-            if "reviewing" not in self.seen.get("pool", pool) and pool not in self.model.eligible(one):
+            if "reviewing" not in self.snapshot.get("pool", pool) and pool not in self.model.eligible(waiter):
                 yield f"{pool}: {hold.owner} has a hold with victims and is not eligible"
-            coming = hold_column(self.seen.get("hold", pool, hold.owner), "expected")
+            coming = hold_column(self.snapshot.get("hold", pool, hold.owner), "expected")
             if coming != self.model.coming(pool, hold):
                 yield f"{pool}: to {hold.owner} comes {coming}, should be {self.model.coming(pool, hold)}"
         yield from self._cleared(pool)
@@ -235,42 +241,51 @@ class Structures:
         cleared = self.model.cleared(pool)
         for name in ("pool", *self.model.pools[pool].accounts):
             kind, _, own = name.partition(":")
-            found = columns(self.seen.get("pool", pool) if name == "pool" else self.seen.get(kind, pool, own), "victim_held")
+            held_units = columns(
+                self.snapshot.get("pool", pool) if name == "pool" else self.snapshot.get(kind, pool, own), "victim_held"
+            )
             expected = {key: units for (account, key), units in cleared.items() if account == name}
-            if found != expected:
-                yield f"{pool} {name} cleared: {found}, should be {expected}"
-        numbers, said = (
+            if held_units != expected:
+                yield f"{pool} {name} cleared: {held_units}, should be {expected}"
+        numbers, hold_count = (
             [hold.number for hold in self.model.clearings[pool].values()],
-            self.seen.get("pool", pool).get("victim_holds"),
+            self.snapshot.get("pool", pool).get("victim_holds"),
         )
-        if (said or "0") != str(len(numbers)) or len(set(numbers)) < len(numbers):
-            yield f"{pool} holds: {self.seen.get('pool_holds', pool)}, said to be {said}"
+        if (hold_count or "0") != str(len(numbers)) or len(set(numbers)) < len(numbers):
+            yield f"{pool} holds: {self.snapshot.get('pool_holds', pool)}, said to be {hold_count}"
 
     def _leaving(self, pool: str) -> Iterator[str]:
-        told, holders = self.model.leaving[pool], self.model.holders(pool)
-        yield from self._same_ids({one.id for one in holders if one.status == "preempting"}, "pool_victims", pool)
-        yield from self._same_ids({one.id for one in holders}, "pool_allocation_records", pool)
-        for id_, owner in told.items():
+        owners_by_victim, holders = self.model.leaving[pool], self.model.holders(pool)
+        yield from self._same_ids(
+            {allocation.id for allocation in holders if allocation.status == "preempting"}, "pool_victims", pool
+        )
+        yield from self._same_ids({allocation.id for allocation in holders}, "pool_allocation_records", pool)
+        for id_, owner in owners_by_victim.items():
             if owner not in (NOBODY, FOR_NONE, *self.model.clearings[pool]):
                 yield f"{pool}: {id_} leaves for {owner}, who has no hold"
 
     def _deadlines(self) -> Iterator[str]:
         """Who leaves for somebody is among those with a deadline; whom nobody needs gone is not."""
-        owners = {id_: owner for told in self.model.leaving.values() for id_, owner in told.items() if owner != NOBODY}
-        expected = {id_: int(self.seen.get("request", id_).get("deadline_ms") or -1) for id_ in owners}
+        owners = {
+            id_: owner
+            for owners_by_victim in self.model.leaving.values()
+            for id_, owner in owners_by_victim.items()
+            if owner != NOBODY
+        }
+        expected = {id_: int(self.snapshot.get("request", id_).get("deadline_ms") or -1) for id_ in owners}
         yield from self._same(expected, "preemption_deadlines")
-        held = {(pool, owner) for pool, holds in self.model.clearings.items() for owner in holds}
-        known = {
+        owners_of_holds = {(pool, owner) for pool, holds in self.model.clearings.items() for owner in holds}
+        noted_holds = {
             (fields["victim_hold_pool"], parts[0])
-            for parts, fields in self.seen.of("request")
+            for parts, fields in self.snapshot.of("request")
             if fields.get("victim_hold_pool")
         }
-        if known != held:
-            yield f"who has a hold with victims: {sorted(known)}, should be {sorted(held)}"
-        strange = {parts for parts, _ in self.seen.of("hold")} - held
+        if noted_holds != owners_of_holds:
+            yield f"who has a hold with victims: {sorted(noted_holds)}, should be {sorted(owners_of_holds)}"
+        strange = {parts for parts, _ in self.snapshot.of("hold")} - owners_of_holds
         if strange:
             yield f"holds of nobody: {strange}"
-        for parts, fields in self.seen.of("request"):
+        for parts, fields in self.snapshot.of("request"):
             yield from self._directive(parts[0], fields, owners)
 
     def _directive(self, id_: str, fields: dict[str, str], owners: dict[str, str]) -> Iterator[str]:
@@ -283,14 +298,14 @@ class Structures:
             yield f"{id_} is {fields['status']} and told {directive!r} until {fields.get('deadline_ms')}"
 
     def _same_ids(self, expected: set[str], kind: str, pool: str) -> Iterator[str]:
-        if set(self.seen.get(kind, pool)) != expected:
-            yield f"{kind} {pool}: {sorted(self.seen.get(kind, pool))}, should be {sorted(expected)}"
+        if set(self.snapshot.get(kind, pool)) != expected:
+            yield f"{kind} {pool}: {sorted(self.snapshot.get(kind, pool))}, should be {sorted(expected)}"
 
     def _history(self, pool: str) -> Iterator[str]:
         """What was noted of its use: of the pool as much as of its policies, each time; here never too many of them."""
-        lines = [line.split(" ") for line in self.seen.get("pool_usage_history", pool)]
+        lines = [line.split(" ") for line in self.snapshot.get("pool_usage_history", pool)]
         times = [int(line[0]) for line in lines]
-        if times != sorted(set(times)) or len(lines) > NOTED or any(at > self.seen.now_ms for at in times):
+        if times != sorted(set(times)) or len(lines) > NOTED or any(time_ms > self.snapshot.now_ms for time_ms in times):
             yield f"{pool} history: noted at {times}"
         for _, keys, _, used, *policies in lines:
             rows = [[int(units) for units in row.partition(":")[2].split(",")] for row in policies]
@@ -301,7 +316,7 @@ class Structures:
     # lanes of a pool
 
     def _parking(self, pool: str) -> Iterator[str]:
-        places, parked = self.seen.get("pool_lanes", pool), self.seen.get("pool_parked", pool)
+        places, parked = self.snapshot.get("pool_lanes", pool), self.snapshot.get("pool_parked", pool)
         if set(places) != set(parked):
             yield f"{pool} lanes {sorted(places)}, parked {sorted(parked)}"
             return
@@ -315,9 +330,9 @@ class Structures:
             else:
                 parks.setdefault((spot, need), {})[lane] = places[lane]
         yield from self._same(line, "pool_strict_line", pool)
-        found = {parts[1:]: value for parts, value in self.seen.of("pool_parking") if parts[0] == pool}
-        if found != parks:
-            yield f"{pool} parks: {found}, should be {parks}"
+        parking_records = {parts[1:]: value for parts, value in self.snapshot.of("pool_parking") if parts[0] == pool}
+        if parking_records != parks:
+            yield f"{pool} parks: {parking_records}, should be {parks}"
         counts: dict[str, str] = {}
         needs: dict[str, dict[str, int]] = {}
         for (spot, need), lanes in parks.items():
@@ -328,7 +343,7 @@ class Structures:
                 least = needs.setdefault(constraint, {})
                 least[whose] = min(int(need), least.get(whose, int(need)))
         yield from self._same(counts, "pool_parking_counts", pool)
-        lacked = {parts[1]: value for parts, value in self.seen.of("pool_parking_needs") if parts[0] == pool}
+        lacked = {parts[1]: value for parts, value in self.snapshot.of("pool_parking_needs") if parts[0] == pool}
         if lacked != needs:
             yield f"{pool} needs: {lacked}, should be {needs}"
         if len(set(places.values())) < len(places):
@@ -337,64 +352,64 @@ class Structures:
     def _spot(self, pool: str, lane: str, text: str) -> Iterator[str]:
         """A lane waits since it came, and with fair share apart from those of other policies."""
         spot, _, since = text.split(" ")
-        if int(since) > self.seen.now_ms:
+        if int(since) > self.snapshot.now_ms:
             yield f"{pool} {lane} is parked since {since}"
         whose = lane.split("|")[0] if self.model.is_fair(pool) else ""
-        if "reviewing" not in self.seen.get("pool", pool) and spot.partition("@")[2] != whose:
+        if "reviewing" not in self.snapshot.get("pool", pool) and spot.partition("@")[2] != whose:
             yield f"{pool} {lane} is parked on {spot}"
 
     def _satisfied(self, pool: str) -> Iterator[str]:
         """With fair share every policy with somebody waiting is noted by what it has; nobody is who has no policy."""
-        noted, place = self.seen.get("pool_satisfaction", pool), self.model.pools[pool]
+        noted, place = self.snapshot.get("pool_satisfaction", pool), self.model.pools[pool]
         strange = [component for component in noted if not self.model.is_fair(pool) or not place.policy(component)]
         if strange:
             yield f"{pool} satisfaction: {strange} are not to be there"
-        if not self.model.is_fair(pool) or "reviewing" in self.seen.get("pool", pool):
+        if not self.model.is_fair(pool) or "reviewing" in self.snapshot.get("pool", pool):
             return
-        for component in {lane.split("|")[0] for lane in self.seen.get("pool_parked", pool)}:
+        for component in {lane.split("|")[0] for lane in self.snapshot.get("pool_parked", pool)}:
             if noted.get(component) != self.model.satisfaction(pool, component):
                 should = self.model.satisfaction(pool, component)
                 yield f"{pool} satisfaction of {component}: {noted.get(component)}, should be {should}"
 
     def _shares(self, pool: str) -> Iterator[str]:
         place, expected = self.model.pools[pool], dict[tuple[str, ...], dict[str, int]]()
-        listed = self.seen.get("pool_parked", pool)
+        listed = self.snapshot.get("pool_parked", pool)
         for lane in listed:
             component, kind, text = lane.split("|")
             policy = place.policy(component)
             for key, _, units in (pair.partition("=") for pair in text.split(",")):
                 if policy and policy.reserved.get(key, 0) > 0:
                     expected.setdefault((component, kind, key), {})[lane] = int(units)
-        found = {parts[1:]: value for parts, value in self.seen.of("pool_lane_amounts") if parts[0] == pool}
-        if "reviewing" in self.seen.get("pool", pool):
-            strange = [lane for lanes in found.values() for lane in lanes if lane not in listed]
+        amounts = {parts[1:]: value for parts, value in self.snapshot.of("pool_lane_amounts") if parts[0] == pool}
+        if "reviewing" in self.snapshot.get("pool", pool):
+            strange = [lane for lanes in amounts.values() for lane in lanes if lane not in listed]
             yield from (f"{pool} share: {lane} is not listed" for lane in strange)
-        elif found != expected:
-            yield f"{pool} shares: {found}, should be {expected}"
-        if not self.seen.get("pool_in_share", pool) <= set(listed):
-            yield f"{pool} inshare: {self.seen.get('pool_inshare', pool)}"
+        elif amounts != expected:
+            yield f"{pool} shares: {amounts}, should be {expected}"
+        if not self.snapshot.get("pool_in_share", pool) <= set(listed):
+            yield f"{pool} inshare: {self.snapshot.get('pool_inshare', pool)}"
 
     def _listed(self, pool: str) -> Iterator[str]:
         queue = self.model.queue(pool)
         heads: dict[str, Request] = {}
-        for one in queue:
-            heads.setdefault(one.lane, one)
-        places = self.seen.get("pool_lanes", pool)
+        for waiter in queue:
+            heads.setdefault(waiter.lane, waiter)
+        places = self.snapshot.get("pool_lanes", pool)
         fair = self.model.is_fair(pool)
         order = sorted(heads, key=lambda lane: (-heads[lane].rank, heads[lane].number)) if fair else list(heads)
         if sorted(places, key=lambda lane: places[lane]) != order:
             yield f"{pool} lanes: {places}, should be in order {order}"
-        inshare = {lane for lane, one in heads.items() if not fair and self.model.in_share(pool, one)}
+        inshare = {lane for lane, waiter in heads.items() if not fair and self.model.in_share(pool, waiter)}
         yield from self._same(inshare, "pool_in_share", pool)
 
     def _scores(self, pool: str) -> Iterator[str]:
         scores = {}
-        for one in self.model.queue(pool):
-            policy = self.model.pools[pool].policy(one.component)
+        for waiter in self.model.queue(pool):
+            policy = self.model.pools[pool].policy(waiter.component)
             assert policy
-            low, weight = CLASS_COUNT - 1 - one.rank, PRIORITY_COUNT - 1 - policy.priority
+            low, weight = CLASS_COUNT - 1 - waiter.rank, PRIORITY_COUNT - 1 - policy.priority
             discipline = self.model.pools[pool].settings["discipline"]
             ranks = {"reserved": weight * CLASS_COUNT + low, "classes": low * PRIORITY_COUNT + weight, "fair_share": low}
-            scores[one.id] = ranks[discipline] * MAX_SUBMISSIONS + one.number
+            scores[waiter.id] = ranks[discipline] * MAX_SUBMISSIONS + waiter.number
         yield from self._same(scores, "pool_queue", pool)
         assert all(a < b for a, b in pairwise(sorted(scores.values())))

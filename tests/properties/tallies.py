@@ -30,10 +30,10 @@ class Tally:
         elif event["from"] and event["to"] != "allocated":
             self.counts[f"moves|{event['pool']}|{event['to']}|{event['reason']}"] += 1
 
-    def faults(self, seen: Snapshot, pools: Collection[str]) -> Iterator[str]:
+    def faults(self, snapshot: Snapshot, pools: Collection[str]) -> Iterator[str]:
         """What differs; a pool that is no more is not counted any more."""
         for name in [name for name in self.counts if name.split("|")[1] not in ("", *pools)]:
             del self.counts[name]
-        counted = {name: int(count) for name, count in seen.get("counters").items() if name.startswith(("waits", "moves"))}
+        counted = {name: int(count) for name, count in snapshot.get("counters").items() if name.startswith(("waits", "moves"))}
         if counted != +self.counts:
             yield f"counted {counted}, should be {+self.counts}"

@@ -47,25 +47,25 @@ mostly = st.sampled_from((True,) * 11 + (False,))
 def pools(draw: st.DrawFn, name: str, *, wild: bool) -> dict[str, Any]:
     """A pool whose numbers agree; a wild one's at times do not."""
     capacity = {"gpu": draw(st.integers(2, 6))} | draw(st.dictionaries(st.just("tpu"), st.integers(1, 3)))
-    said = {"queueing": draw(st.sampled_from(("best_effort", "best_effort", "strict"))), **draw(own)}
+    settings = {"queueing": draw(st.sampled_from(("best_effort", "best_effort", "strict"))), **draw(own)}
     groups: list[dict[str, Any]] = []
     for group in draw(st.lists(st.sampled_from(GROUPS), unique=True)):
-        above = draw(st.sampled_from((None, *(known["name"] for known in groups))))
+        above = draw(st.sampled_from((None, *(other_group["name"] for other_group in groups))))
         groups.append({"name": group, "parent": above, "mode": draw(st.sampled_from(("fair_share", "fifo"))), **draw(numbers)})
     policies = []
-    for component in (one for one in COMPONENTS if draw(mostly)):
-        above = draw(st.sampled_from((None, *(known["name"] for known in groups))))
+    for component in (candidate for candidate in COMPONENTS if draw(mostly)):
+        above = draw(st.sampled_from((None, *(other_group["name"] for other_group in groups))))
         policies.append({"component": component, "group": above, "priority": draw(st.integers(0, 2)), **draw(numbers)})
     if not wild or draw(mostly):
         _agree(capacity, groups, policies)
-    return {"name": name, "capacity": capacity, "settings": said, "groups": groups, "policies": policies}
+    return {"name": name, "capacity": capacity, "settings": settings, "groups": groups, "policies": policies}
 
 
 def _agree(capacity: dict[str, int], groups: list[dict[str, Any]], policies: list[dict[str, Any]]) -> None:
     """Keys the pool lacks go, each parent has what its children reserve, and no limit is below that."""
 
     def of_children(name: str | None, key: str) -> int:
-        children = (one for one in (*groups, *policies) if one.get("parent", one.get("group")) == name)
+        children = (account for account in (*groups, *policies) if account.get("parent", account.get("group")) == name)
         return sum(child["reserved"].get(key, 0) for child in children)
 
     for account in (*policies, *reversed(groups)):
@@ -76,8 +76,10 @@ def _agree(capacity: dict[str, int], groups: list[dict[str, Any]], policies: lis
     for key in capacity:
         capacity[key] = max(capacity[key], of_children(None, key))
     for account in (*policies, *groups):
-        kept = {key: units for key, units in account.get("limit", {}).items() if key in capacity}
-        account["limit"] = {key: min(capacity[key], max(units, account["reserved"].get(key, 0))) for key, units in kept.items()}
+        limits = {key: units for key, units in account.get("limit", {}).items() if key in capacity}
+        account["limit"] = {
+            key: min(capacity[key], max(units, account["reserved"].get(key, 0))) for key, units in limits.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -119,8 +121,8 @@ def in_order(pools: list[PoolDeclaration]) -> dict[str, Any]:
     """Pools without regard to the order in which things are listed."""
     return {
         pool.name: pool.model_dump(exclude={"groups", "policies"})
-        | {one.name: one.model_dump() for one in pool.groups}
-        | {one.name: one.model_dump() for one in pool.policies}
+        | {account.name: account.model_dump() for account in pool.groups}
+        | {account.name: account.model_dump() for account in pool.policies}
         for pool in pools
     }
 
@@ -128,38 +130,38 @@ def in_order(pools: list[PoolDeclaration]) -> dict[str, Any]:
 def seed(world: World, story: Story) -> None:
     """Pools as they are before, with holders, waiters and holds."""
     Declarations(world.ledger, WorkspaceRegistry(world.client)).apply(world.workspace, declaration(story.before))
-    held = [world.submit(own_id=f"r{at}", **ask) for at, ask in enumerate(story.asks)]
+    requests = [world.submit(own_id=f"r{index}", **ask) for index, ask in enumerate(story.asks)]
     if story.waits_s:
         world.pass_time(story.waits_s)
-    for request in [one for one in held if world.status(one) == ["allocated"]][: story.releases]:
+    for request in [each_request for each_request in requests if world.status(each_request) == ["allocated"]][: story.releases]:
         world.release(request)
 
 
-def forbidden(world: World, wanted: Declaration, *, prune: bool) -> set[str]:
+def forbidden(world: World, target: Declaration, *, prune: bool) -> set[str]:
     """The conflicts there should be, by the pools as they are seen from outside."""
-    found, named = set(), {pool.name: pool for pool in wanted.pools}
+    conflicts, named = set(), {pool.name: pool for pool in target.pools}
     for name in world.pools():
         pool, after = world.get_pool(name), named.get(name)
         if after is None:
-            found |= {"in_use"} if prune and pool.queue_length + pool.active_count else set()
+            conflicts |= {"in_use"} if prune and pool.queue_length + pool.active_count else set()
             continue
-        found |= {"key_in_use" for key in pool.capacity if key not in after.capacity and pool.used.get(key)}
-        parents = {one.name: one.group for one in after.policies}
+        conflicts |= {"key_in_use" for key in pool.capacity if key not in after.capacity and pool.used.get(key)}
+        parents = {declared_policy.name: declared_policy.group for declared_policy in after.policies}
         for policy in pool.policies.values():
             if policy.name not in parents and (policy.queued or policy.used.get("step_run")):
-                found.add("in_use")
+                conflicts.add("in_use")
             if any(policy.used.values()) and parents.get(policy.name, policy.parent) != policy.parent:
-                found.add("moves_in_use")
+                conflicts.add("moves_in_use")
         above = {group.name: group.parent for group in after.groups}
         for group in pool.groups.values():
             if any(group.used.values()) and above.get(group.name, group.parent) != group.parent:
-                found.add("moves_in_use")
-    return found
+                conflicts.add("moves_in_use")
+    return conflicts
 
 
-def against_the_rules(wanted: Declaration) -> bool:
+def against_the_rules(target: Declaration) -> bool:
     try:
-        quota_validation.validate_quotas(wanted)
+        quota_validation.validate_quotas(target)
     except Refusal:
         return True
     return False
@@ -171,7 +173,7 @@ def from_here(world: World) -> Checker:
     for entry, event in events_since(world.client, world.workspace, checker.last_event):
         checker.last_event = entry
         checker.last_fence = max(checker.last_fence, int(event["fence"] or 0))
-        checker.told[event["request"]] = checker.told.get(event["request"], 0) + 1
+        checker.event_counts[event["request"]] = checker.event_counts.get(event["request"], 0) + 1
         checker.tally.note(event)
     return checker
 
@@ -182,21 +184,21 @@ def live(client: RedisClient, story: Story) -> str:
     declaring = Declarations(world.ledger, WorkspaceRegistry(client))
     seed(world, story)
     checker = from_here(world)
-    wanted, before = declaration(story.after), world.state()
-    wrong, conflicts = against_the_rules(wanted), forbidden(world, wanted, prune=story.prune)
+    target, before = declaration(story.after), world.state()
+    wrong, conflicts = against_the_rules(target), forbidden(world, target, prune=story.prune)
     if wrong or conflicts:
         with pytest.raises(RuleViolation if wrong else Conflict) as refused:
-            declaring.apply(world.workspace, wanted, prune=story.prune)
+            declaring.apply(world.workspace, target, prune=story.prune)
         assert world.state() == before, "refused, and yet changed"
         assert wrong or refused.value.code in conflicts
         return "against the rules" if wrong else refused.value.code
-    plan = declaring.apply(world.workspace, wanted, prune=story.prune)
+    plan = declaring.apply(world.workspace, target, prune=story.prune)
     exported, after = declaring.export(world.workspace), world.state()
-    known = in_order(exported.pools)
-    assert {name: known[name] for name in story.after} == in_order(wanted.pools)
-    assert story.after.keys() == known.keys() or not story.prune
-    assert declaring.plan(world.workspace, wanted, story.prune).changes == ()
-    for again in (wanted, exported, read(write(exported))):
+    declared = in_order(exported.pools)
+    assert {name: declared[name] for name in story.after} == in_order(target.pools)
+    assert story.after.keys() == declared.keys() or not story.prune
+    assert declaring.plan(world.workspace, target, story.prune).changes == ()
+    for again in (target, exported, read(write(exported))):
         declaring.apply(world.workspace, again, prune=story.prune)
     assert (world.state(), findings(world)) == (after, [])
     checker.check()

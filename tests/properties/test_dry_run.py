@@ -29,37 +29,39 @@ def trying(world: World) -> DryRun:
 
 
 def test_a_submit_comes_to_what_was_said(servers: Servers) -> None:
-    seen: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
     for number in range(SCENES // 2):
         scene = Scene(World(servers.client("embedded")), number, pools=2)
-        seen[_tried(scene)] += 1
-    assert {"allocated", "preempts", "queued", "rejected"} == seen.keys(), seen
+        outcomes[_tried(scene)] += 1
+    assert {"allocated", "preempts", "queued", "rejected"} == outcomes.keys(), outcomes
 
 
 def _tried(scene: Scene) -> str:
     world = scene.world
-    before, (component, wanted) = dump(world.client), scene.ask()
-    told = trying(world).submit(world.workspace, world.request_spec(component, **wanted))
+    before, (component, fields) = dump(world.client), scene.ask()
+    result = trying(world).submit(world.workspace, world.request_spec(component, **fields))
     assert dump(world.client) == before
     last = world.ledger.get_last_event_id(world.workspace)
-    one = world.submit(component, **wanted)
+    request = world.submit(component, **fields)
     scene.settle()
     events = world.ledger.read_events(world.workspace, last, 1000)
-    victims = list(dict.fromkeys(event.request for event in events if event.by == one.id and event.request != one.id))
-    now = world.get(one)
+    victims = list(dict.fromkeys(event.request for event in events if event.by == request.id and event.request != request.id))
+    now = world.get(request)
     status = "allocated" if now.status in HOLDING_STATES else str(now.status)
-    assert told.outcome == ("preempts" if victims else status)
-    assert [victim for victim, _ in told.victims] == victims
-    assert (told.request.status, told.request.position, told.request.pool) == (now.status, now.position, now.pool)
-    assert [view.status.wait_reason for view in told.views] == [view.status.wait_reason for view in scene.explain(one).pools]
-    return told.outcome
+    assert result.outcome == ("preempts" if victims else status)
+    assert [victim for victim, _ in result.victims] == victims
+    assert (result.request.status, result.request.position, result.request.pool) == (now.status, now.position, now.pool)
+    assert [view.status.wait_reason for view in result.views] == [
+        view.status.wait_reason for view in scene.explain(request).pools
+    ]
+    return result.outcome
 
 
 def test_a_change_comes_to_what_was_said(servers: Servers) -> None:
-    seen: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
     for number in range(FIRST, FIRST + SCENES // 4):
-        seen.update(_changed(Scene(World(servers.client("embedded")), number, pools=2)))
-    assert {"granted", "preempted", "reprieved", "rejected", "ended", "refused"} == seen.keys(), seen
+        outcomes.update(_changed(Scene(World(servers.client("embedded")), number, pools=2)))
+    assert {"granted", "preempted", "reprieved", "rejected", "ended", "refused"} == outcomes.keys(), outcomes
 
 
 Outcome = TypeVar("Outcome")
@@ -75,14 +77,14 @@ def _change(scene: Scene) -> Change:
         change = PoolUpdate(capacity={"gpu": draw.randint(1, 10)})
         return lambda t: t.update_pool(where, pool, change), lambda: world.ledger.update_pool(where, pool, change)
     if kind == "policy":
-        said = {"priority": draw.randint(0, 9), "limit": draw.choice(({}, {"gpu": 1}, {"gpu": 3}))}
-        policy = PolicyDeclaration.model_validate({"component": draw.choice(COMPONENTS), **said})
-        return lambda t: t.set_policy(where, pool, policy), lambda: world.policy(policy.component, pool, **said)
+        fields = {"priority": draw.randint(0, 9), "limit": draw.choice(({}, {"gpu": 1}, {"gpu": 3}))}
+        policy = PolicyDeclaration.model_validate({"component": draw.choice(COMPONENTS), **fields})
+        return lambda t: t.set_policy(where, pool, policy), lambda: world.policy(policy.component, pool, **fields)
     states = ("queued",) if kind == "cancel" else ("queued", "allocated", "preempting")
-    one = draw.choice([one for one in scene.requests() if one.status in states] or scene.requests())
+    request = draw.choice([request for request in scene.requests() if request.status in states] or scene.requests())
     if kind == "cancel":
-        return lambda t: t.cancel(where, one.id), lambda: world.cancel(one)
-    return lambda t: t.drop(where, one.id), lambda: world.drop(one)
+        return lambda t: t.cancel(where, request.id), lambda: world.cancel(request)
+    return lambda t: t.drop(where, request.id), lambda: world.drop(request)
 
 
 def _outcome(act: Callable[[], Outcome]) -> tuple[Outcome | None, str | None]:
@@ -97,22 +99,26 @@ def _changed(scene: Scene) -> set[str]:
     """Which lists of the answer had somebody in them."""
     world = scene.world
     tried, done = _change(scene)
-    before, were = dump(world.client), {one.id: one.status for one in scene.requests()}
-    told, refused = _outcome(lambda: tried(trying(world)))
+    before, were = dump(world.client), {request.id: request.status for request in scene.requests()}
+    result, refused = _outcome(lambda: tried(trying(world)))
     assert dump(world.client) == before
     assert refused == _outcome(done)[1]
-    if told is None:
+    if result is None:
         return {"refused"}
     scene.settle()
-    moved = {one.id: (were[one.id], one.status) for one in scene.requests() if one.status != were[one.id]}
-    came = {
-        "granted": {one for one, (was, now) in moved.items() if was == "queued" and now in HOLDING_STATES},
-        "preempted": {
-            one for one, (was, now) in moved.items() if was == "allocated" and now in ("preempting", "preempted", "queued")
-        },
-        "reprieved": {one for one, (was, now) in moved.items() if (was, now) == ("preempting", "allocated")},
-        "rejected": {one for one, (_, now) in moved.items() if now == "rejected"},
-        "ended": {one for one, (_, now) in moved.items() if now in ("cancelled", "released", "expired")},
+    moved = {
+        request.id: (were[request.id], request.status) for request in scene.requests() if request.status != were[request.id]
     }
-    assert {name: set(getattr(told, name)) for name in came} == came
-    return {name for name, some in came.items() if some}
+    came = {
+        "granted": {request for request, (was, now) in moved.items() if was == "queued" and now in HOLDING_STATES},
+        "preempted": {
+            request
+            for request, (was, now) in moved.items()
+            if was == "allocated" and now in ("preempting", "preempted", "queued")
+        },
+        "reprieved": {request for request, (was, now) in moved.items() if (was, now) == ("preempting", "allocated")},
+        "rejected": {request for request, (_, now) in moved.items() if now == "rejected"},
+        "ended": {request for request, (_, now) in moved.items() if now in ("cancelled", "released", "expired")},
+    }
+    assert {name: set(getattr(result, name)) for name in came} == came
+    return {name for name, ids in came.items() if ids}

@@ -22,16 +22,16 @@ SCENES, FIRST = int(os.environ.get("SCENES", 200)), 250
 def test_what_would_have_to_happen_is_enough_and_no_less_is(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     """And on the way (states are dear): who is kept by anything is not told that it may start now."""
     monkeypatch.setattr("app.planner.estimates.start_times.MAX_DRAWS", 10)  # the earliest is then that of all plays
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     foretold: Counter[str] = Counter()
     for number in range(FIRST, FIRST + SCENES):
         scene = Scene(World(servers.client("embedded")), number)
-        foretold += foreseen.told(scene)
+        foretold += foreseen.count_estimates(scene)
         if waiters := scene.queued():
-            seen[Trial(scene, scene.random.choice(waiters))()] += 1
-    assert {f"{verdict}: granted" for verdict in WaitReason} <= seen.keys(), seen
+            counts[Trial(scene, scene.random.choice(waiters))()] += 1
+    assert {f"{verdict}: granted" for verdict in WaitReason} <= counts.keys(), counts
     assert {f"{verdict}: told when" for verdict in WaitReason} <= foretold.keys(), foretold
-    assert sum(count for told, count in seen.items() if told.endswith("granted")) > SCENES / 4, seen
+    assert sum(count for outcome, count in counts.items() if outcome.endswith("granted")) > SCENES / 4, counts
 
 
 class Beside(Exception):  # noqa: N818
@@ -57,9 +57,9 @@ class Trial:
 
     def _tried(self) -> str:
         if self.at.wait_reason is WaitReason.WAITING_FOR_VICTIMS:
-            for one in self.requests():
-                if one.status == "preempting":
-                    self.world.release(one, outcome="failed")
+            for request in self.requests():
+                if request.status == "preempting":
+                    self.world.release(request, outcome="failed")
             return self._outcome()
         if self.at.strict and self.at.position > 1:
             for ahead in self._ahead():
@@ -73,8 +73,8 @@ class Trial:
     def _freed(self) -> str:
         short: dict[tuple[str, str, str], int] = {}
         for lack in self.at.shortfalls:
-            at = lack.account, lack.key, "reserved" if lack.kind == "fixed" else "limit"
-            short[at] = max(short.get(at, 0), lack.missing)
+            place = lack.account, lack.key, "reserved" if lack.kind == "fixed" else "limit"
+            short[place] = max(short.get(place, 0), lack.missing)
         blocking = self.at.blocking
         assert blocking is not None
         last = blocking.account, blocking.key, "reserved" if blocking.kind == "fixed" else "limit"
@@ -91,19 +91,19 @@ class Trial:
             return
         world, pool = self.world, self.world.ledger.get_pool(self.world.workspace, self.at.pool)
         if account == "pool":
-            limits = [at.limit.get(key) for at in (*pool.policies.values(), *pool.groups.values())]
+            limits = [account_record.limit.get(key) for account_record in (*pool.policies.values(), *pool.groups.values())]
             if any(limit == pool.capacity[key] for limit in limits):
                 raise Beside
             world.update_pool(self.at.pool, None, **{key: pool.capacity[key] + by})
             return
         kind, _, name = account.partition(":")
         numbers: PoolAccount = pool.policies[name] if kind == "policy" else pool.groups[name]
-        told = {"reserved": dict(numbers.reserved), "limit": dict(numbers.limit)}
-        told[column][key] = told[column].get(key, 0) + by
+        fields = {"reserved": dict(numbers.reserved), "limit": dict(numbers.limit)}
+        fields[column][key] = fields[column].get(key, 0) + by
         if kind == "policy":
-            world.policy(name, self.at.pool, priority=pool.policies[name].priority, group=numbers.parent, **told)
+            world.policy(name, self.at.pool, priority=pool.policies[name].priority, group=numbers.parent, **fields)
         else:
-            world.group(name, self.at.pool, parent=numbers.parent, **told)
+            world.group(name, self.at.pool, parent=numbers.parent, **fields)
 
     def _outcome(self) -> str:
         if self._status() == "allocated":
@@ -119,4 +119,4 @@ class Trial:
         return self.world.get(self.waiter).status
 
     def _active(self) -> set[str]:
-        return {one.id for one in self.requests() if one.status in ("allocated", "preempting")}
+        return {request.id for request in self.requests() if request.status in ("allocated", "preempting")}

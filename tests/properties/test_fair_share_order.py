@@ -37,8 +37,10 @@ class Books:
     def grant(self, free: int) -> list[str]:
         """Who is granted of so many units, one after the other."""
         granted = []
-        while fitting := [one for one in self.waiting if one[1] <= free]:
-            first = min(fitting, key=lambda one: (self.ratio(one[0]), CLASS_COUNT - one[2], self.waiting.index(one)))
+        while fitting := [waiter for waiter in self.waiting if waiter[1] <= free]:
+            first = min(
+                fitting, key=lambda waiter: (self.ratio(waiter[0]), CLASS_COUNT - waiter[2], self.waiting.index(waiter))
+            )
             self.waiting.remove(first)
             self.used[first[0]] += first[1]
             free -= first[1]
@@ -55,26 +57,27 @@ def test_the_first_of_many_is_the_first(world: World, seed: int, alike: bool) ->
     names = [f"t{number}" for number in range(POLICIES)]
     for name in ("holder", *names):
         world.policy(name)
-    held = [world.submit("holder", gpu=size) for size in [1, 2, 3, 5, 9, 20, 60, 100]]
+    allocations = [world.submit("holder", gpu=size) for size in [1, 2, 3, 5, 9, 20, 60, 100]]
     fair = {name: SHARE_UNITS // (90 if alike else random.randint(40, 200)) for name in names}
     books = Books(fair, dict.fromkeys(names, 0), [])
     for _ in range(260):
         name, units, preemption_class = random.choice(names), random.choice((1, 1, 1, 2, 3, 8)), random.choice((5, 5, 5, 9, 1))
-        asked = world.submit(name, gpu=units, preemption_class=preemption_class)
-        books.waiting.append((name, units, preemption_class, asked))
-    seen = world.snapshot()
+        submitted = world.submit(name, gpu=units, preemption_class=preemption_class)
+        books.waiting.append((name, units, preemption_class, submitted))
+    snapshot = world.snapshot()
     rows = tuple(
         AccountUpdate(f"policy:{full_component(name)}", (("fair_share:gpu", str(books.fair[name])),), ()) for name in names
     )
-    assert world.plan_store.write_fair_shares(world.workspace, seen, Publication(rows, is_watched=False)).applied
+    assert world.plan_store.write_fair_shares(world.workspace, snapshot, Publication(rows, is_watched=False)).applied
     assert world.queue()[:10] == [
-        one[3].id for one in sorted(books.waiting, key=lambda one: (0, CLASS_COUNT - one[2], books.waiting.index(one)))[:10]
+        item[3].id
+        for item in sorted(books.waiting, key=lambda item: (0, CLASS_COUNT - item[2], books.waiting.index(item)))[:10]
     ]
     served = 0
-    for one in held:
-        world.release(one)
+    for item in allocations:
+        world.release(item)
         left = books.waiting.copy()
-        expected = books.grant(one.resources["gpu"] + books.spare)
+        expected = books.grant(item.resources["gpu"] + books.spare)
         waiting = {request.id for _, _, _, request in left}
         granted = [event.request for event in world.events() if event.event == "allocated" and event.request in waiting]
         assert granted == expected

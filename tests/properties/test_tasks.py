@@ -39,7 +39,7 @@ class History:
         world.policy("owner", priority=5, reserved={"gpu": 3})
         self.broker: list[TaskDispatch] = []
         self.working: dict[tuple[str, int], TaskDispatch] = {}
-        self.begun: set[tuple[str, int]] = set()
+        self.started_allocations: set[tuple[str, int]] = set()
         self.over: dict[str, list[str]] = {}
         self.owned: list[Any] = []
 
@@ -74,16 +74,16 @@ class History:
     def send(self) -> None:
         """A look at the outbox; some messages vanish, some come twice."""
         taken = self.taken()
-        for one in taken:
-            self.broker += [one] * self.rng.choice((0, 1, 1, 1, 2))
+        for dispatch in taken:
+            self.broker += [dispatch] * self.rng.choice((0, 1, 1, 1, 2))
         self.store.mark_dispatched(self.world.workspace, taken, START_S)
-        for one in taken:
-            if one.end and one.attempts == TRIES and one not in self.broker:  # it is not told for ever
-                self.broker.append(one)
+        for dispatch in taken:
+            if dispatch.end and dispatch.attempts == TRIES and dispatch not in self.broker:  # it is not told for ever
+                self.broker.append(dispatch)
 
     def send_and_die(self) -> None:
         """Sent, and not said."""
-        self.broker += [one for one in self.taken() if self.rng.random() < 0.5]
+        self.broker += [dispatch for dispatch in self.taken() if self.rng.random() < 0.5]
 
     def refuse(self) -> None:
         """The broker is away."""
@@ -101,44 +101,44 @@ class History:
                 with suppress(NotFound):  # somebody else has said so
                     self.store.acknowledge_end(self.world.workspace, got.task, got.request)
             return
-        held = (got.request or "", got.fence or 0)
+        allocation = (got.request or "", got.fence or 0)
         try:
-            self.store.start_task(self.world.workspace, *held, f"w{self.rng.random()}")
+            self.store.start_task(self.world.workspace, *allocation, f"w{self.rng.random()}")
         except (StaleFence, NotFound):
             return
         except Conflict:
             fresh = False
         else:
             fresh = True
-        assert fresh == (held not in self.begun)
+        assert fresh == (allocation not in self.started_allocations)
         if not fresh:
             return
-        self.begun.add(held)
-        self.working[held] = got
+        self.started_allocations.add(allocation)
+        self.working[allocation] = got
 
     def begin_again(self) -> None:
         """A message of somebody at work comes once more."""
-        for held, of in [*self.working.items()][:1]:
+        for allocation, of in [*self.working.items()][:1]:
             with pytest.raises(Refusal):
-                self.store.start_task(self.world.workspace, *held, "another")
+                self.store.start_task(self.world.workspace, *allocation, "another")
             self.broker.append(of)
 
     def one_at_work(self) -> tuple[tuple[str, int], TaskDispatch] | None:
         """Somebody, who is not at work any more."""
         if not self.working:
             return None
-        held = self.rng.choice([*self.working])
-        return held, self.working.pop(held)
+        allocation = self.rng.choice([*self.working])
+        return allocation, self.working.pop(allocation)
 
     def finish(self) -> None:
         """Somebody is done."""
-        if one := self.one_at_work():
-            self.release(*one, self.rng.choice(("succeeded", "failed")))
+        if work := self.one_at_work():
+            self.release(*work, self.rng.choice(("succeeded", "failed")))
 
-    def release(self, held: tuple[str, int], of: TaskDispatch, outcome: str) -> None:
+    def release(self, allocation: tuple[str, int], of: TaskDispatch, outcome: str) -> None:
         """Gives back what it may still have."""
         try:
-            released = self.world.ledger.release(self.world.workspace, *held, outcome)
+            released = self.world.ledger.release(self.world.workspace, *allocation, outcome)
         except (StaleFence, NotFound):
             return
         if outcome != "lost" and released.outcome:
@@ -146,8 +146,8 @@ class History:
 
     def die(self) -> None:
         """A process dies, and its parent says so."""
-        if one := self.one_at_work():
-            self.release(*one, "lost")
+        if work := self.one_at_work():
+            self.release(*work, "lost")
 
     def silence(self) -> None:
         """A whole machine dies."""
@@ -155,9 +155,9 @@ class History:
 
     def try_again(self) -> None:
         """Somebody failed and tries again, at once or later."""
-        if not (one := self.one_at_work()):
+        if not (work := self.one_at_work()):
             return
-        (request, fence), of = one
+        (request, fence), of = work
         ask = TaskSpec(
             task=of.task,
             name="x",
@@ -181,8 +181,8 @@ class History:
 
     def drop(self) -> None:
         """An operator ends what somebody is at."""
-        if one := self.one_at_work():
-            self.world.ledger.drop(self.world.workspace, one[0][0])
+        if work := self.one_at_work():
+            self.world.ledger.drop(self.world.workspace, work[0][0])
 
     def own(self) -> None:
         """The owner wants its share."""
@@ -191,25 +191,25 @@ class History:
     def give_back(self) -> None:
         """The owner is done with some of it."""
         if self.owned:
-            one = self.owned.pop(self.rng.randrange(len(self.owned)))
-            now = self.world.get(one)
+            request = self.owned.pop(self.rng.randrange(len(self.owned)))
+            now = self.world.get(request)
             self.world.cancel(now) if now.status == "queued" else self.world.release(now)
 
     def reconcile(self) -> None:
         """A decision, and whose time to leave is over leaves."""
         self.world.enforce_deadlines()
-        seen = self.world.plan_store.read_snapshot(self.world.workspace, "p")
-        if seen:
-            for step in plan_pool(seen).steps[:1]:
-                self.world.plan_store.apply_step(self.world.workspace, seen, step)
+        snapshot = self.world.plan_store.read_snapshot(self.world.workspace, "p")
+        if snapshot:
+            for step in plan_pool(snapshot).steps[:1]:
+                self.world.plan_store.apply_step(self.world.workspace, snapshot, step)
 
     def pass_time(self) -> None:
         """Leases lapse, and who works keeps its own."""
-        for held in [*self.working]:
+        for allocation in [*self.working]:
             try:
-                self.world.ledger.heartbeat(self.world.workspace, *held)
+                self.world.ledger.heartbeat(self.world.workspace, *allocation)
             except (StaleFence, NotFound):
-                del self.working[held]
+                del self.working[allocation]
         self.world.pass_time(self.rng.choice((0.5, 2, 5)))
 
     def resize(self) -> None:
@@ -242,8 +242,8 @@ class History:
             self.broker += taken
             while self.broker:
                 self.begin()
-            for held in [*self.working]:
-                self.release(held, self.working.pop(held), "succeeded")
+            for allocation in [*self.working]:
+                self.release(allocation, self.working.pop(allocation), "succeeded")
             self.world.pass_time(5)
         raise AssertionError([self.store.get_task(self.world.workspace, task) for task in self.over])
 

@@ -40,8 +40,8 @@ class Walk:
         """Whether all want the same, little goes by itself, and so most is taken back."""
         self.hunger = self.rng.random() < 0.4
         """Whether fair shares count most of the time, and one component came first."""
-        for some, factors in ((self.quarrel or self.hunger, QUARREL), (self.hunger, HUNGER)):
-            for name, factor in factors.items() if some else ():
+        for is_weighted, factors in ((self.quarrel or self.hunger, QUARREL), (self.hunger, HUNGER)):
+            for name, factor in factors.items() if is_weighted else ():
                 self.weights[name] *= factor
 
     def steps(self, count: int) -> list[Step]:
@@ -63,10 +63,10 @@ class Walk:
     def _begin(self) -> dict[str, Any]:
         rng = self.rng
         pools = [(self._capacity(), self._new_settings()) for _ in range(rng.choice((1, 1, 2, 3)))]
-        policies = [(at, self._shares(), self._limits(), rng.randrange(3)) for at in range(rng.randint(3, 8))]
+        policies = [(index, self._shares(), self._limits(), rng.randrange(3)) for index in range(rng.randint(3, 8))]
         crowd = self._crowd(8)
-        for one in crowd if self.hunger else ():
-            one.update(component=COMPONENTS[0], preemptible=True, resources=rng.choice(SHAPES[:2]))
+        for fields in crowd if self.hunger else ():
+            fields.update(component=COMPONENTS[0], preemptible=True, resources=rng.choice(SHAPES[:2]))
         return {"chunk": rng.choice((1, 2, 3, 200, 200)), "pools": pools, "policies": policies, "crowd": crowd}
 
     # what the world is made of
@@ -133,8 +133,13 @@ class Walk:
         return self.rng.choice(({}, {}, {}, {"gpu": 4}, {"gpu": 3}, {"gpu": 2}, {"step_run": 3}, {"mcpu": 4}))
 
     def _numbers(self) -> dict[str, Any]:
-        said = {name: value for name, value in self._patience().items() if self.rng.random() < 0.1}
-        return {"reserved": self._shares(), "limit": self._limits(), "weight": self.rng.choice((1, 1, 2, 5)), "settings": said}
+        settings = {name: value for name, value in self._patience().items() if self.rng.random() < 0.1}
+        return {
+            "reserved": self._shares(),
+            "limit": self._limits(),
+            "weight": self.rng.choice((1, 1, 2, 5)),
+            "settings": settings,
+        }
 
     def _parent(self) -> str | None:
         return self.rng.choice((None, *GROUPS))
@@ -154,12 +159,12 @@ class Walk:
     def _set_policy(self) -> dict[str, Any]:
         priority, component = self.rng.randrange(3), self.rng.choice(COMPONENTS)
         place = {"pool": self._some(), "group": self._parent(), "wild": self._wild(), "how": self._how()}
-        return {"component": component, "wanted": self._numbers(), "priority": priority, **place}
+        return {"component": component, "fields": self._numbers(), "priority": priority, **place}
 
     def _set_group(self) -> dict[str, Any]:
         place = {"pool": self._some(), "parent": self._parent(), "wild": self._wild(), "how": self._how()}
-        wanted = {**self._numbers(), "mode": self.rng.choice(("fair_share", "fair_share", "fifo"))}
-        return {"group": self.rng.choice(GROUPS), "wanted": wanted, **place}
+        fields = {**self._numbers(), "mode": self.rng.choice(("fair_share", "fair_share", "fifo"))}
+        return {"group": self.rng.choice(GROUPS), "fields": fields, **place}
 
     def _delete_policy(self) -> dict[str, Any]:
         return {"component": self.rng.choice(COMPONENTS), "pool": self._some(), "how": self._how()}
@@ -195,13 +200,13 @@ class Walk:
         return [self._ask() for _ in range(count)]
 
     def _submit(self) -> dict[str, Any]:
-        return {"wanted": self._ask(), "how": self._how()}
+        return {"fields": self._ask(), "how": self._how()}
 
     def _submit_batch(self) -> dict[str, Any]:
-        return {"wanted": self._crowd(self.rng.randint(2, 6)), "how": self._how()}
+        return {"batch_fields": self._crowd(self.rng.randint(2, 6)), "how": self._how()}
 
     def _submit_with_key(self) -> dict[str, Any]:
-        return {"wanted": self._ask(), "key": self.rng.choice(("k1", "k2")), "how": self._how()}
+        return {"fields": self._ask(), "key": self.rng.choice(("k1", "k2")), "how": self._how()}
 
     def _come_with_a_stale_fence(self) -> dict[str, Any]:
         return {"which": self._some(), "off": self.rng.choice((-1, 1)), "beat": self.rng.random() < 0.5}
@@ -272,17 +277,17 @@ def shortest(machine: type[Histories], steps: list[Step], tries: int = 400) -> l
                 break
         else:
             size //= 2
-    for at in range(len(steps)):
-        steps = _thinner(machine, steps, at)
+    for index in range(len(steps)):
+        steps = _thinner(machine, steps, index)
     return steps
 
 
-def _thinner(machine: type[Histories], steps: list[Step], at: int) -> list[Step]:
-    name, chosen = steps[at]
+def _thinner(machine: type[Histories], steps: list[Step], index: int) -> list[Step]:
+    name, chosen = steps[index]
     for field, value in chosen.items():
         for place in reversed(range(len(value) if isinstance(value, list) else 0)):
-            less = {**steps[at][1], field: [one for i, one in enumerate(steps[at][1][field]) if i != place]}
-            fewer = [*steps[:at], (name, less), *steps[at + 1 :]]
+            less = {**steps[index][1], field: [element for i, element in enumerate(steps[index][1][field]) if i != place]}
+            fewer = [*steps[:index], (name, less), *steps[index + 1 :]]
             if fails(machine, fewer):
                 steps = fewer
     return steps
