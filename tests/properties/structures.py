@@ -130,7 +130,7 @@ class Structures:
             own = {lane for lane in lanes if lane.startswith(component + "|")}
             yield from self._same(own, "component_lanes", component)
         if not self.snapshot.get("orphaned_lanes") <= set(lanes):
-            yield f"orphans that are no lanes: {self.snapshot.get('orphans') - set(lanes)}"
+            yield f"orphans that are no lanes: {self.snapshot.get('orphaned_lanes') - set(lanes)}"
 
     def _components(self) -> Iterator[str]:
         yield from (

@@ -107,7 +107,7 @@ OF_ALL: list[tuple[dict[str, Any], str, str]] = [
 ]
 """What is refused of pools, groups and policies."""
 
-OF_NODES: list[tuple[dict[str, Any], str, str]] = [
+OF_ACCOUNTS: list[tuple[dict[str, Any], str, str]] = [
     ({"discipline": "fair_share"}, "discipline", "is not a field here"),
     ({"backoff_s": 5}, "backoff_s", "is not a field here"),
     ({"colour": "red"}, "colour", "is not a field here"),
@@ -123,7 +123,7 @@ def test_no_settings_of_a_pool(settings: dict[str, Any], field: str, reason: str
 
 
 @pytest.mark.parametrize("kind", [GroupSpec, PolicySpec])
-@pytest.mark.parametrize(("settings", "field", "reason"), OF_ALL + OF_NODES)
+@pytest.mark.parametrize(("settings", "field", "reason"), OF_ALL + OF_ACCOUNTS)
 def test_no_settings_of_a_group_or_policy(kind: type[StrictModel], settings: dict[str, Any], field: str, reason: str) -> None:
     with pytest.raises(ValidationError) as caught:
         kind.model_validate({"settings": settings})
