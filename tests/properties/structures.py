@@ -387,7 +387,7 @@ class Structures:
         elif amounts != expected:
             yield f"{pool} shares: {amounts}, should be {expected}"
         if not self.snapshot.get("pool_in_share", pool) <= set(listed):
-            yield f"{pool} inshare: {self.snapshot.get('pool_inshare', pool)}"
+            yield f"{pool} inshare: {self.snapshot.get('pool_in_share', pool)}"
 
     def _listed(self, pool: str) -> Iterator[str]:
         queue = self.model.queue(pool)
