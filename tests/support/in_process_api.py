@@ -16,6 +16,7 @@ from app.api.routes import PREFIX
 from app.bootstrap import Services, make_services
 from app.domain.clock import ManualClock
 from app.domain.plan_steps import Trigger
+from app.domain.pool_settings import PoolSettings
 from app.domain.specs import RequestSpec
 from app.domain.tasks import TaskSpec
 from app.settings import Settings
@@ -36,33 +37,7 @@ FRESH_POOL: dict[str, Any] = {
     "borrowed": {},
     "queue_length": 0,
     "active_count": 0,
-    "settings": {
-        "discipline": "reserved",
-        "order": "share_first",
-        "queueing": "best_effort",
-        "patience_s": 300,
-        "grace_s": 30,
-        "checkpoint_timeout_s": 600,
-        "max_deferral_s": 300,
-        "requeue_failed_checkpoint": True,
-        "near_completion_s": None,
-        "min_runtime_s": 0,
-        "max_victims": None,
-        "max_preemptions_per_minute": None,
-        "backoff_s": None,
-        "cost_key": "gpu",
-        "value_per_class": None,
-        "over_limit": None,
-        "over_limit_after_s": 30,
-        "fair_share_tolerance": 0.8,
-        "starvation_timeout_s": 30,
-        "aggressive_starvation": False,
-        "aggressive_starvation_timeout_s": 120,
-        "allow_aggressive_preemption": True,
-        "aggressive_preemption_threshold": 0.2,
-        "preemption_threshold": 1,
-        "non_preemptible_usage_threshold": {},
-    },
+    "settings": PoolSettings().model_dump(),
 }
 """What a new pool of 8 gpu says beside its name, capacity and use."""
 
