@@ -335,6 +335,20 @@ def test_strict_a_request_at_its_limit_delays_no_later_grant(world: World) -> No
     assert world.status(capped, other) == ["queued", "allocated"]
 
 
+def test_strict_a_lane_whose_new_head_is_at_its_limit_leaves_the_line(world: World) -> None:
+    world.pool(gpu=4, tpu=1, settings={"queueing": "strict", "order": "priority_first"})
+    world.policy("capped", limit={"gpu": 1})
+    world.policy("other")
+    world.submit("other", tpu=1)
+    blocked = world.submit("other", gpu=1, tpu=1, preemption_class=7)
+    behind = world.submit("capped", gpu=1, preemption_class=3)
+    first = world.submit("capped", gpu=1, preemption_class=9)
+    assert world.status(blocked, behind, first) == ["queued", "queued", "allocated"]
+    new_head = world.submit("capped", gpu=1, preemption_class=8)  # in the lane of `behind`, and before `blocked`
+    later = world.submit("other", gpu=1, preemption_class=8)
+    assert world.status(new_head, later) == ["queued", "allocated"], "a request at its limit blocks nothing behind it"
+
+
 def test_patience_counts_from_the_return_to_the_queue(world: World) -> None:
     world.pool(gpu=4, settings={"patience_s": 300, "grace_s": 0})
     world.policy("low")

@@ -1,5 +1,5 @@
 -- Waiters: into a lane and the queues of its pools, and out of all of them at once.
--- @use accounts amounts lanes nudges queue_order
+-- @use accounts amounts lanes nudges parking queue_order
 -- @writes component_lanes lane lane_walltimes orphaned_lanes pool_queue pool_unfinished waiting
 
 function queue.enter(request, lane, lane_score, deadline)
@@ -10,12 +10,16 @@ function queue.enter(request, lane, lane_score, deadline)
   nudges.send()
 end
 
--- Enter the queue of a pool. A lane new to the pool is parked on its constraint; a lane with a new head is repositioned.
+-- Enter the queue of a pool. A lane new to the pool is parked on its constraint; a lane with a new head is repositioned. Strict
+-- queueing: a limit may block a lane that stands in the line unjudged. The new head may be the first of the line, so its lane leaves.
 function queue.enter_pool(path, request, lane, lane_score, constraint, need)
   local pool = path[#path]
   redis.call('ZADD', keys.pool_queue(pool.name), amounts.format(queue_order.rank_score(pool, path[1], lane_score)), request.id)
   if not lanes.is_attached(pool, lane) then lanes.attach(path, lane, constraint, need)
-  elseif lanes.head(lane) == request.id then lanes.reposition(path, lane) end
+  elseif lanes.head(lane) == request.id then
+    local score = lanes.reposition(path, lane)
+    if not parking.is_capacity(constraint) and parking.find(pool, lane.id) == 'line' then parking.park(pool, lane.id, constraint, need, score) end
+  end
 end
 
 -- Detach an empty lane from every pool.
