@@ -16,6 +16,7 @@ from app.api.metrics.registry import HTTP_WAITING
 from app.api.request_handler import RequestHandler
 from app.api.routes import AT_ROOT, PREFIX, ROUTES
 from app.api.routing import Route
+from app.api.views import View, set_views
 from app.bootstrap import Services
 
 
@@ -31,14 +32,13 @@ class HttpOptions:
 class AppContext:
     """What an extension of the application shares with the routes."""
 
-    app: Flask
     services: Services
     authenticator: Authenticator
     process_metrics: ProcessMetrics
 
 
-Extension = Callable[[AppContext], None]
-"""Adds pages to the application, such as the dashboard."""
+Extension = Callable[[AppContext], Sequence[View]]
+"""Returns views to add to the application, such as the dashboard."""
 
 
 def create_app(
@@ -51,22 +51,18 @@ def create_app(
     options = options or HttpOptions()
     app = Flask("poolkeeper", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = options.max_body_bytes + 1  # one more, to recognise a body that is too large
-    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
-    app.url_map.strict_slashes = True
-    app.url_map.merge_slashes = False  # no redirects: another path is a 404
     authenticator = Authenticator(services.tokens, required=options.token_required)
     process_metrics = process_metrics or ProcessMetrics()
     services.long_polls.slots.on_change = lambda kind, change: process_metrics.increment(HTTP_WAITING, kind, by=change)
     request_handler = RequestHandler(services, authenticator, process_metrics)
-    for route in AT_ROOT:
-        _add_route(app, request_handler, route, "")
-    for route in ROUTES:
-        _add_route(app, request_handler, route, PREFIX)
+    views = [_view(request_handler, route, "") for route in AT_ROOT]
+    views += [_view(request_handler, route, PREFIX) for route in ROUTES]
     document = openapi.document_json()
-    app.add_url_rule(f"{PREFIX}/openapi.json", "openapi", lambda: Response(document, mimetype="application/json"))
-    swagger_ui.add_routes(app)
+    views.append(View("GET", f"{PREFIX}/openapi.json", "openapi", lambda: Response(document, mimetype="application/json")))
+    views += swagger_ui.VIEWS
     for extend in extensions:
-        extend(AppContext(app, services, authenticator, process_metrics))
+        views += extend(AppContext(services, authenticator, process_metrics))
+    set_views(app, views)
     app.before_request(request_handler.start_request)
     app.after_request(request_handler.finish_request)
     app.register_error_handler(HTTPException, request_handler.refusal_response)
@@ -74,6 +70,6 @@ def create_app(
     return app
 
 
-def _add_route(app: Flask, request_handler: RequestHandler, route: Route, prefix: str) -> None:
+def _view(request_handler: RequestHandler, route: Route, prefix: str) -> View:
     rule = prefix + re.sub(r"{(\w+)}", r"<\1>", route.path)
-    app.add_url_rule(rule, route.name, request_handler.view(route), methods=[route.method])
+    return View(route.method, rule, route.name, request_handler.view(route))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-from flask import Flask, Response, abort, redirect, send_from_directory
+from flask import Response, abort, redirect, send_from_directory
 
 from app.api.routes import PREFIX
+from app.api.views import View
 
 FILES = ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png")
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; "
@@ -33,16 +34,6 @@ START_SCRIPT = f"""SwaggerUIBundle({{
 """
 
 
-def add_routes(app: Flask) -> None:
-    """The page and its files."""
-    app.add_url_rule("/docs/", "docs folder", lambda: redirect("/docs"), methods=["GET"])
-    app.add_url_rule("/docs", "docs", _page, methods=["GET"])
-    app.add_url_rule(
-        "/docs/start.js", "docs start", lambda: Response(START_SCRIPT, mimetype="text/javascript"), methods=["GET"]
-    )
-    app.add_url_rule("/docs/<name>", "docs file", _file, methods=["GET"])
-
-
 def _page() -> Response:
     return Response(PAGE, mimetype="text/html", headers={"Content-Security-Policy": POLICY + "frame-ancestors 'none'"})
 
@@ -58,3 +49,12 @@ def _folder() -> Path:
     assert package is not None
     assert package.origin is not None
     return Path(package.origin).parent / "dist"
+
+
+VIEWS = (
+    View("GET", "/docs/", "docs folder", lambda: redirect("/docs")),  # type: ignore[arg-type, return-value]
+    View("GET", "/docs", "docs", _page),
+    View("GET", "/docs/start.js", "docs start", lambda: Response(START_SCRIPT, mimetype="text/javascript")),
+    View("GET", "/docs/<name>", "docs file", _file),
+)
+"""The page and its files."""

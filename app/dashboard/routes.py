@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from urllib.parse import quote, urlencode
 
-from flask import Flask, Request, Response, g, redirect, request
+from flask import Request, Response, g, redirect, request
 
 from app.api import errors
 from app.api.app import AppContext
 from app.api.request_handler import read_deadline
 from app.api.server import io_deadlines
+from app.api.views import View
 from app.dashboard import actions, live_updates, pages, sign_in
 from app.dashboard.assets import Assets
 from app.dashboard.page_context import PageContext, Templates
@@ -82,12 +83,13 @@ SIGN_IN_PAGES: tuple[PageRoute, ...] = (
 """Pages that need no session."""
 
 
-def add_dashboard(context: AppContext) -> None:
-    """Add the dashboard to the application."""
+def add_dashboard(context: AppContext) -> list[View]:
+    """Return the views of the dashboard."""
     dashboard = Dashboard(context)
-    for page in (*PAGES, *SIGN_IN_PAGES):
-        context.app.add_url_rule(page.rule, f"{page.method} {page.path}", dashboard.view(page), methods=[page.method])
-    context.app.add_url_rule("/assets/<name>", "dashboard assets", dashboard.asset, methods=["GET"])
+    views = [
+        View(page.method, page.rule, f"{page.method} {page.path}", dashboard.view(page)) for page in (*PAGES, *SIGN_IN_PAGES)
+    ]
+    return [*views, View("GET", "/assets/<name>", "dashboard assets", dashboard.asset)]
 
 
 class Dashboard:
@@ -97,7 +99,6 @@ class Dashboard:
         self._services, self._authenticator = context.services, context.authenticator
         self._session, self._assets = Session(context.authenticator), Assets()
         self._templates = Templates(self._assets)
-        self._app: Flask = context.app
 
     def view(self, page: PageRoute) -> PageHandler:
         """Return the function that Flask calls for a page."""
