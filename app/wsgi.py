@@ -20,9 +20,15 @@ from app.bootstrap import make_services
 from app.logging_config import logging_config
 from app.settings import Settings
 from app.store.connection import connect
+from app.store.lua_linker import load_commands
 from app.store.schema import check_schema_before_scripts
 from app.store.scripts import observe
 from app.tracing import Tracing
+
+
+def prepare_before_fork() -> None:
+    """Compose the Lua commands once for all processes."""
+    load_commands()
 
 
 def application() -> Flask:

@@ -81,4 +81,4 @@ def on_exit(server):
 
 def on_starting(server):
     """Load the application once, before the fork; each process makes its own connections."""
-    import_module("app.wsgi")  # not before the directory is set
+    import_module("app.wsgi").prepare_before_fork()  # not before the directory is set

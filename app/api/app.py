@@ -57,8 +57,7 @@ def create_app(
     request_handler = RequestHandler(services, authenticator, process_metrics)
     views = [_view(request_handler, route, "") for route in AT_ROOT]
     views += [_view(request_handler, route, PREFIX) for route in ROUTES]
-    document = openapi.document_json()
-    views.append(View("GET", f"{PREFIX}/openapi.json", "openapi", lambda: Response(document, mimetype="application/json")))
+    views.append(View("GET", f"{PREFIX}/openapi.json", "openapi", _openapi_response))
     views += swagger_ui.VIEWS
     for extend in extensions:
         views += extend(AppContext(services, authenticator, process_metrics))
@@ -68,6 +67,10 @@ def create_app(
     app.register_error_handler(HTTPException, request_handler.refusal_response)
     app.register_error_handler(Exception, request_handler.refusal_response)
     return app
+
+
+def _openapi_response() -> Response:
+    return Response(openapi.document_json(), mimetype="application/json")
 
 
 def _view(request_handler: RequestHandler, route: Route, prefix: str) -> View:

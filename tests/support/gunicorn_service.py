@@ -13,6 +13,7 @@ from typing import Any
 
 from app.cli.process_commands import ROOT, commands
 from app.domain.models import Event
+from app.settings import Settings
 from app.store.child_process import ChildProcess
 from app.store.connection import connect
 from app.store.embedded_redis import EmbeddedRedis
@@ -39,7 +40,11 @@ class Service:
         *start, _ = commands()["api"]
         self._api = ChildProcess([*start, self._application], self.log, env=self._environment(), cwd=ROOT)
         wait_until(lambda: _ready(self.port), f"the API answers; see {self.log}")
-        wait_until(lambda: all(map(_serves, self.workers())), f"all of its processes serve; see {self.log}")
+        wait_until(self._all_serve, f"all of its processes serve; see {self.log}")
+
+    def _all_serve(self) -> bool:
+        workers = self.workers()
+        return len(workers) == self._settings.get("api_processes", Settings().api_processes) and all(map(_serves, workers))
 
     @property
     def pid(self) -> int:
