@@ -16,14 +16,11 @@ import pytest
 from xdist.remote import Producer
 
 from app.store.connection import RedisClient
-from tests.support.backends import BACKENDS
-from tests.support.paths import ROOT
+from tests.support.backends import backends_of
 from tests.support.scheduling import FileScheduling, interleave
 from tests.support.servers import Servers
 from tests.support.world import World
 
-STORE = (ROOT / "tests/unit/store", ROOT / "tests/live/store")
-ABOVE_THE_STORE = ("fake", "redis")
 OF_THE_TESTS = ("POOLKEEPER_ACCEPTANCE", "POOLKEEPER_CASES", "POOLKEEPER_TEST_")
 """Variables that the tests read. Every other variable of the service is removed, so that it changes nothing."""
 
@@ -44,13 +41,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test that takes `backend`, however indirectly, once on each of its backends."""
-    if "backend" not in metafunc.fixturenames:
-        return
-    mark = metafunc.definition.get_closest_marker("backends")
-    in_store = any(metafunc.definition.path.is_relative_to(folder) for folder in STORE)
-    names = mark.args if mark else BACKENDS if in_store else ABOVE_THE_STORE
-    every = metafunc.config.getoption("backends") == "all"
-    metafunc.parametrize("backend", [name for name in names if every or name == "fake"], indirect=True)
+    if "backend" in metafunc.fixturenames:
+        metafunc.parametrize("backend", backends_of(metafunc.definition, metafunc.config), indirect=True)
 
 
 @pytest.hookimpl(tryfirst=True)

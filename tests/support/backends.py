@@ -26,8 +26,20 @@ from app.store.child_process import ChildProcess
 from app.store.connection import RedisClient, StoreMisconfigured, check_server, connect
 from app.store.embedded_redis import SOCKET_PATH_LIMIT, EmbeddedRedis, find_server
 from tests.support.fake_redis import fake
+from tests.support.paths import ROOT
 
 BACKENDS = ("fake", "embedded", "redis", "cluster")
+STORE = (ROOT / "tests/unit/store", ROOT / "tests/live/store")
+ABOVE_THE_STORE = ("fake", "redis")
+
+
+def backends_of(test: pytest.Item, config: pytest.Config) -> list[str]:
+    """Return the names of the backends of a test: those of its mark or folder, or only the fake without `--backends all`."""
+    mark = test.get_closest_marker("backends")
+    in_store = any(test.path.is_relative_to(folder) for folder in STORE)
+    names: Sequence[str] = mark.args if mark else BACKENDS if in_store else ABOVE_THE_STORE
+    every = config.getoption("backends") == "all"
+    return [name for name in names if every or name == "fake"]
 
 
 @contextmanager
@@ -71,7 +83,7 @@ def require(name: str) -> None:
         pytest.skip(reason)
 
 
-def wait_until(condition: Callable[[], object], condition_text: str, within_s: float = 20) -> None:
+def wait_until(condition: Callable[[], object], condition_text: str, within_s: float = 20, every_s: float = 0.005) -> None:
     """Returns when the condition holds; an error of the connection counts as not yet."""
     until = time.monotonic() + within_s
     while True:
@@ -82,7 +94,7 @@ def wait_until(condition: Callable[[], object], condition_text: str, within_s: f
             pass
         if time.monotonic() > until:
             raise AssertionError(f"not within {within_s:g} s: {condition_text}")
-        time.sleep(0.005)
+        time.sleep(every_s)
 
 
 # ---- the servers

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import fakeredis
+from fakeredis.commands_mixins import scripting_mixin
 
 from app.store.connection import RedisClient
 
@@ -24,6 +28,12 @@ setmetatable(_G, {
 
 (`debug` has to stay: the Lua binding looks it up before every script, outside of any protection.)
 """
+
+# fakeredis hashes a script at each call of it, and looks for new globals after each of its commands, which `_STRICT` refuses.
+vars(scripting_mixin).update(
+    _check_for_lua_globals=lambda *_: None,
+    hashlib=SimpleNamespace(sha1=cache(hashlib.sha1)),
+)
 
 COLLECT_EVERY = 100
 """Calls of scripts between two garbage collections of a runtime."""

@@ -23,7 +23,7 @@ from app.settings import Settings
 from app.store.connection import RedisClient
 from tests.support import preemptions
 from tests.support.fake_redis import FakeRedisProvider
-from tests.support.world import read_key
+from tests.support.world import read_keys
 
 NOW = "2023-11-14T22:13:20.000Z"
 """What the clock of a site says until it is moved."""
@@ -191,7 +191,7 @@ class Site:
 
     def state(self) -> dict[str, Any]:
         """Everything there is in Redis, as plain data."""
-        return {key: read_key(self.client, key) for key in sorted(self.client.scan_iter("pk:*", 1000))}
+        return read_keys(self.client, "pk:*")
 
 
 def an_ask(component: str = "team", **resource_fields: Any) -> dict[str, Any]:

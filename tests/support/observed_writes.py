@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ _SHAPES = {
 }
 
 
+@lru_cache(10_000)
 def key_name(key: str) -> str:
     """Return the name of a key in the list of keys."""
     (name,) = [name for name, shape in _SHAPES.items() if shape.fullmatch(key)]

@@ -28,7 +28,9 @@ class Recording(Generic[T]):
 
     def restore(self, world: World) -> T:
         """Put everything onto the empty server of another world."""
+        pipeline = world.client.pipeline(transaction=False)
         for name, ttl_ms, content in self.keys:
-            world.client.restore(name, ttl_ms, content)
+            pipeline.restore(name, ttl_ms, content)
+        pipeline.execute()
         world.clock.advance((self.now_ms - world.clock.now_ms()) / 1000)
         return self.result

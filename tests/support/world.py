@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from app.domain.clock import ManualClock
@@ -221,7 +221,7 @@ class World:
 
     def state(self) -> dict[str, Any]:
         """Everything there is in Redis, as plain data."""
-        return {key: read_key(self.client, key) for key in sorted(self.client.scan_iter(f"{prefix(self.workspace)}*", 1000))}
+        return read_keys(self.client, f"{prefix(self.workspace)}*")
 
     def call(self, command: str, /, **args: Any) -> ScriptReply:
         """Call a command as it is, once: no work it leaves is finished here."""
@@ -236,15 +236,30 @@ def full_component(component: str) -> str:
     return component if "/" in component else f"orchestrator/{component}"
 
 
+_READERS: dict[str, Callable[[Any, str], Any]] = {
+    "hash": lambda client, key: client.hgetall(key),
+    "zset": lambda client, key: client.zrange(key, 0, -1, withscores=True),
+    "list": lambda client, key: client.lrange(key, 0, -1),
+    "stream": lambda client, key: client.xrange(key),
+    "set": lambda client, key: client.smembers(key),
+    "string": lambda client, key: client.get(key),
+}
+
+
 def read_key(client: RedisClient, key: str) -> Any:
-    """What a key holds, whatever its type."""
-    kind = client.type(key)
-    if kind == "hash":
-        return client.hgetall(key)
-    if kind == "zset":
-        return client.zrange(key, 0, -1, withscores=True)
-    if kind == "list":
-        return client.lrange(key, 0, -1)
-    if kind == "stream":
-        return client.xrange(key)
-    return client.smembers(key) if kind == "set" else client.get(key)
+    """What a key holds, whatever its type; None if there is no such key."""
+    kind = str(client.type(key))
+    return None if kind == "none" else _READERS[kind](client, key)
+
+
+def read_keys(client: RedisClient, pattern: str) -> dict[str, Any]:
+    """What the keys of a pattern hold, by key in order; on a cluster they are keys of one slot."""
+    contents: dict[str, Any] = {}
+    for kind, read in _READERS.items():
+        keys = list(client.scan_iter(pattern, 1000, kind))
+        if keys:
+            pipeline = client.pipeline(transaction=False)
+            for key in keys:
+                read(pipeline, key)
+            contents.update(zip(keys, pipeline.execute(), strict=True))
+    return dict(sorted(contents.items()))

@@ -1,4 +1,8 @@
-"""Each call twice is once: by an idempotency key, by its own id, by what it finds, or by the id of an operation."""
+"""Each call twice is once: by an idempotency key, by its own id, by what it finds, or by the id of an operation.
+
+What a second call finds is decided in Lua and not by the server, and each test here reads a large workspace three times: two
+backends are enough.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,8 @@ from app.store import codec, declaration_codec
 from app.store.lua_linker import load_commands
 from tests.support.recorded_world import Recording
 from tests.support.world import World
+
+pytestmark = pytest.mark.backends("fake", "embedded")
 
 
 def test_one_key_and_body_make_one_request(world: World) -> None:
