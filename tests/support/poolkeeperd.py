@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
@@ -92,23 +92,42 @@ def wait_until_served(port: int, within_s: float = 20) -> None:
 
 
 def descendants(pid: int) -> dict[int, str]:
-    """Every process below this one, with its command line."""
-    listed = subprocess.run(["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
-    rows = [line.split(None, 2) for line in listed.splitlines()]
-    processes: dict[int, str] = {}
-    for _ in rows:  # as often as the tree may be deep
-        below = {int(own): args for own, parent, args in rows if int(parent) in {pid, *processes}}
-        if below.keys() <= processes.keys():
-            break
-        processes |= below
-    return processes
+    """Return every process below this one, with its command line."""
+    parents = {int(path.name): stat.parent for path in Path("/proc").iterdir() if path.name.isdigit() and (stat := _stat(path))}
+    below, generation = set[int](), {pid}
+    while generation:
+        generation = {child for child, parent in parents.items() if parent in generation}
+        below |= generation
+    return {child: _command_line(child) for child in below}
 
 
-def living(pids: dict[int, str]) -> dict[int, str]:
-    """Those of them that still run; one that waits to be reaped does not."""
-    listed = subprocess.run(["ps", "-ww", "-eo", "pid=,stat="], capture_output=True, text=True, check=True).stdout
-    states = {int(pid): state for pid, state in (line.split() for line in listed.splitlines())}
-    return {pid: args for pid, args in pids.items() if states.get(pid, "Z")[0] != "Z"}
+def living(pids: Mapping[int, str]) -> dict[int, str]:
+    """Return those of them that still run; a process that waits to be reaped does not."""
+    stats = {pid: _stat(Path(f"/proc/{pid}")) for pid in pids}
+    return {pid: args for pid, args in pids.items() if (stat := stats[pid]) and stat.state not in "ZX"}
+
+
+@dataclass(frozen=True)
+class _Stat:
+    """State and parent of a process."""
+
+    state: str
+    parent: int
+
+
+def _stat(process: Path) -> _Stat | None:
+    try:
+        state, parent, *_ = (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    except (OSError, ValueError):  # it has ended
+        return None
+    return _Stat(state, int(parent))
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ").strip()
+    except OSError:  # it has ended
+        return ""
 
 
 class Up:
@@ -149,7 +168,7 @@ class Up:
 def up(folder: Path, *words: str, **more: str) -> Iterator[Up]:
     """The service, ready, for as long as the context; whatever happens in there, nothing of it is left."""
     port, errors = free_port(), folder / "errors"
-    env = environment(folder, POOLKEEPER_PORT=str(port), **more)
+    env = environment(folder, **{"POOLKEEPER_PORT": str(port), "POOLKEEPER_API_PROCESSES": "1"} | more)
     with errors.open("w") as file:
         process = subprocess.Popen(
             [*COMMAND, "up", *words], env=env, cwd=folder, stdout=subprocess.PIPE, stderr=file, text=True

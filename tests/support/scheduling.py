@@ -22,13 +22,19 @@ SPREAD = (
     "tests/live/store/",
 )
 """Folders whose tests share nothing that takes long to start: each test goes to the next free process."""
+TOGETHER = (
+    "tests/live/cli/test_readme.py",
+    "tests/live/cli/test_run_restarts.py",
+    "tests/live/examples/test_celery_app.py",
+)
+"""Files of these folders whose tests share a service: one process runs all of them."""
 
 
 class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Give the tests of a file to one process, unless they are to be spread."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return nodeid if nodeid.startswith(SPREAD) else nodeid.split("::", 1)[0]
+        return nodeid if nodeid.startswith(SPREAD) and not nodeid.startswith(TOGETHER) else nodeid.split("::", 1)[0]
 
 
 def interleave(items: Sequence[pytest.Item]) -> list[pytest.Item]:

@@ -72,7 +72,8 @@ class Composed:
     def environment(self, name: str) -> dict[str, str]:
         """Only what is asked for beside it: a port that is free, and to be quick."""
         variables = {variable: self.here(value) for variable, value in SERVICES[name]["environment"].items()}
-        return {**variables, "POOLKEEPER_PORT": str(self.port), "POOLKEEPER_CLEANUP_INTERVAL_S": "0.2"}
+        few = {"POOLKEEPER_API_PROCESSES": "1", "POOLKEEPER_CLEANUP_INTERVAL_S": "0.2"}
+        return {**variables, **few, "POOLKEEPER_PORT": str(self.port)}
 
     def start_redis(self) -> str:
         """By its own file."""
@@ -107,12 +108,14 @@ def composed(tmp_path: Path) -> Iterator[Composed]:
         yield Composed(tmp_path, stack)
 
 
-def test_the_services_work_together(composed: Composed) -> None:
+def test_the_services_work_together_as_soon_as_there_is_a_redis(composed: Composed) -> None:
+    assert not composed.healthy()
+    api = composed.start("api")
+    _check_api_without_redis(composed)
     with connect(composed.start_redis()) as client:
-        assert not composed.healthy()
-        children = [composed.start(name) for name in OURS]
         wait_until_served(composed.port)
-        assert composed.healthy()
+        assert (composed.healthy(), api.alive) == (True, True)
+        children = [api, *map(composed.start, ("worker", "beat"))]
         assert ask(composed.port, "GET", "/api/v1/pools").status == 401
         words = ["token", "create", "me", "--role", "admin", "--workspace", "*"]
         compose_file = (ROOT / "docker-compose.yml").read_text()
@@ -131,13 +134,9 @@ def test_the_services_work_together(composed: Composed) -> None:
         assert list((composed.folder / "tmp").iterdir()) == []
 
 
-def test_the_api_waits_for_its_redis(composed: Composed) -> None:
-    api = composed.start("api")
+def _check_api_without_redis(composed: Composed) -> None:
     wait_until(lambda: ask(composed.port, "GET", "/healthz").status == 200, "it is alive")
     away = ask(composed.port, "GET", "/readyz")
     assert (away.status, composed.healthy()) == (503, False)
     refused = ask(composed.port, "GET", "/api/v1/pools", token="pk_" + "x" * 43)
     assert (refused.status, "Retry-After" in refused.headers) == (503, True)
-    composed.start_redis()
-    wait_until_served(composed.port)
-    assert (composed.healthy(), api.alive) == (True, True)

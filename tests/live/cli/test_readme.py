@@ -1,4 +1,4 @@
-"""What the README shows is done as it stands: the tour, the file of pools, the lines of curl, the client in Python."""
+"""What the README shows is done as it stands: the tour, the pools, the lines of curl, the training, the client in Python."""
 
 from __future__ import annotations
 
@@ -115,6 +115,36 @@ def test_the_client_in_python(here: Up) -> None:
         timeout=60,
     )
     assert done.stdout.splitlines() == expected
+
+
+def test_the_training_that_is_preempted(here: Up, tmp_path: Path) -> None:
+    text = block("console", "examples/train.py >")
+    commands = "\n".join(command for command, _ in shown(text))
+    names = environment(here, "training")
+    subprocess.run(["poolkeeper", "apply", "-f", ROOT / "config" / "pools.yaml", "--yes"], env=names, check=True, timeout=30)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    done = subprocess.run(
+        ["bash", "-c", commands],
+        cwd=tmp_path,
+        env=names,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=90,
+        check=True,
+    )
+    expected = [line for line in text.splitlines() if not line.startswith("$ ")]
+    assert list(map(same_training, done.stdout.splitlines())) == list(map(same_training, expected))
+
+
+def same_training(line: str) -> str:
+    """Return the line without what differs from one day to the next."""
+    line = re.sub(r"\b[0-9a-hjkmnp-tv-z]{20}\b", "ID", line)
+    line = re.sub(r"(\(|of |from )\S*(train\.json)", r"\1\2", line)
+    line = re.sub(r"within (10m|9m\d+s)", "within N", line)
+    line = re.sub(r"\d\d:\d\d", "TIME", line)
+    return re.sub(r"(saved at step|going on from step) \d+", r"\1 N", line)
 
 
 def test_the_table_of_routes_is_the_table_of_routes() -> None:

@@ -22,13 +22,13 @@ from app.store.connection import StoreMisconfigured, connect
 from app.store.embedded_redis import LOCK_FILE, SOCKET_PATH_LIMIT
 from tests.support.backends import require, short_folder
 from tests.support.paths import ROOT
-from tests.support.poolkeeperd import run, run_in_process
+from tests.support.poolkeeperd import run_in_process
 
 SERVICE = """
 import sys
 from app.bootstrap import open_services
 from app.settings import Settings
-with open_services(Settings.read(), serving=sys.argv[1] == "serving") as here:
+with open_services(Settings.read(), serving=True) as here:
     print(here.url, flush=True)
     sys.stdin.read()
 """
@@ -55,9 +55,9 @@ def poolkeeperd(data: Path, *words: str, **more: str) -> subprocess.CompletedPro
 
 
 @contextmanager
-def service(data: Path, word: str = "serving") -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A process that has the data folder and, if it is serving, offers its server; where that answers."""
-    command = [sys.executable, "-c", SERVICE, word]
+def service(data: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A process that has the data folder and offers its server; where that answers."""
+    command = [sys.executable, "-c", SERVICE]
     with subprocess.Popen(
         command, env=environment(data), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -107,7 +107,7 @@ def test_a_token_is_made_listed_and_revoked(folder: Path) -> None:
     assert "It was the last" in token(folder, "revoke", "a-long-name").stderr
 
 
-def test_beside_a_running_service_its_server_is_used(folder: Path) -> None:
+def test_beside_a_running_service_its_server_is_used_and_no_other_serves(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with service(folder) as (url, process):
         secret = token(folder, "create", "ci", "--role", "viewer").stdout.strip()
         record = recognised(url, secret)
@@ -121,37 +121,32 @@ def test_beside_a_running_service_its_server_is_used(folder: Path) -> None:
         for words in (("audit",), ("tidy",)):
             done = poolkeeperd(folder, *words)
             assert (done.returncode, done.stderr) == (0, "")
+        monkeypatch.setattr(embedded_redis, "LOCK_TIMEOUT_S", 0.2)
+        settings = Settings(data_dir=folder)
+        with pytest.raises(StoreMisconfigured, match=f"process {process.pid},"), open_services(settings, serving=True):
+            pytest.fail("both serve")
+        with open_services(settings) as here:
+            assert (here.url, here.server) == (url, None)
         assert process.poll() is None
     assert token(folder, "list").stdout.splitlines()[1:] == []
 
 
 def test_beside_a_service_whose_socket_is_elsewhere(folder: Path) -> None:
     data = folder / ("long" * 25)
-    with service(data) as (url, _):
-        assert len(url.removeprefix("unix://")) <= SOCKET_PATH_LIMIT
-        assert str(folder) not in url
+    with open_services(Settings(data_dir=data), serving=True) as here:
+        assert len(here.url.removeprefix("unix://")) <= SOCKET_PATH_LIMIT
+        assert str(folder) not in here.url
         secret = token(data, "create", "ci", "--role", "viewer").stdout.strip()
-        assert recognised(url, secret)
+        assert recognised(here.url, secret)
 
 
 def test_a_server_that_is_not_offered_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded_redis, "LOCK_TIMEOUT_S", 0.2)
-    with service(folder, "alone") as (_, process):
+    with open_services(Settings(data_dir=folder)):
         refused = token(folder, "list")
         assert (refused.returncode, refused.stdout) == (1, "")
-        assert f"is in use by another service, process {process.pid}," in refused.stderr
+        assert f"is in use by another service, process {os.getpid()}," in refused.stderr
         assert refused.stderr.count("\n") == 1
-
-
-def test_two_cannot_serve_from_one_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded_redis, "LOCK_TIMEOUT_S", 0.2)
-    settings = Settings(data_dir=folder)
-    with service(folder) as (url, process):
-        with pytest.raises(StoreMisconfigured, match=f"process {process.pid},"), open_services(settings, serving=True):
-            pytest.fail("both serve")
-        with open_services(settings) as here:
-            assert (here.url, here.server) == (url, None)
-        assert process.poll() is None
 
 
 def test_after_a_service_was_killed_a_server_is_started(folder: Path) -> None:
@@ -163,8 +158,8 @@ def test_after_a_service_was_killed_a_server_is_started(folder: Path) -> None:
         listed = token(folder, "list")
         assert listed.returncode == 0, listed.stderr
         assert listed.stdout.splitlines()[1].split()[1] == "ci"
-        with service(folder) as (again, _):
-            assert recognised(again, secret)
+        with open_services(Settings(data_dir=folder), serving=True) as again:
+            assert recognised(again.url, secret)
 
 
 @pytest.mark.parametrize(
@@ -186,6 +181,6 @@ def test_what_cannot_be_is_said(folder: Path, words: tuple[str, ...], code: int,
 
 
 def test_a_wrong_setting_is_one_line(folder: Path) -> None:
-    wrong = run(folder, "token", "list", POOLKEEPER_CHUNK="many")  # in a process of its own, as a person runs it
+    wrong = token(folder, "list", POOLKEEPER_CHUNK="many")
     assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
     assert "POOLKEEPER_CHUNK" in wrong.stderr

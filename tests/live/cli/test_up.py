@@ -15,8 +15,9 @@ import pytest
 
 from app.cli.supervisor import API_PATIENCE_S
 from app.cli.up import stopping
+from app.store import embedded_redis
 from tests.support.backends import require, short_folder, wait_until
-from tests.support.poolkeeperd import COMMAND, Up, descendants, environment, living, run, run_in_process, up, wait_until_served
+from tests.support.poolkeeperd import COMMAND, Up, descendants, environment, living, run_in_process, up, wait_until_served
 
 POOLS = """
 pools:
@@ -46,27 +47,46 @@ def status(here: Up, request: dict[str, object]) -> object:
     return here.ask("GET", f"/requests/{request['id']}").body["status"]
 
 
-def test_it_serves_until_ctrl_c_and_finishes_what_is_under_way(folder: Path) -> None:
+def test_with_tokens_it_makes_the_first_and_shows_it_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("app", "workers", "gunicorn", "celery"):  # somebody's own, in the folder where the command is given
         (folder / name).mkdir()
         (folder / name / "__init__.py").write_text("raise SystemExit('not ours')\n")
-    with up(folder, HOME=str(folder)) as here:
-        assert here.said[0].startswith(f"Poolkeeper is ready at http://127.0.0.1:{here.port} ")
+    with up(folder, "--no-pools", HOME=str(folder), POOLKEEPER_REQUIRE_TOKEN="1", POOLKEEPER_HOST="::1") as here:
+        assert here.said[0].startswith(f"Poolkeeper is ready at http://[::1]:{here.port} ")
         assert str(folder / "data" / "log") in here.said[1]
-        assert here.ask("GET", "/pools").body["items"], "the sample pools are declared"
-        assert here.ask("GET", "/whoami").body["name"] == "anonymous"
-        waits = here.ask("POST", "/requests", {"component": "nobody", "resources": {"no-such-key": 1}})
-        assert waits.status == 201
-        with ThreadPoolExecutor(1) as pool:
-            path = f"/requests/{waits.body['id']}?wait_s=30&status={waits.body['status']}"
-            polling = pool.submit(here.ask, "GET", path)
-            wait_until(lambda: polling.running() or polling.done(), "the poll is on its way")
-            assert here.stop() == 0
-            assert polling.result(timeout=5).status == 200
+        (token,) = [line.rpartition("=")[2] for line in here.said if "POOLKEEPER_TOKEN=" in line]
+        assert here.ask("GET", "/pools").status == 401
+        assert here.ask("GET", "/pools", token=token).body["items"] == []
+        assert here.ask("GET", "/whoami", token=token).body["roles"] == ["admin"]
+        listed = run_in_process(folder, "token", "list")
+        assert "up" in listed.stdout
+        assert token not in listed.stdout + "".join(path.read_text() for path in (folder / "data" / "log").iterdir())
+        check_second_service_is_refused(here, folder, monkeypatch)
+        check_end_of_a_poll_under_way(here, token)
         assert (here.said[-1], here.errors.read_text()) == ("stopped", "")
         assert not list((folder / "data").glob("*.sock"))
         littered = {path.name for path in folder.iterdir()} - {"app", "workers", "gunicorn", "celery"}
         assert littered == {"data", "errors", "pools.yaml"}
+
+
+def check_second_service_is_refused(here: Up, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that one line says which service has the folder."""
+    monkeypatch.setattr(embedded_redis, "LOCK_TIMEOUT_S", 0.2)
+    second = run_in_process(folder, "up", POOLKEEPER_PORT="0")
+    assert (second.returncode, second.stderr.count("\n")) == (1, 1)
+    assert f"process {here.process.pid}" in second.stderr
+
+
+def check_end_of_a_poll_under_way(here: Up, token: str) -> None:
+    """Check that Ctrl-C stops the service, and that a long poll is answered before."""
+    waits = here.ask("POST", "/requests", {"component": "nobody", "resources": {"no-such-key": 1}}, token)
+    assert waits.status == 201
+    with ThreadPoolExecutor(1) as pool:
+        path = f"/requests/{waits.body['id']}?wait_s=30&status={waits.body['status']}"
+        polling = pool.submit(here.ask, "GET", path, token=token)
+        wait_until(lambda: polling.running() or polling.done(), "the poll is on its way")
+        assert here.stop() == 0
+        assert polling.result(timeout=5).status == 200
 
 
 @pytest.mark.parametrize("path", ["data/poolkeeper.lock", "data/redis.sock", "data/log/api.log"])
@@ -98,7 +118,9 @@ def test_ctrl_c_just_as_something_is_finalized_is_not_lost(capsys: pytest.Captur
 
 
 def test_killed_it_leaves_nothing_running_and_loses_nothing(folder: Path) -> None:
-    with up(folder, "--pools", "pools.yaml") as here:
+    with up(folder, "--pools", "pools.yaml", POOLKEEPER_API_PROCESSES="2") as here:
+        assert here.said[0].startswith(f"Poolkeeper is ready at http://127.0.0.1:{here.port} ")
+        assert here.ask("GET", "/whoami").body["name"] == "anonymous"
         allocation, waits = submit(here, 2), submit(here, 1)
         assert (allocation["status"], waits["status"]) == ("allocated", "queued")
         below = descendants(here.process.pid)
@@ -130,7 +152,7 @@ def test_what_dies_comes_back_and_the_rest_goes_on(folder: Path) -> None:
         allocation = submit(here, 2)
         command_words = {"api": "gunicorn", "worker": "app worker", "beat": "app beat", "the embedded Redis": "redis.sock"}
         for name, words in command_words.items():
-            wait_until(lambda words=words: here.pid_of(words), f"{name} runs")  # type: ignore[misc]
+            wait_until(lambda words=words: here.pid_of(words), f"{name} runs", every_s=0.05)  # type: ignore[misc]
             before = here.pid_of(words)
             assert before
             os.kill(before, signal.SIGKILL)
@@ -138,12 +160,13 @@ def test_what_dies_comes_back_and_the_rest_goes_on(folder: Path) -> None:
             wait_until(
                 lambda words=words, before=before: here.pid_of(words) not in (None, before),  # type: ignore[misc]
                 f"{name} is started again",
+                every_s=0.05,
             )
         wait_until_served(here.port)
         assert status(here, allocation) == "allocated"
         lapsing = submit(here, 1, lease_s=5, queue_ttl_s=1)
         assert lapsing["status"] == "queued"
-        wait_until(lambda: _reason(here, lapsing) == ("expired", "not_polled"), "beat and worker do the housekeeping again", 40)
+        wait_until(lambda: _reason(here, lapsing) == ("expired", "not_polled"), "beat and worker go on", 40, every_s=0.1)
         lines = here.errors.read_text().splitlines()
         assert len(lines) == 4, lines
         assert "exit code -9" in lines[0]
@@ -153,22 +176,6 @@ def test_what_dies_comes_back_and_the_rest_goes_on(folder: Path) -> None:
 def _reason(here: Up, request: dict[str, object]) -> tuple[str, str]:
     (event, *_) = here.ask("GET", f"/requests/{request['id']}/events").body["items"][-1:]
     return event["event"], event["reason"]
-
-
-def test_with_tokens_it_makes_the_first_and_shows_it_once(folder: Path) -> None:
-    with up(folder, "--no-pools", POOLKEEPER_REQUIRE_TOKEN="1", POOLKEEPER_HOST="::1") as here:
-        assert f"http://[::1]:{here.port} " in here.said[0]
-        (token,) = [line.rpartition("=")[2] for line in here.said if "POOLKEEPER_TOKEN=" in line]
-        assert here.ask("GET", "/pools").status == 401
-        assert here.ask("GET", "/pools", token=token).body["items"] == []
-        assert here.ask("GET", "/whoami", token=token).body["roles"] == ["admin"]
-        listed = run(folder, "token", "list")
-        assert "up" in listed.stdout
-        assert token not in listed.stdout + "".join(path.read_text() for path in (folder / "data" / "log").iterdir())
-        second = run(folder, "up", POOLKEEPER_PORT="0")
-        assert (second.returncode, second.stderr.count("\n")) == (1, 1)
-        assert f"process {here.process.pid}" in second.stderr
-        assert here.stop() == 0
 
 
 @pytest.mark.parametrize(

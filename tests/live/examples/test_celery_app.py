@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -39,25 +38,10 @@ def words(line: str) -> str:
 
 @dataclass
 class Example:
-    """The app beside a service, as the README starts both."""
+    """The app beside a service, with a worker, as the README starts them."""
 
-    running: Up
     variables: dict[str, str]
     log: Path
-
-    @contextmanager
-    def working(self) -> Iterator[None]:
-        """Inside there is a worker; afterwards nobody holds a card, or waits for one."""
-        start, declare, work, _ = shown()[0]
-        assert start == "POOLKEEPER_BROKERS=examples/celery_app/brokers.toml make up"
-        subprocess.run(["bash", "-c", declare], cwd=ROOT, env=self.variables, check=True, timeout=30, capture_output=True)
-        worker = ChildProcess(["/bin/bash", "-c", f"exec {work}"], self.log, env=self.variables, cwd=EXAMPLE)
-        try:
-            yield
-        finally:
-            worker.stop()
-        pool = self.running.ask("GET", "/pools/cards").body
-        assert (pool["active_count"], pool["queue_length"], pool["free"]["card"]) == (0, 0, 2)
 
     def demo(self, *words: str) -> list[str]:
         """What it says, to its end."""
@@ -68,31 +52,41 @@ class Example:
         return done.stdout.splitlines()
 
 
-@pytest.fixture
-def example(tmp_path: Path) -> Iterator[Example]:
-    """The service as the first command starts it, and what the others are to know, in a folder with a short name."""
+@pytest.fixture(scope="module")
+def example() -> Iterator[Example]:
+    """The example at work, in a folder with a short name; afterwards no card is held or waited for."""
     require("embedded")
-    folder = Path(tempfile.mkdtemp(prefix="pk-"))
-    try:
-        with up(folder, PWD=str(folder), POOLKEEPER_BROKERS=str(EXAMPLE / "brokers.toml")) as running:
-            clean = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_")}
-            names = {
-                **clean,
-                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-                "POOLKEEPER_URL": f"http://127.0.0.1:{running.port}",
-                "EXAMPLE_REDIS": f"redis+socket://{folder}/data/redis.sock",
-                "EXAMPLE_SAVED": str(folder / "saved"),
-                "XDG_CONFIG_HOME": "/nonexistent",
-            }
-            yield Example(running, names, tmp_path / "worker.log")
-    finally:
-        shutil.rmtree(folder)
+    with TemporaryDirectory(prefix="pk-") as folder, beside_a_service(Path(folder)) as (running, example):
+        start, declare, work, _ = shown()[0]
+        assert start == "POOLKEEPER_BROKERS=examples/celery_app/brokers.toml make up"
+        subprocess.run(["bash", "-c", declare], cwd=ROOT, env=example.variables, check=True, timeout=30, capture_output=True)
+        worker = ChildProcess(["/bin/bash", "-c", f"exec {work}"], example.log, env=example.variables, cwd=EXAMPLE)
+        try:
+            yield example
+        finally:
+            worker.stop()
+        pool = running.ask("GET", "/pools/cards").body
+        assert (pool["active_count"], pool["queue_length"], pool["free"]["card"]) == (0, 0, 2)
+
+
+@contextmanager
+def beside_a_service(folder: Path) -> Iterator[tuple[Up, Example]]:
+    """The service as the first command starts it, and what the others are to know."""
+    with up(folder, PWD=str(folder), POOLKEEPER_BROKERS=str(EXAMPLE / "brokers.toml")) as running:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_")}
+        names = {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "POOLKEEPER_URL": f"http://127.0.0.1:{running.port}",
+            "EXAMPLE_REDIS": f"redis+socket://{folder}/data/redis.sock",
+            "EXAMPLE_SAVED": str(folder / "saved"),
+            "XDG_CONFIG_HOME": "/nonexistent",
+        }
+        yield running, Example(clean | names, folder / "worker.log")
 
 
 @pytest.mark.timeout(180)
 def test_the_example_does_what_the_readme_shows(example: Example) -> None:
-    with example.working():
-        message = example.demo()
+    message = example.demo()
     assert sorted(map(words, message)) == sorted(map(words, shown()[1]))
     lines = re.findall(r"(\w+) (leaves at|trains from) step (\d+)", example.log.read_text())
     (component, left_at) = next((name, step) for name, kind, step in lines if kind == "leaves at")
@@ -100,12 +94,11 @@ def test_the_example_does_what_the_readme_shows(example: Example) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_with_few_steps_it_ends_as_well_and_says_what_happened_instead(example: Example) -> None:
-    with example.working():
-        for steps in ("8", "0"):
-            message = [words(line) for line in example.demo(steps)]
-            trained = [line.partition(",")[0] for line in message if " trained" in line]
-            assert trained == ["first trained", "second trained"]
-            assert "model evaluated in cards" in message
-            instead = [line for line in message if " ended before " in line]
-            assert instead or any("in an earlier life" in line for line in message), message
+@pytest.mark.parametrize("steps", ["8", "0"])
+def test_with_few_steps_it_ends_as_well_and_says_what_happened_instead(example: Example, steps: str) -> None:
+    message = [words(line) for line in example.demo(steps)]
+    trained = [line.partition(",")[0] for line in message if " trained" in line]
+    assert trained == ["first trained", "second trained"]
+    assert "model evaluated in cards" in message
+    instead = [line for line in message if " ended before " in line]
+    assert instead or any("in an earlier life" in line for line in message), message

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -10,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.backends import require, wait_until
+from tests.support.backends import wait_until
 from tests.support.cli_program import Program
 from tests.support.cli_runs import ALL, Run, RunLab
 from tests.support.paths import ROOT
-from tests.support.poolkeeperd import up
 
 TRAIN = (sys.executable, str(ROOT / "examples" / "train.py"), "--pause", "0.01", "--print-every", "1")
 LAST = r"step \d+: y = 3\.00 x \+ 2\.00"
@@ -72,39 +70,3 @@ def test_who_is_not_asked_loses_no_more_than_the_work_since_its_checkpoint(lab: 
     assert 0 <= steps(before)[-1] - saved <= 40
     assert steps(after) == list(range(saved + 1, 301))
     lab.check_invariants()
-
-
-def test_the_lines_of_the_readme(tmp_path: Path) -> None:
-    require("embedded")
-    text = (ROOT / "README.md").read_text("utf-8")
-    (block,) = [each for each in re.findall(r"^```console\n(.*?)^```", text, re.M | re.S) if "examples/train.py >" in each]
-    commands = re.findall(r"^\$ (.+)\n", block, re.M)
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    with up(tmp_path) as here:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_")}
-        names = {
-            "POOLKEEPER_URL": f"http://127.0.0.1:{here.port}",
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        }
-        done = subprocess.run(
-            ["bash", "-c", "\n".join(commands)],
-            cwd=tmp_path,
-            env={**clean, **names, "XDG_CONFIG_HOME": "/nonexistent"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=90,
-            check=True,
-        )
-    shown = [line for line in block.splitlines() if not line.startswith("$ ")]
-    assert list(map(_alike, done.stdout.splitlines())) == list(map(_alike, shown))
-
-
-def _alike(line: str) -> str:
-    """What does not differ from one day to the next."""
-    line = re.sub(r"\b[0-9a-hjkmnp-tv-z]{20}\b", "ID", line)
-    line = re.sub(r"(\(|of |from )\S*(train\.json)", r"\1\2", line)
-    line = re.sub(r"within (10m|9m\d+s)", "within N", line)
-    line = re.sub(r"\d\d:\d\d", "TIME", line)
-    return re.sub(r"(saved at step|going on from step) \d+", r"\1 N", line)
