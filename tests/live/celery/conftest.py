@@ -21,6 +21,7 @@ from app.cli.process_commands import ROOT, commands
 from app.store.child_process import ChildProcess
 from tests.live.celery import project
 from tests.support.backends import free_port, require, serve, wait_until, wait_until_ready
+from tests.support.forked_process import ForkedProcess
 
 GPUS = 8
 _numbers = itertools.count(1)
@@ -54,7 +55,7 @@ class Site:
             *options,
         ]
         quiet = ("--without-gossip", "--without-mingle", "-Q", queues)
-        child = ChildProcess([*command, *quiet], log, env=_project(self.redis_url, url or self.client.url), cwd=ROOT)
+        child = ForkedProcess([*command, *quiet], log, env=_project(self.redis_url, url or self.client.url), cwd=ROOT)
         wait_until(lambda: " ready." in log.read_text("utf-8"), f"the worker is ready; see {log}", 30)
         return child
 
@@ -72,7 +73,7 @@ class Site:
             str(self.folder / "beat"),
             "--pidfile=",
         ]
-        child = ChildProcess(command, self.folder / "beat.log", env=_project(self.redis_url, self.client.url), cwd=ROOT)
+        child = ForkedProcess(command, self.folder / "beat.log", env=_project(self.redis_url, self.client.url), cwd=ROOT)
         try:
             yield
         finally:
@@ -155,7 +156,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         port = free_port()
         names = _service(ledger_url, port, folder)
         for name in ("api", "worker", "beat"):
-            child = ChildProcess(commands()[name], folder / f"{name}.log", env=names, cwd=folder)
+            child = ForkedProcess(commands()[name], folder / f"{name}.log", env=names, cwd=folder)
             stack.callback(child.stop)
         client = stack.enter_context(Client(f"http://127.0.0.1:{port}", workspace="default"))
         wait_until(lambda: _answers(client), f"the API answers; see {folder}", 30)

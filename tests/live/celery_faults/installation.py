@@ -30,7 +30,8 @@ from app.store.ledger import Ledger
 from tests.live.celery_faults import project
 from tests.live.celery_faults.journal import Journal, Line
 from tests.support.backends import free_port, wait_until, wait_until_ready
-from tests.support.poolkeeperd import environment, run
+from tests.support.forked_process import ForkedProcess
+from tests.support.poolkeeperd import environment, run_in_process
 
 WORKSPACE: Final = "default"
 GPUS, SHARE, SLOTS = 4, 2, 40
@@ -167,7 +168,7 @@ class Installation:
             "PROOFS_TOKEN": self.tokens["proofs"],
             "PROOFS_INSISTS": "yes" if insists else "",
         }
-        child = ChildProcess([*command, *quietly], log, env=variables, cwd=ROOT)
+        child = ForkedProcess([*command, *quietly], log, env=variables, cwd=ROOT)
         self.workers.append(child)
         self.stack.callback(child.stop, 0)
         wait_until(lambda: " ready." in log.read_text("utf-8"), f"the worker is ready; see {log}", 30)
@@ -200,12 +201,12 @@ class Installation:
             "brokers": self.folder / "brokers.toml",
         }
         variables = environment(self.folder, **{f"POOLKEEPER_{word.upper()}": str(value) for word, value in settings.items()})
-        child = ChildProcess(commands()[COMMANDS[name]], self.folder / f"{name}.log", env=variables, cwd=ROOT)
+        child = ForkedProcess(commands()[COMMANDS[name]], self.folder / f"{name}.log", env=variables, cwd=ROOT)
         self.stack.callback(child.stop, 0)
         return child
 
     def _token(self, name: str, *words: str) -> str:
-        made = run(self.folder, "token", "create", name, *words, POOLKEEPER_REDIS_URL=self.url("ledger"))
+        made = run_in_process(self.folder, "token", "create", name, *words, POOLKEEPER_REDIS_URL=self.url("ledger"))
         if made.returncode:
             raise AssertionError(made.stderr)
         return made.stdout.strip()

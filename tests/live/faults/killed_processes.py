@@ -20,6 +20,7 @@ from app.store.connection import connect
 from app.store.embedded_redis import find_server
 from app.store.keys import key
 from tests.support.backends import free_port, wait_until, wait_until_ready
+from tests.support.forked_process import ForkedProcess
 from tests.support.poolkeeperd import environment
 
 INTERVAL_S: Final = 0.5
@@ -75,7 +76,7 @@ class KillableService:
         self.started += 1
         settings = {"POOLKEEPER_REDIS_URL": self.url, "POOLKEEPER_LOG_FORMAT": "text"}
         settings |= {"POOLKEEPER_RECONCILE_INTERVAL_S": str(INTERVAL_S), "POOLKEEPER_CLEANUP_INTERVAL_S": "2"}
-        child = ChildProcess(commands()[kind], self.log(kind), env=environment(self.folder, **settings), cwd=ROOT)
+        child = ForkedProcess(commands()[kind], self.log(kind), env=environment(self.folder, **settings), cwd=ROOT)
         self.stack.callback(child.stop, 0)
         self.children.setdefault(kind, []).append(child)
         return child

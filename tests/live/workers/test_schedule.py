@@ -22,6 +22,7 @@ from app.store.connection import RedisClient, connect
 from app.store.keys import key
 from app.store.workspaces import WorkspaceRegistry
 from tests.support.backends import free_port, require, serve, wait_until, wait_until_ready
+from tests.support.forked_process import ForkedProcess
 from tests.support.poolkeeperd import environment
 from workers.schedule import MAX_WAITING_TICKS
 
@@ -44,7 +45,7 @@ class Place:
         settings = {"POOLKEEPER_REDIS_URL": self.url, "POOLKEEPER_LOG_FORMAT": "text"}
         settings |= {f"POOLKEEPER_{name}_INTERVAL_S": "0.2" for name in ("CLEANUP", "RECONCILE")}
         environ = environment(self.folder, **settings | more)
-        child = ChildProcess(commands()[name], self.folder / f"{name}.log", env=environ, cwd=ROOT)
+        child = ForkedProcess(commands()[name], self.folder / f"{name}.log", env=environ, cwd=ROOT)
         self.stack.callback(child.stop, 0)
         return child
 
