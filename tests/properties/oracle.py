@@ -1,7 +1,8 @@
 """A simple model of the rules, written from their words and not from the scripts: slow, small and obviously right.
 
 It holds plain data (pools with their accounts, requests, who has a hold, the time) and answers what follows from it: accounts,
-eligibility, the order of every queue, and who may be granted now. Nothing is remembered between two questions.
+eligibility, the order of every queue, and who may be granted now. Between two questions only sums over the same holders are
+remembered, and where a lane is eligible.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 
 Amounts = Mapping[str, int]
 
@@ -102,7 +104,7 @@ class Request:
     failed: bool = False
     """Whether it could not save its work in time before it left."""
 
-    @property
+    @cached_property
     def lane(self) -> str:
         """The shape it waits with."""
         text = ",".join(f"{key}={self.amounts[key]}" for key in sorted(self.amounts))
@@ -121,6 +123,18 @@ class Hold:
 
 
 @dataclass
+class Memory:
+    """What a model was asked before; a request keeps its lane, and a model its pools."""
+
+    used: dict[tuple[object, ...], dict[str, Counter[str]]] = field(default_factory=dict)
+    """Pool, kind and holders → what they use."""
+    satisfaction: dict[tuple[object, ...], int] = field(default_factory=dict)
+    """Pool, component and what it uses → its ratio."""
+    eligible: dict[str, list[str]] = field(default_factory=dict)
+    """Lane → pools."""
+
+
+@dataclass
 class Model:
     """A workspace at one moment."""
 
@@ -134,6 +148,7 @@ class Model:
     """pool → owner → its hold with victims."""
     leaving: dict[str, dict[str, str]] = field(default_factory=dict)
     """pool → who has to leave → the owner it leaves for; NOBODY if none needs it gone any more."""
+    _memory: Memory = field(default_factory=Memory, init=False, repr=False, compare=False)
 
     # accounts
 
@@ -142,12 +157,18 @@ class Model:
         return [request for request in self.requests.values() if request.status in LIVE and request.pool == pool]
 
     def used(self, pool: str, *, fixed: bool = False) -> dict[str, Counter[str]]:
-        """Account → key → units held, or only those held by work that is not preemptible."""
+        """Account → key → units held, or only those held by work that is not preemptible; not to be changed."""
+        holders = self.holders(pool)
+        key = (pool, fixed, *(request.id for request in holders))
+        if key not in self._memory.used:
+            self._memory.used[key] = self._sums(pool, [request for request in holders if not (fixed and request.preemptible)])
+        return self._memory.used[key]
+
+    def _sums(self, pool: str, holders: list[Request]) -> dict[str, Counter[str]]:
         sums: dict[str, Counter[str]] = {name: Counter() for name in ("pool", *self.pools[pool].accounts)}
-        for request in self.holders(pool):
-            if not (fixed and request.preemptible):
-                for account in self.pools[pool].path(request.component):
-                    sums[account].update(request.amounts)
+        for request in holders:
+            for account in self.pools[pool].path(request.component):
+                sums[account].update(request.amounts)
         return sums
 
     # eligibility
@@ -176,7 +197,10 @@ class Model:
 
     def eligible(self, request: Request) -> list[str]:
         """The pools that may ever grant it, in the order in which they are tried."""
-        return [name for name in self.preferred(request.component) if not self.refusals(name, request)]
+        if request.lane not in self._memory.eligible:
+            pools = [name for name in self.preferred(request.component) if not self.refusals(name, request)]
+            self._memory.eligible[request.lane] = pools
+        return self._memory.eligible[request.lane]
 
     # order
 
@@ -186,10 +210,16 @@ class Model:
 
     def satisfaction(self, pool: str, component: str) -> int:
         """How much a policy has of what is its own, in billionths; BOUNDLESS if nothing is, and it has that already."""
-        place = self.pools[pool]
-        policy = place.policy(component)
+        policy = self.pools[pool].policy(component)
         assert policy
         used = self.used(pool)[policy.name]
+        key = (pool, component, *used.items())
+        if key not in self._memory.satisfaction:
+            self._memory.satisfaction[key] = self._satisfaction_of(pool, policy, used)
+        return self._memory.satisfaction[key]
+
+    def _satisfaction_of(self, pool: str, policy: Account, used: Counter[str]) -> int:
+        place = self.pools[pool]
         shares = {key: Fraction(used[key], total) for key, total in place.capacity.items()}
         if not policy.fair:
             return int(max(shares.values(), default=Fraction(0)) / policy.weight * 10**9)
@@ -290,7 +320,8 @@ class Model:
     def will_lack(self, pool: str, request: Request) -> Iterator[Place]:
         """Account and key of what somebody will lack when all who leave for an owner have left: holds before its own are full
         by then, those behind it have what was brought to them."""
-        own, place, left = self.hold(pool, request), self.pools[pool], self.used(pool)
+        own, place = self.hold(pool, request), self.pools[pool]
+        left = {account: Counter(units) for account, units in self.used(pool).items()}
         for id_, beneficiary in self.leaving.get(pool, {}).items():
             for account in place.path(self.requests[id_].component) if beneficiary != NOBODY else []:
                 left[account].subtract(self.requests[id_].amounts)

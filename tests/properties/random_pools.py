@@ -10,6 +10,7 @@ from typing import Any
 from app.domain.errors import Refusal
 from app.domain.models import Request
 from app.service.reconcile import Reconciler
+from app.store.queries import QueryStore
 from tests.support.world import World
 
 COMPONENTS = ("a", "b", "c", "d")
@@ -27,6 +28,7 @@ class RandomPool:
         self.world, self.random = world, Random(seed)
         self._distinct_ranks = distinct_ranks
         self._reconciler = Reconciler(world.plan_store, world.ledger)
+        self._queries = QueryStore(world.client)
         self._submitted: list[Request] = []
         self._classes = {component: self.random.sample(range(11), 11) for component in COMPONENTS}
         world.pool(gpu=self.random.randint(4, 9), lic=self.random.randint(2, 4), settings=self._settings(settings))
@@ -46,7 +48,8 @@ class RandomPool:
 
     def requests(self, *statuses: str) -> list[Request]:
         """Return the requests with one of these statuses."""
-        current = (self.world.get(request) for request in self._submitted)
+        ids = [request.id for request in self._submitted]
+        current = self._queries.get_requests(self.world.workspace, ids)
         return [request for request in current if request.status in statuses]
 
     def _settings(self, settings: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from app.domain.explanations import Explanation
 from app.domain.models import Request
 from app.service.explain import Explainer
 from app.service.reconcile import Reconciler
+from app.store.queries import QueryStore
 from app.store.queue_status import QueueStatusStore
 from tests.support.world import World
 
@@ -25,6 +26,7 @@ class Scene:
         self.world, self.random = world, Random(number)
         self.pools = [f"p{index}" for index in range(self.random.randint(1, pools))]
         self._reconciling = Reconciler(world.plan_store, world.ledger)
+        self._queries = QueryStore(world.client)
         for pool in self.pools:
             self._furnish(pool)
         for _ in range(self.random.randint(20, 40)):
@@ -47,8 +49,8 @@ class Scene:
         return [request for request in self.requests() if request.status == "queued"]
 
     def requests(self) -> list[Request]:
-        """All that were submitted."""
-        return [self.world.get(id_) for id_ in self._submitted]
+        """All that were submitted, without their positions in the queue."""
+        return self._queries.get_requests(self.world.workspace, [request.id for request in self._submitted])
 
     def explain(self, request: Request) -> Explanation:
         """Why it waits."""

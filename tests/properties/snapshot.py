@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from app.store.connection import RedisClient
@@ -29,6 +30,7 @@ def _pattern(shape: str) -> re.Pattern[str]:
 _KINDS = {name: _pattern(key.shape) for name, key in KEYS.items()}
 
 
+@cache
 def kind_of(key: str) -> tuple[str, tuple[str, ...]]:
     """The one kind of key this is, and its parts; AssertionError if it is none or two."""
     matches = [(name, match.groups()) for name, pattern in _KINDS.items() if (match := pattern.fullmatch(key))]
@@ -61,41 +63,44 @@ class Snapshot:
 
 
 def take(client: RedisClient, workspace: str, now_ms: int) -> Snapshot:
-    """Read it all, but for the stream of events, which `events_since` reads."""
+    """Read it all in one step, but for the stream of events, which `events_since` reads."""
     start = prefix(workspace)
-    named = sorted(str(key) for key in client.scan_iter(match=start + "*", count=1000))
-    kinds = [kind_of(key[len(start) :]) for key in named]
-    with client.pipeline(transaction=False) as pipe:
-        for key, (kind, _) in zip(named, kinds, strict=True):
-            _read(pipe, key, KEYS[kind].type)
-        values = pipe.execute()
     data: dict[tuple[str, ...], Value] = {}
-    for (kind, parts), value in zip(kinds, values, strict=True):
+    for key, value in client.eval(_READ, 0, start):
+        kind, parts = kind_of(key[len(start) :])
         data[kind, *parts] = _plain(KEYS[kind].type, value)
     return Snapshot(now_ms, data)
 
 
-def _read(pipe: Any, key: str, redis_type: str) -> None:
-    if redis_type == "hash":
-        pipe.hgetall(key)
-    elif redis_type == "set":
-        pipe.smembers(key)
-    elif redis_type == "zset":
-        pipe.zrange(key, 0, -1, withscores=True)
-    elif redis_type == "list":
-        pipe.lrange(key, 0, -1)
-    elif redis_type == "string":
-        pipe.get(key)
-    else:
-        pipe.xlen(key)
+_READ = """
+local read = {
+  hash = function(key) return redis.call('HGETALL', key) end,
+  zset = function(key) return redis.call('ZRANGE', key, 0, -1, 'WITHSCORES') end,
+  set = function(key) return redis.call('SMEMBERS', key) end,
+  list = function(key) return redis.call('LRANGE', key, 0, -1) end,
+  string = function(key) return redis.call('GET', key) end,
+  stream = function(key) return redis.call('XLEN', key) end,
+}
+local keys = redis.call('KEYS', ARGV[1] .. '*')
+table.sort(keys)
+local all = {}
+for _, key in ipairs(keys) do
+  all[#all + 1] = {key, read[redis.call('TYPE', key).ok](key)}
+end
+return all
+"""
 
 
 def _plain(redis_type: str, value: Any) -> Value:
+    if redis_type == "set":
+        return set(value)
+    if redis_type == "hash":
+        return dict(zip(value[::2], value[1::2], strict=True))
     if redis_type != "zset":
         return value
-    scores = {member: int(score) for member, score in value}
-    assert all(scores[member] == score for member, score in value), f"a score is no whole number: {value}"
-    return scores
+    scores = {member: float(score) for member, score in zip(value[::2], value[1::2], strict=True)}
+    assert all(score.is_integer() for score in scores.values()), f"a score is no whole number: {value}"
+    return {member: int(score) for member, score in scores.items()}
 
 
 def events_since(client: RedisClient, workspace: str, last: str) -> list[tuple[str, dict[str, str]]]:

@@ -15,7 +15,7 @@ from tests.properties.random_workspaces import Scene
 from tests.support.servers import Servers
 from tests.support.world import World
 
-SCENES, FIRST = int(os.environ.get("SCENES", 200)), 250
+SCENES, FIRST = int(os.environ.get("SCENES", 130)), 250
 """Random states that are tried, and the number of the first: from there on every verdict comes soon."""
 
 

@@ -1,4 +1,4 @@
-"""Random histories on the fake and on a real server: after every step, everything that must hold does.
+"""Random histories on a real server: after every step, everything that must hold does.
 
 Two ways to make one: walks draw their steps by weight, so that the world stays crowded; the state machine of hypothesis tries
 everything alike. `HISTORIES=2000 make test ARGS="tests/properties"` tries that many of each, new ones each time.
@@ -22,20 +22,18 @@ LONGER = int(os.environ.get("HISTORIES") or 0)
 STEPS = 60
 PARTS = range(4)
 """A part is a test of its own, so that several processes can share the work."""
-WALKS = {"fake": 1, "redis": 7}
-RESTS = {"fake": 2, "redis": 7}
-MACHINES = 2
-"""Histories of each part, where no more are asked for; a real server is several times as fast as the fake."""
+WALKS, RESTS, MACHINES = 5, 5, 2
+"""Histories of each part, where no more are asked for."""
 
 in_parts = pytest.mark.parametrize("part", PARTS)
 long = pytest.mark.timeout(24 * 3600 if LONGER else 300)
 
 
-def machine(servers: Servers, backend: str) -> type[Leavings]:
-    """Histories on one backend."""
+def machine(servers: Servers) -> type[Leavings]:
+    """Histories on the embedded server; the fake takes several times as long for a call."""
 
     class Here(Leavings):
-        client = servers.client(backend)
+        client = servers.client("embedded")
 
     return Here
 
@@ -43,18 +41,18 @@ def machine(servers: Servers, backend: str) -> type[Leavings]:
 @pytest.mark.slow
 @long
 @in_parts
-def test_every_walk_keeps_the_rules(servers: Servers, backend: str, part: int) -> None:
-    here = machine(servers, backend)
-    first, count = (time.time_ns() // 1000, max(1, LONGER // len(PARTS))) if LONGER else (part * WALKS[backend], WALKS[backend])
+def test_every_walk_keeps_the_rules(servers: Servers, part: int) -> None:
+    here = machine(servers)
+    first, count = (time.time_ns() // 1000, max(1, LONGER // len(PARTS))) if LONGER else (part * WALKS, WALKS)
     for seed in range(first, first + count):
         _walk(here, f"Walk({seed})", Walk(seed).steps(STEPS))
 
 
 @pytest.mark.slow
 @long
-def test_every_walk_comes_to_rest(servers: Servers, backend: str) -> None:
-    here = machine(servers, backend)
-    first, count = (time.time_ns() // 1000, LONGER) if LONGER else (1000, RESTS[backend])
+def test_every_walk_comes_to_rest(servers: Servers) -> None:
+    here = machine(servers)
+    first, count = (time.time_ns() // 1000, LONGER) if LONGER else (1000, RESTS)
     for seed in range(first, first + count):
         _walk(here, f"endless Walk({seed})", endless(Walk(seed).steps(STEPS // 2)))
 
@@ -70,8 +68,8 @@ def _walk(here: type[Leavings], name: str, steps: list[Step]) -> None:
 @pytest.mark.slow
 @long
 @in_parts
-def test_every_history_keeps_the_rules(servers: Servers, backend: str, part: int) -> None:
-    here = machine(servers, backend)
+def test_every_history_keeps_the_rules(servers: Servers, part: int) -> None:
+    here = machine(servers)
     if not LONGER:
         hypothesis.seed(part)(here)
     chosen = hypothesis.settings(

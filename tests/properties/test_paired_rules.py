@@ -1,4 +1,4 @@
-"""Rules that exist in Lua and in Python, on the same random states: the ledger on the fake, the planner on its snapshot.
+"""Rules that exist in Lua and in Python, on the same random states: the ledger on a server, the planner on its snapshot.
 
 The table of `docs/internals/architecture.md` names the test of each pair.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
+from itertools import count
 from math import inf
 from random import Random
 
@@ -29,6 +30,7 @@ from app.planner.preemption.budget import PreemptionBudget
 from app.planner.preemption.protection import Protection
 from app.planner.projection import HoldsAhead, Projection
 from app.service.estimate_inputs import build_pool_state
+from app.store.connection import RedisClient
 from app.store.keys import key
 from app.store.queue_status import QueueStatusStore
 from tests.properties.random_pools import RandomPool
@@ -36,22 +38,34 @@ from tests.support.servers import Servers
 from tests.support.world import World, read_key
 
 STATES = 30
+NUMBERS = count()
 BILLION = 10**9
 
 
-def random_pool(servers: Servers, seed: int, **settings: object) -> RandomPool:
-    """Return a random pool on a new fake; the discipline and the order alternate with the seed unless they are given."""
+@pytest.fixture(scope="module")
+def client(servers: Servers) -> RedisClient:
+    """A client of a server where each random pool has a workspace of its own."""
+    return servers.client("embedded")
+
+
+def random_pool(client: RedisClient, seed: int, **settings: object) -> RandomPool:
+    """Return a random pool in a new workspace; the discipline and the order alternate with the seed unless they are given."""
     chosen = {
         "discipline": "classes" if seed % 2 else "reserved",
         "order": "priority_first" if seed % 4 > 1 else "share_first",
     }
-    return RandomPool(World(servers.client("fake")), seed, **{**chosen, **settings})  # type: ignore[arg-type]
+    return RandomPool(new_world(client), seed, **{**chosen, **settings})  # type: ignore[arg-type]
+
+
+def new_world(client: RedisClient) -> World:
+    """Return an empty workspace."""
+    return World(client, f"w{next(NUMBERS)}")
 
 
 @pytest.fixture(scope="module")
-def states(servers: Servers) -> list[RandomPool]:
+def states(client: RedisClient) -> list[RandomPool]:
     """Random pools for the tests that only read them."""
-    return [random_pool(servers, seed) for seed in range(STATES)]
+    return [random_pool(client, seed) for seed in range(STATES)]
 
 
 def projection_of(snapshot: PoolSnapshot) -> Projection:
@@ -92,11 +106,11 @@ def test_the_unused_share_orders_the_queue_as_the_planner_sees_it(states: list[R
     assert min(counts[True], counts[False]) > STATES / 4, counts
 
 
-def test_the_unused_share_of_a_preemption_is_the_one_that_the_planner_saw(servers: Servers) -> None:
+def test_the_unused_share_of_a_preemption_is_the_one_that_the_planner_saw(client: RedisClient) -> None:
     """A preempt step that rests on an unused share is refused for it if, and only if, the waiter does not fit."""
     counts: Counter[bool] = Counter()
     for seed in range(STATES):
-        pool, random = random_pool(servers, seed, queueing="best_effort"), Random(seed)
+        pool, random = random_pool(client, seed, queueing="best_effort"), Random(seed)
         snapshot = pool.world.snapshot(even_if_idle=True)
         victims = [each for each in snapshot.allocations if each.preemptible and each.leaving_for is None]
         for waiter in snapshot.waiters if victims else ():
@@ -124,11 +138,11 @@ def _fits_where_reserved(projection: Projection, waiter: Waiter, account: str) -
     return projection.fits_unused_share(waiter, account, projection.all_holds)
 
 
-def test_a_preemption_suffices_for_the_ledger_as_it_does_for_the_planner(servers: Servers) -> None:
+def test_a_preemption_suffices_for_the_ledger_as_it_does_for_the_planner(client: RedisClient) -> None:
     """A preempt step is refused as not enough, or as superfluous, by what the planner finds short."""
     counts: Counter[str] = Counter()
     for seed in range(STATES):
-        pool, random = random_pool(servers, seed, queueing="best_effort"), Random(seed)
+        pool, random = random_pool(client, seed, queueing="best_effort"), Random(seed)
         snapshot = pool.world.snapshot(even_if_idle=True)
         victims = [each for each in snapshot.allocations if each.preemptible and each.leaving_for is None]
         for waiter in snapshot.waiters if victims else ():
@@ -160,10 +174,10 @@ def _refusal_of_set(projection: Projection, waiter: Waiter, victims: list[Alloca
     return "superfluous" if is_superfluous else ""
 
 
-def test_the_pauses_of_a_pool_are_those_of_the_planner(servers: Servers) -> None:
+def test_the_pauses_of_a_pool_are_those_of_the_planner(client: RedisClient) -> None:
     counts: Counter[str] = Counter()
     for seed in range(20):
-        world, random = World(servers.client("fake")), Random(seed)
+        world, random = new_world(client), Random(seed)
         world.pool(gpu=12, settings={"max_preemptions_per_minute": 3, "backoff_s": 10, "grace_s": 600, "patience_s": None})
         world.policy("low", priority=1)
         world.policy("high", priority=9)
@@ -232,10 +246,10 @@ def _packed_rank(snapshot: PoolSnapshot, tree: AccountTree, waiter: Waiter) -> i
     return inverse_priority * CLASS_COUNT + inverse_class
 
 
-def test_the_satisfaction_ratio_of_the_ledger_is_that_of_the_planner(servers: Servers) -> None:
+def test_the_satisfaction_ratio_of_the_ledger_is_that_of_the_planner(client: RedisClient) -> None:
     kinds: Counter[str] = Counter()
     for seed in range(STATES):
-        pool = random_pool(servers, seed, discipline="fair_share", fair_share_tolerance=1, starvation_timeout_s=600)
+        pool = random_pool(client, seed, discipline="fair_share", fair_share_tolerance=1, starvation_timeout_s=600)
         world = pool.world
         snapshot = world.snapshot(even_if_idle=True)
         inputs = FairShareInputs(snapshot, AccountTree(snapshot.accounts))
@@ -260,12 +274,12 @@ def _compare_ratio(ratio: Fraction | None, score: int, message: str) -> str:
     return "zero" if ratio == 0 else "below" if ratio < 1 else "full"
 
 
-def test_the_grant_loop_of_an_estimate_grants_what_the_ledger_grants(servers: Servers) -> None:
+def test_the_grant_loop_of_an_estimate_grants_what_the_ledger_grants(client: RedisClient) -> None:
     """One allocation ends: the waiters that start in the simulation, in order, are those that the ledger grants."""
     counts: Counter[int] = Counter()
     features: Counter[str] = Counter()
     for seed in range(80):
-        pool = random_pool(servers, seed, distinct_ranks=True, order="priority_first")
+        pool = random_pool(client, seed, distinct_ranks=True, order="priority_first")
         world, running = pool.world, pool.requests("allocated")
         if not running:
             continue

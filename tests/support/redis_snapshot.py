@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Final, TypeAlias
 
 from app.store.connection import RedisClient
@@ -65,6 +65,8 @@ class Snapshot:
         begin = prefix(workspace)
         self.keys = {key.removeprefix(begin): value for key, value in dump(client).items() if key.startswith(begin)}
         self._columns: dict[tuple[str, str], dict[str, int]] = {}
+        self._paths: dict[tuple[str, str], list[str]] = {}
+        self._of_status: dict[tuple[str, ...], dict[str, dict[str, str]]] = {}
 
     def hash(self, key: str) -> dict[str, str]:
         """A hash; an empty one if there is none."""
@@ -90,15 +92,27 @@ class Snapshot:
 
     def of_status(self, *statuses: str) -> dict[str, dict[str, str]]:
         """The requests that are in one of these states."""
-        return {name: request for name, request in self.requests.items() if request["status"] in statuses}
+        if statuses not in self._of_status:
+            self._of_status[statuses] = {name: each for name, each in self.requests.items() if each["status"] in statuses}
+        return self._of_status[statuses]
+
+    @cached_property
+    def _of_pools(self) -> dict[str, Any]:
+        """The keys that belong to a pool."""
+        return {name: value for name, value in self.keys.items() if name.startswith("pool:")}
 
     def parts(self, pool: str, kind: str) -> Iterator[tuple[str, dict[str, str]]]:
         """The groups or policies of a pool: name and account."""
         begin = f"pool:{pool}:{kind}:"
-        yield from ((name.removeprefix(begin), value) for name, value in self.keys.items() if name.startswith(begin))
+        yield from ((name.removeprefix(begin), value) for name, value in self._of_pools.items() if name.startswith(begin))
 
     def path(self, pool: str, component: str) -> list[str]:
         """The keys of the accounts a grant debits: policy, groups, pool. Empty without a policy."""
+        if (pool, component) not in self._paths:
+            self._paths[pool, component] = self._path(pool, component)
+        return self._paths[pool, component]
+
+    def _path(self, pool: str, component: str) -> list[str]:
         path = [f"pool:{pool}:policy:{component}"]
         if path[0] not in self.keys:
             return []
@@ -119,7 +133,12 @@ class Snapshot:
 
 def shape(request: Record) -> Shape:
     """What a request shares with those of its lane."""
-    return Shape(request["component"], request["preemptible"] == "0", amounts(request["resources"]))
+    return _shape(request["component"], request["preemptible"], request["resources"])
+
+
+@cache
+def _shape(component: str, preemptible: str, resources: str) -> Shape:
+    return Shape(component, preemptible == "0", amounts(resources))
 
 
 def lane(request: Record) -> str:

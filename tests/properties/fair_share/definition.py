@@ -16,7 +16,7 @@ from app.planner.fair_share.share_tree import Branch, Leaf
 
 Vector: TypeAlias = tuple[Fraction, ...]
 
-HALVINGS = (28, 36, 44)
+HALVINGS = (24, 32, 40)
 """Of the pool, of a group, of a group in a group: a search must not feel how coarse the one inside it is."""
 
 

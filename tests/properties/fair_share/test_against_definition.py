@@ -24,10 +24,10 @@ NEAR = 1e-6
 @pytest.mark.parametrize(
     ("fine", "groups", "trees"),
     [
-        pytest.param(6, 0, 400, id="policies that meet in few units"),
-        pytest.param(6, 1, 200, id="groups that meet in few units"),
-        pytest.param(10_000, 1, 150, id="groups"),
-        pytest.param(1_000, 2, 12, id="groups in groups"),
+        pytest.param(6, 0, 250, id="policies that meet in few units"),
+        pytest.param(6, 1, 120, id="groups that meet in few units"),
+        pytest.param(10_000, 1, 90, id="groups"),
+        pytest.param(1_000, 2, 8, id="groups in groups"),
     ],
 )
 def test_the_shares_are_as_defined(fine: int, groups: int, trees: int) -> None:

@@ -54,7 +54,9 @@ class FairShareLedger(PoolLedger):
 
     def queue(self) -> list[Waiter]:
         """Return the waiters: the least satisfied policy first, then the higher class, then the older."""
-        ratio = {name: self.satisfaction(account) for name, account in self.accounts.items() if name.startswith("policy:")}
+        oracle = Oracle(self._snapshot_without_columns())
+        policies = [account for name, account in self.accounts.items() if name.startswith("policy:")]
+        ratio = {policy.name: self.satisfaction(policy, oracle) for policy in policies}
         return sorted(
             self.waiters.values(),
             key=lambda request: (
@@ -65,9 +67,9 @@ class FairShareLedger(PoolLedger):
             ),
         )
 
-    def satisfaction(self, policy: AccountSnapshot) -> int:
+    def satisfaction(self, policy: AccountSnapshot, oracle: Oracle) -> int:
         """Return how much of its published share a policy uses, as the ledger calculates it."""
-        oracle, capacity = Oracle(self._snapshot_without_columns()), self.accounts["pool"].limit
+        capacity = self.accounts["pool"].limit
         used = {key: Fraction(oracle.used(policy.name, key), units) for key, units in capacity.items()}
         if not policy.published.fair_shares:
             return int(max(used.values()) / policy.weight * BILLION)

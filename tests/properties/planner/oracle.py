@@ -1,7 +1,7 @@
 """The rules of preemption written from the specification and not from the planner: slow, small and obviously right.
 
-Everything is derived anew from the allocations, the waiters and the holds at every question. Sets of victims are searched
-among all subsets, so this is for small pools.
+Everything is derived from the allocations, the waiters and the holds at every question; only paths, allocations and use of an
+account are remembered. Sets of victims are searched among all subsets, so this is for small pools.
 """
 
 from __future__ import annotations
@@ -42,13 +42,20 @@ class Oracle:
         self.ranks_by_class = self.settings.discipline == "classes"
         self.is_priority_first = self.settings.order == "priority_first"
         self._cache: dict[tuple[str, ...], Any] = {}
+        self._paths: dict[str, list[str]] = {}
+        self._allocations: dict[str, list[Allocation]] = {}
+        self._used: dict[tuple[str, str, bool, bool], int] = {}
 
     # accounts
 
     def path(self, request: Waiter | Allocation) -> list[str]:
         """Return the accounts that it debits, the pool's last."""
-        names, above = list[str](), self.snapshot.accounts[f"policy:{request.component}"].parent
-        names.append(f"policy:{request.component}")
+        if request.component not in self._paths:
+            self._paths[request.component] = self._path(f"policy:{request.component}")
+        return self._paths[request.component]
+
+    def _path(self, policy: str) -> list[str]:
+        names, above = [policy], self.snapshot.accounts[policy].parent
         while above is not None:
             names.append(above)
             above = self.snapshot.accounts[above].parent
@@ -60,15 +67,21 @@ class Oracle:
 
     def allocations_of(self, account: str) -> list[Allocation]:
         """The allocations that debit it, in order of grant."""
-        return [request for request in self.snapshot.allocations if account in self.path(request)]
+        if account not in self._allocations:
+            members = [request for request in self.snapshot.allocations if account in self.path(request)]
+            self._allocations[account] = members
+        return self._allocations[account]
 
     def used(self, account: str, key: str, *, fixed: bool = False, after_leaving: bool = False) -> int:
         """Return units in use; of non-preemptible work only; or as it will be when all victims have left."""
-        return sum(
-            request.amounts.get(key, 0)
-            for request in self.allocations_of(account)
-            if not (fixed and request.preemptible) and not (after_leaving and request.leaving_for)
-        )
+        question = (account, key, fixed, after_leaving)
+        if question not in self._used:
+            self._used[question] = sum(
+                request.amounts.get(key, 0)
+                for request in self.allocations_of(account)
+                if not (fixed and request.preemptible) and not (after_leaving and request.leaving_for)
+            )
+        return self._used[question]
 
     def limit(self, account: str, key: str) -> int:
         """The limit that counts; one as large as the pool is none."""

@@ -116,7 +116,7 @@ def run_until_quiet(history: PoolHistory) -> FairShareQuiescenceRun:
 @pytest.mark.timeout(24 * 3600 if LONGER else 120)
 @pytest.mark.parametrize("kind", ["flat", "grouped", "plain", "crowded", "crowded and grouped"])
 def test_a_pool_left_to_itself_becomes_quiet(kind: str) -> None:
-    for seed in range(FIRST, FIRST + (LONGER or 90)):
+    for seed in range(FIRST, FIRST + (LONGER or 55)):
         generator = HistoryGenerator(
             seed, groups=kind not in ("flat", "crowded"), plain=kind == "plain", crowded="crowded" in kind
         )

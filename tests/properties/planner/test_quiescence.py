@@ -129,7 +129,7 @@ def plan_steps_of(snapshot: PoolSnapshot) -> Sequence[PlanStep]:
 
 @pytest.mark.timeout(24 * 3600 if LONGER else 120)
 @settings(
-    max_examples=LONGER or 120,
+    max_examples=LONGER or 80,
     deadline=None,
     database=None,
     derandomize=not LONGER,
