@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from app.domain.clock import ManualClock
+from app.domain.models import Request
 from app.service.audit import Audit
 from app.service.reconcile import Reconciler
 from app.store.audit import AuditStore
@@ -179,9 +180,14 @@ class RunLab:
         return document
 
     def wait_for_status(self, id_: str, status: str, outcome: str | None = None) -> None:
-        """Returns when the request stands so."""
-        wait_until(lambda: self.request(id_)["status"] == status, f"{id_} is {status}; it is {self.request(id_)['status']}")
-        assert self.request(id_)["outcome"] == outcome
+        """Return when the request has this status; it then has this outcome."""
+        with connect(self.redis_url) as redis:
+            ledger = Ledger(redis)
+            wait_until(lambda: self._read(ledger, id_).status == status, f"{id_} is {status}")
+            assert self._read(ledger, id_).outcome == outcome
+
+    def _read(self, ledger: Ledger, id_: str) -> Request:
+        return ledger.get_request(self.program.workspace, id_)
 
     def only_request(self) -> dict[str, Any]:
         """The one request there is."""
@@ -225,14 +231,15 @@ class RunLab:
             assert Ledger(redis, self._in_an_hour()).clean_up(self.program.workspace).expired_leases
 
     def wait_for_expiry(self, id_: str) -> None:
-        """Returns when a request's lease has lapsed, and its units have been taken back."""
+        """Return when a request's lease has lapsed, and its units have been taken back."""
+        with connect(self.redis_url) as redis:
+            ledger = Ledger(redis)
 
-        def swept() -> bool:
-            with connect(self.redis_url) as redis:
-                Ledger(redis).clean_up(self.program.workspace)
-            return bool(self.request(id_)["status"] == "expired")
+            def is_expired() -> bool:
+                ledger.clean_up(self.program.workspace)
+                return self._read(ledger, id_).status == "expired"
 
-        wait_until(swept, f"the lease of {id_} lapses")
+            wait_until(is_expired, f"the lease of {id_} lapses")
 
     def check_invariants(self) -> None:
         """Nobody holds anything, and the audit finds nothing."""

@@ -117,6 +117,7 @@ def test_the_client_in_python(here: Up) -> None:
     assert done.stdout.splitlines() == expected
 
 
+@pytest.mark.slow
 def test_the_training_that_is_preempted(here: Up, tmp_path: Path) -> None:
     text = block("console", "examples/train.py >")
     commands = "\n".join(command for command, _ in shown(text))

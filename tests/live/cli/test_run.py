@@ -61,9 +61,9 @@ def test_a_token_that_was_an_option_is_not_passed_on(stubbed: Program, stub: Stu
 
 
 def test_work_that_is_done_is_released_as_such_and_quietly_if_wanted(lab: RunLab) -> None:
-    with lab.run(*ALL, "-q", "--", "echo", "--gpu", "x y") as run:
+    with lab.run(*ALL, "-q", "--", "echo", "--gpu", "x y", "--") as run:
         run.wait_for_end(0)
-    assert (run.out, run.err) == ("--gpu x y\n", "")
+    assert (run.out, run.err) == ("--gpu x y --\n", ""), "dashes in a command are its own"
     assert lab.only_request()["outcome"] == "succeeded"
     lab.check_invariants()
 
@@ -74,9 +74,8 @@ def test_a_command_that_dies_of_a_signal_ends_as_in_a_shell(lab: RunLab) -> None
     assert lab.only_request()["outcome"] == "failed"
 
 
-@pytest.mark.parametrize("before", [(), ("bash", "-c", 'trap "" ALRM; exec "$@"', "bash")], ids=["as usual", "one is ignored"])
-def test_the_command_has_the_signals_it_would_have_without_us(lab: RunLab, before: tuple[str, ...]) -> None:
-    words = ("cat", "/proc/self/status")
+def test_the_command_has_the_signals_it_would_have_without_us(lab: RunLab) -> None:
+    before, words = ("bash", "-c", 'trap "" ALRM; exec "$@"', "bash"), ("cat", "/proc/self/status")
     with lab.run(*ALL, "--", *words, before=before) as run:
         run.wait_for_end(0)
     # whatever these tests were started by
@@ -267,19 +266,6 @@ def test_who_comes_again_with_the_key_of_a_dead_run_does_not_prolong_its_lease(l
     lab.check_invariants()
 
 
-@pytest.mark.parametrize("words", [("echo", "--", "hi"), ("echo", "hi", "--"), ("--gpu", "1", "stray", "--", "true")])
-def test_a_command_stands_after_the_dashes_and_nothing_of_it_before(lab: RunLab, words: tuple[str, ...]) -> None:
-    with lab.run("--component", "team", *words) as run:
-        run.wait_for_end(ExitCode.USAGE)
-    assert "The command stands after a --, at the end" in run.err or "which command?" in run.err
-
-
-def test_dashes_in_a_command_are_its_own(lab: RunLab) -> None:
-    with lab.run("--component", "team", "--gpu", "1", "--", "echo", "hi", "--") as run:
-        run.wait_for_end(0)
-    assert run.out == "hi --\n"
-
-
 def test_nothing_of_it_stays(lab: RunLab) -> None:
     with lab.run(*ALL, script=f"sleep 303 & {SLEEP}") as run:
         lab.wait_for_start()
@@ -301,6 +287,9 @@ def test_without_a_service_it_says_so(lab: RunLab) -> None:
     [
         ("--component team --gpu 1 true", "which command? It stands after a --, at the end"),
         ("--component team --gpu 1 --", "which command? It stands after a --, at the end"),
+        ("--component team echo -- hi", "what is echo? The command stands after a --, at the end"),
+        ("--component team echo hi --", "what is echo? The command stands after a --, at the end"),
+        ("--component team --gpu 1 stray -- true", "what is stray? The command stands after a --, at the end"),
         ("--component team --gpu two -- true", "As an amount it needs a whole number after it, not two"),
         ("--component team --gpu=1.5 -- true", "As an amount it needs a whole number after it, not 1.5"),
         ("--component team --gpu -- true", "As an amount it needs a whole number after it, not nothing"),

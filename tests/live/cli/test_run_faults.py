@@ -1,4 +1,4 @@
-"""`poolkeeper run` when something dies: itself, its guard, its command, the service, Redis, the way between. Nothing is leaked,
+"""`poolkeeper run` when something dies: itself, its guard, its command, the way to the service. Nothing is leaked,
 no process outlives its units unless that was asked for, and nothing runs twice."""
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from tests.support.backends import wait_until
 from tests.support.cli_program import PROGRAM, Program
 from tests.support.cli_runs import ALL, BEGIN, SLEEP, WORK, Run, RunLab, Start, wait_until_dead
 from tests.support.flaky_proxy import FlakyProxy
-from tests.support.gunicorn_service import Service, service
 from tests.support.poolkeeperd import descendants, living
 
 FAMILY = "sleep 305 & setsid --fork sleep 306\n" + SLEEP
@@ -32,14 +31,6 @@ FAMILY = "sleep 305 & setsid --fork sleep 306\n" + SLEEP
 @pytest.fixture
 def lab(poolkeeper: Program, beneath: str, tmp_path: Path) -> RunLab:
     return RunLab(poolkeeper, beneath, tmp_path).create_pool()
-
-
-@pytest.fixture
-def shaky(tmp_path: Path) -> Iterator[tuple[Service, RunLab]]:
-    """A service that can be stopped and started, and a lab there."""
-    with service(tmp_path / "service", api_processes=1, api_threads=16) as here:
-        program = Program(f"http://127.0.0.1:{here.port}", tmp_path, "default")
-        yield here, RunLab(program, here.redis.url, tmp_path).create_pool()
 
 
 @pytest.fixture
@@ -132,27 +123,6 @@ def test_a_command_that_is_killed_while_it_leaves_has_failed(lab: RunLab) -> Non
     lab.check_invariants()
 
 
-def test_redis_is_killed_and_comes_back_while_it_leaves(shaky: tuple[Service, RunLab]) -> None:
-    here, lab = shaky
-    script = 'trap \'echo asked >>"$LOG"; read <"$LOG.go"; echo step-2 >"$POOLKEEPER_CHECKPOINT_FILE"\' USR1\n' + BEGIN + WORK
-    os.mkfifo(f"{lab.log}.go")
-    with lab.run(*ASKED, "--lease", "9", script=script) as run:
-        first = lab.wait_for_start()
-        waiter = lab.preempt(first)
-        lab.wait_for_line("asked")
-        here.kill_redis()
-        Path(f"{lab.log}.go").write_text("go\n")
-        wait_until_dead({first.pid: ""})
-        here.redis.start()
-        run.wait_for_message("in the queue again")
-        lab.wait_for_status(waiter, "allocated")
-        lab.release(waiter)
-        assert lab.wait_for_start(2).reference == "step-2"
-        run.send_signal(signal.SIGTERM)
-        run.wait_for_end(143)
-    lab.check_invariants()
-
-
 def test_a_guard_that_is_killed_takes_everything_with_it_and_the_units_are_given_back(lab: RunLab) -> None:
     with lab.run(*ALL, script=FAMILY) as run:
         start = lab.wait_for_start()
@@ -182,58 +152,6 @@ def test_a_command_that_is_killed_has_failed(lab: RunLab) -> None:
         assert living(below) == {}
     assert lab.request(start.request)["outcome"] == "failed"
     lab.check_invariants()
-
-
-def test_the_service_is_stopped_and_started_while_it_waits_and_while_it_runs(shaky: tuple[Service, RunLab]) -> None:
-    here, lab = shaky
-    holder = lab.submit_for_all()
-    with lab.run("--component", "team", "--gpu", "4", "--lease", "30", script=BEGIN + 'read <"$LOG.go"; exit 5') as run:
-        os.mkfifo(f"{lab.log}.go")
-        run.wait_for_message("waiting in gpus")
-        here.stop()
-        here.start()
-        lab.release(holder)
-        start = lab.wait_for_start()
-        here.stop()
-        Path(f"{lab.log}.go").write_text("go\n")
-        wait_until_dead({start.pid: ""})
-        run.wait_for_message("trying again")
-        here.start()
-        run.wait_for_end(5)
-    assert lab.request(start.request)["outcome"] == "failed"
-    assert len(lab.lines()) == 1
-    lab.check_invariants()
-
-
-def test_redis_is_killed_and_comes_back_while_it_waits_and_while_it_runs(shaky: tuple[Service, RunLab]) -> None:
-    here, lab = shaky
-    holder = lab.submit_for_all()
-    with lab.run("--component", "team", "--gpu", "4", "--lease", "30", script="trap 'exit 5' TERM\n" + BEGIN + WORK) as run:
-        run.wait_for_message("waiting in gpus")
-        here.kill_redis()
-        here.redis.start()
-        wait_until(lambda: lab.request(holder)["status"] == "allocated", "the service is there again")
-        lab.release(holder)
-        start = lab.wait_for_start()
-        here.kill_redis()
-        here.redis.start()
-        wait_until(lambda: lab.request(start.request)["status"] == "allocated", "the service is there again")
-        run.send_signal(signal.SIGTERM)
-        run.wait_for_end(5)
-    assert len(lab.lines()) == 1
-    lab.check_invariants()
-
-
-def test_the_service_is_away_longer_than_somebody_likes_to_wait(shaky: tuple[Service, RunLab]) -> None:
-    here, lab = shaky
-    with lab.run(*ALL, "--lease", "none", script=SLEEP) as run:
-        start = lab.wait_for_start()
-        here.stop()
-        os.kill(start.pid, signal.SIGTERM)
-        run.wait_for_message("trying again")
-        run.send_signal(signal.SIGINT)
-        run.wait_for_end(ExitCode.INTERRUPTED)
-    assert "the request may still wait or hold units" in run.err
 
 
 def lost(lab: RunLab, start: Start) -> None:

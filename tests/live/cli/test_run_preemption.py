@@ -54,27 +54,31 @@ def test_the_work_is_saved_and_goes_on_from_there_when_the_units_are_back(lab: R
     lab.check_invariants()
 
 
-@pytest.mark.parametrize(
-    ("command", "reference"),
-    [
-        ("poolkeeper checkpoint done --reference 's3://a b'", "s3://a b"),
-        ("poolkeeper checkpoint done", ""),
-        ('touch "$POOLKEEPER_CHECKPOINT_FILE"', ""),
-        ('printf half >"$POOLKEEPER_CHECKPOINT_FILE"', "half"),
-        ('echo last >"$POOLKEEPER_CHECKPOINT_FILE"; exit 0', "last"),
-        ('echo worse >"$POOLKEEPER_CHECKPOINT_FILE"; exit 1', "worse"),
-    ],
-)
-def test_every_way_to_say_that_it_is_saved(lab: RunLab, command: str, reference: str) -> None:
+WAYS = {
+    "poolkeeper checkpoint done": "",
+    'touch "$POOLKEEPER_CHECKPOINT_FILE"': "",
+    "poolkeeper checkpoint done --reference 's3://a b'": "s3://a b",
+    'printf half >"$POOLKEEPER_CHECKPOINT_FILE"': "half",
+    'echo last >"$POOLKEEPER_CHECKPOINT_FILE"; exit 0': "last",
+    'echo worse >"$POOLKEEPER_CHECKPOINT_FILE"; exit 1': "worse",
+}
+"""Commands that say that the work is saved, and the reference that the next start has; a start takes the next of them."""
+
+
+def test_every_way_to_say_that_it_is_saved(lab: RunLab) -> None:
     lab.create_pool()
-    script = f"saved() {{ {command}; }}\ntrap saved USR1\n{BEGIN}{ONCE}{WORK}"
-    with lab.run(*MANUAL, script=script) as run:
-        first = lab.wait_for_start()
-        waiter = lab.preempt(first)
-        lab.wait_for_status(waiter, "allocated")
-        lab.release(waiter)
-        second = lab.wait_for_start(2)
-        assert (second.resume, second.reference) == ("1", reference)
+    cases = " ".join(f"{number}) {command} ;;" for number, command in enumerate(WAYS, 1))
+    count = f'number=$(grep -c ^start "$LOG"); if [ $number -gt {len(WAYS)} ]; then exit 4; fi\n'
+    script = f"saved() {{ case $number in {cases} esac; }}\n{BEGIN}{count}trap saved USR1\n" + 'echo ready >>"$LOG"\n' + WORK
+    with lab.run(*MANUAL, "--retries", str(len(WAYS)), script=script) as run:
+        for number, (command, reference) in enumerate(WAYS.items(), 1):
+            start = lab.wait_for_start(number)
+            lab.wait_for_line("ready", number)
+            waiter = lab.preempt(start)
+            lab.wait_for_status(waiter, "allocated")
+            lab.release(waiter)
+            following = lab.wait_for_start(number + 1)
+            assert (following.resume, following.reference) == ("1", reference), command
         run.wait_for_end(4)
 
 
@@ -236,11 +240,10 @@ def test_who_may_stay_after_sigterm_is_left_alone_and_ends_as_it_ends(lab: RunLa
     lab.check_invariants()
 
 
-@pytest.mark.parametrize("code", [0, 6])
-def test_who_may_stay_twice_ends_as_it_ends(lab: RunLab, code: int) -> None:
+def test_who_may_stay_twice_ends_as_it_ends(lab: RunLab) -> None:
     lab.create_pool("grace_s=3")
     query = 'echo asked >>"$LOG"; if [ ! -e "$LOG.no" ]; then touch "$LOG.no" "$POOLKEEPER_CHECKPOINT_FILE.failed"; fi'
-    script = f"{IGNORES_TERM}trap '{query}' USR1\ntrap 'exit {code}' USR2\n{BEGIN}{WORK}"
+    script = f"{IGNORES_TERM}trap '{query}' USR1\ntrap 'exit 6' USR2\n{BEGIN}{WORK}"
     with lab.run(*MANUAL, script=script) as run:
         first = lab.wait_for_start()
         waiter = lab.preempt(first)
@@ -254,7 +257,7 @@ def test_who_may_stay_twice_ends_as_it_ends(lab: RunLab, code: int) -> None:
         wait_until(lambda: run.err.count("it may stay") == 2, "it may stay again")
         wait_until(lambda: datetime.now(UTC) > until + timedelta(seconds=0.3), "it would have been killed")
         run.send_signal(signal.SIGUSR2)
-        run.wait_for_end(code)
+        run.wait_for_end(6)
     assert len([line for line in lab.lines() if line.startswith("start")]) == 1
     lab.check_invariants()
 

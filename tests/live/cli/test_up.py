@@ -117,7 +117,7 @@ def test_ctrl_c_just_as_something_is_finalized_is_not_lost(capsys: pytest.Captur
     assert (stop.requested.is_set(), went_on, capsys.readouterr().err) == (True, False, "")
 
 
-def test_killed_it_leaves_nothing_running_and_loses_nothing(folder: Path) -> None:
+def test_killed_it_loses_nothing_and_what_dies_under_the_next_comes_back(folder: Path) -> None:
     with up(folder, "--pools", "pools.yaml", POOLKEEPER_API_PROCESSES="2") as here:
         assert here.said[0].startswith(f"Poolkeeper is ready at http://127.0.0.1:{here.port} ")
         assert here.ask("GET", "/whoami").body["name"] == "anonymous"
@@ -128,49 +128,54 @@ def test_killed_it_leaves_nothing_running_and_loses_nothing(folder: Path) -> Non
         here.process.kill()
         here.process.wait()
         wait_until(lambda: living(below) == {}, "all that it started has ended")
-    with up(folder) as again:
+    with up(folder, POOLKEEPER_CLEANUP_INTERVAL_S="0.2") as again:
         assert [pool["name"] for pool in again.ask("GET", "/pools").body["items"]] == ["gpus"], "no sample beside it"
         assert (status(again, allocation), status(again, waits)) == ("allocated", "queued")
-        assert (
-            again.ask(
-                "POST", f"/requests/{allocation['id']}/release", {"fence": allocation["fence"], "outcome": "succeeded"}
-            ).status
-            == 200
-        )
+        kill_every_part(again)
+        wait_until_served(again.port)
+        assert (status(again, allocation), status(again, waits)) == ("allocated", "queued")
+        check_housekeeping(again)
+        release = {"fence": allocation["fence"], "outcome": "succeeded"}
+        assert again.ask("POST", f"/requests/{allocation['id']}/release", release).status == 200
         assert status(again, waits) == "allocated"
-        api = again.pid_of("gunicorn")
-        assert api
-        os.kill(api, signal.SIGSTOP)  # it would be waited for
-        start = time.monotonic()
-        again.process.send_signal(signal.SIGINT)
-        assert again.stop(signal.SIGTERM) == 0
-        assert time.monotonic() - start < API_PATIENCE_S, "the second signal ended the waiting"
-
-
-def test_what_dies_comes_back_and_the_rest_goes_on(folder: Path) -> None:
-    with up(folder, "--pools", "pools.yaml", POOLKEEPER_CLEANUP_INTERVAL_S="0.2") as here:
-        allocation = submit(here, 2)
-        command_words = {"api": "gunicorn", "worker": "app worker", "beat": "app beat", "the embedded Redis": "redis.sock"}
-        for name, words in command_words.items():
-            wait_until(lambda words=words: here.pid_of(words), f"{name} runs", every_s=0.05)  # type: ignore[misc]
-            before = here.pid_of(words)
-            assert before
-            os.kill(before, signal.SIGKILL)
-            wait_until(lambda name=name: f"{name} ended" in here.errors.read_text(), f"it is said that {name} ended")  # type: ignore[misc]
-            wait_until(
-                lambda words=words, before=before: here.pid_of(words) not in (None, before),  # type: ignore[misc]
-                f"{name} is started again",
-                every_s=0.05,
-            )
-        wait_until_served(here.port)
-        assert status(here, allocation) == "allocated"
-        lapsing = submit(here, 1, lease_s=5, queue_ttl_s=1)
-        assert lapsing["status"] == "queued"
-        wait_until(lambda: _reason(here, lapsing) == ("expired", "not_polled"), "beat and worker go on", 40, every_s=0.1)
-        lines = here.errors.read_text().splitlines()
+        lines = again.errors.read_text().splitlines()
         assert len(lines) == 4, lines
         assert "exit code -9" in lines[0]
-        assert here.stop() == 0
+        check_second_signal(again)
+
+
+def kill_every_part(here: Up) -> None:
+    """Kill one part after the other; return when the last is started again."""
+    command_words = {"api": "gunicorn", "worker": "app worker", "beat": "app beat", "the embedded Redis": "redis.sock"}
+    for name, words in command_words.items():
+        wait_until(lambda words=words: here.pid_of(words), f"{name} runs", every_s=0.05)  # type: ignore[misc]
+        before = here.pid_of(words)
+        assert before
+        os.kill(before, signal.SIGKILL)
+        wait_until(lambda name=name: f"{name} ended" in here.errors.read_text(), f"it is said that {name} ended")  # type: ignore[misc]
+        wait_until(
+            lambda words=words, before=before: here.pid_of(words) not in (None, before),  # type: ignore[misc]
+            f"{name} is started again",
+            every_s=0.05,
+        )
+
+
+def check_housekeeping(here: Up) -> None:
+    """Check that beat and the worker forget a request that is not polled."""
+    lapsing = submit(here, 1, lease_s=5, queue_ttl_s=1)
+    assert lapsing["status"] == "queued"
+    wait_until(lambda: _reason(here, lapsing) == ("expired", "not_polled"), "beat and worker go on", 40, every_s=0.1)
+
+
+def check_second_signal(here: Up) -> None:
+    """Check that a second signal ends the service while it waits for an API that stands still."""
+    api = here.pid_of("gunicorn")
+    assert api
+    os.kill(api, signal.SIGSTOP)
+    start = time.monotonic()
+    here.process.send_signal(signal.SIGINT)
+    assert here.stop(signal.SIGTERM) == 0
+    assert time.monotonic() - start < API_PATIENCE_S, "the second signal ended the waiting"
 
 
 def _reason(here: Up, request: dict[str, object]) -> tuple[str, str]:

