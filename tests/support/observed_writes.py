@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import pytest
@@ -38,6 +38,15 @@ def key_name(key: str) -> str:
     return name
 
 
+@cache
+def _written_arguments(operation: bytes) -> slice | None:
+    """Return which arguments of an operation are keys that it writes; None if it writes none."""
+    command = operation.decode().upper()
+    if not is_write_command(operation.lower()) and command != "PUBLISH":
+        return None
+    return slice(None) if command in SEVERAL_KEYS else slice(1)
+
+
 @contextmanager
 def observe_writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[tuple[str, str]]]:
     """Collect (command, key) of every write of a command on the fake that the command does not declare."""
@@ -46,9 +55,8 @@ def observe_writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[tuple[str, s
     run_in_lua, call = ScriptingCommandsMixin._lua_redis_call, Scripts.call
 
     def observed_run(self: Any, runtime: Any, names: Any, operation: bytes, *args: Any) -> Any:
-        command = operation.decode().upper()
-        if running and (is_write_command(operation.lower()) or command == "PUBLISH"):
-            for key in args if command in SEVERAL_KEYS else args[:1]:
+        if running and (written := _written_arguments(operation)):
+            for key in args[written]:
                 if (name := key_name(key.decode())) not in load_commands()[running[-1]].writes:
                     undeclared.add((running[-1], name))
         return run_in_lua(self, runtime, names, operation, *args)

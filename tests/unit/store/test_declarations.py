@@ -153,6 +153,7 @@ WAYS: dict[str, list[Act]] = {
 }
 
 
+@pytest.mark.backends("fake", "embedded")  # two workspaces are built and compared, whichever server holds them
 @pytest.mark.parametrize("way", sorted(WAYS))
 def test_it_leaves_what_single_commands_leave(client: RedisClient, way: str) -> None:
     singly, at_once = World(client, "singly"), World(client, "at-once")
@@ -348,6 +349,7 @@ CHANGES: dict[str, Act] = {
 }
 
 
+@pytest.mark.backends("fake", "embedded")  # the rule is in Lua alone, and each case builds two pools
 @pytest.mark.parametrize("change", sorted(CHANGES))
 def test_what_changed_since_the_plan_is_not_overrun(world: World, change: str) -> None:
     a_pool_in_use(world)

@@ -1,4 +1,7 @@
-"""The audit finds damage of what fair shares go by, and puts it right."""
+"""The audit finds damage of what fair shares go by, and puts it right.
+
+The audit is in Lua and does not depend on the server, and runs several times in each test: two backends are enough.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from app.store.keys import key
 from tests.support.audit_findings import findings
 from tests.support.world import World
 from tests.unit.store.test_fair_order import FAIR, reconcile
+
+pytestmark = pytest.mark.backends("fake", "embedded")
 
 
 def in_use(world: World) -> None:

@@ -1,4 +1,7 @@
-"""What is beyond a lowered limit: left alone for its time, then as much of it as is beyond is stopped, for nobody."""
+"""What is beyond a lowered limit: left alone for its time, then as much of it as is beyond is stopped, for nobody.
+
+The planner decides this and Lua checks it, whatever the server is, and each decision is audited: two backends are enough.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,8 @@ from app.store.keys import key
 from app.store.plan_store import StepResult
 from tests.support.audit_findings import findings
 from tests.support.world import World, full_component
+
+pytestmark = pytest.mark.backends("fake", "embedded")
 
 EVICT = {"discipline": "fair_share", "patience_s": None, "grace_s": 30}
 

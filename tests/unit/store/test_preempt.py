@@ -311,6 +311,7 @@ def _too_soon(world: World) -> StepResult:
     return world.preempt(world.submit("high", gpu=4), other)
 
 
+@pytest.mark.backends("fake", "embedded")  # the rule is in Lua alone, and each case reads its workspace several times
 @pytest.mark.parametrize("case", sorted(STALE))
 def test_a_step_that_is_stale_says_why_and_changes_nothing(world: World, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     why, make = STALE[case]

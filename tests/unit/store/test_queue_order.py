@@ -174,6 +174,7 @@ def test_a_change_of_discipline_ranks_every_member_of_a_lane_again(world: World)
     assert queue_names(world, **waiting) == ["a10", "a5", "a0", "b9"]
 
 
+@pytest.mark.backends("fake", "embedded")  # the pages are cut in Lua, and each case reads many
 @pytest.mark.parametrize("discipline", ["reserved", "classes"])
 @pytest.mark.parametrize("order", ["share_first", "priority_first"])
 def test_pages_of_any_size_join_to_the_whole_queue(world: World, order: str, discipline: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from app.domain.ledger_limits import LedgerLimits
 from app.domain.models import Request
 from app.service.audit import Audit
@@ -137,6 +139,7 @@ def test_the_audit_finds_nothing_in_a_pool_that_is_being_looked_at(client: Redis
     assert Audit(world.ledger, AuditStore(client, world.clock, 3)).run("test") == []
 
 
+@pytest.mark.backends("fake", "embedded")  # hundreds of requests, and the bound is in Lua
 def test_a_page_of_the_queue_passes_over_only_so_many_in_share(client: RedisClient) -> None:
     world = World(client)
     world.pool(gpu=10)

@@ -1,4 +1,7 @@
-"""After a change of a pool, a group or a policy every waiter is looked at again, however little one call may touch."""
+"""After a change of a pool, a group or a policy every waiter is looked at again, however little one call may touch.
+
+Lua counts the parts of a change, whatever the server is, and each test runs with four sizes of them: two backends are enough.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from app.domain.names import component_id
 from app.store.connection import RedisClient
 from tests.support.audit_findings import findings
 from tests.support.world import World
+
+pytestmark = pytest.mark.backends("fake", "embedded")
 
 
 @pytest.fixture(params=[1, 2, 7, 200])
