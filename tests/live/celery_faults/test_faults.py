@@ -44,6 +44,8 @@ LEASE_S = 2
 LONG_LEASE_S = 6
 """Much longer than anything is away that was killed and started again. Those who have it hear in time what they are asked."""
 STEPS, PAUSE_S = 10, 0.02
+CALLS = 20
+"""Under way one after the other while the API dies; it is dead long before the last of them."""
 Tasks = dict[str, int]
 
 
@@ -92,7 +94,7 @@ def test_being_parked_and_the_api_dies(here: Installation) -> None:
     tasks: Tasks = {}
 
     def submit() -> None:
-        for number in range(40):
+        for number in range(CALLS):
             name = f"submitted-{os.getpid()}-{number}"
             while name not in tasks:
                 try:
@@ -108,7 +110,7 @@ def test_being_parked_and_the_api_dies(here: Installation) -> None:
     happened(here, before, "submitted", 5)
     here.restart("api")
     submits.join(60)
-    assert len(tasks) == 40
+    assert len(tasks) == CALLS
     check_all(here, tasks)
 
 

@@ -1,5 +1,5 @@
-"""Two teams with two hundred tasks over four units: never more than four at once by the tasks' own clocks, each team has what
-is reserved for it while it has work, all of them end, and who had to leave goes on where it had saved its work."""
+"""Two teams with a hundred tasks or more over four units: never more than four at once by the tasks' own clocks, each team has
+what is reserved for it while it has work, all of them end, and who had to leave goes on where it had saved its work."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from tests.live.celery_faults.final_checks import HELD, check_all, fence_periods
 from tests.live.celery_faults.installation import GPUS, SHARE, START_S, Installation
 from tests.live.celery_faults.journal import LEAVES, OUT, STEP, Run, most_at_once
 from tests.live.celery_faults.project import work
+from tests.live.races.processes import TIMES
 
-NUMBER = 200
+NUMBER = 100 * TIMES
+"""Tasks of both teams: `POOLKEEPER_TEST_TIMES=2 pytest tests/live/celery_faults/test_hundred_tasks.py` tries 200."""
 LONG_STEPS, LONG_PAUSE_S, SAVE_EVERY = 150, 0.04, 80
 AT_STEP: Final = {"manual": 5, "none": 82}
 """When the others come: those who only save by themselves have just done so, and do not do so again in this run. What is left
@@ -55,7 +57,7 @@ def long(team: str, checkpoint: str) -> tuple[str, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(120 + 60 * TIMES)
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 def test_two_teams_over_four_units(here: Installation, pool: str) -> None:
     random, before = Random(7), here.last_event()
