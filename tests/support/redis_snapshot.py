@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, Final, TypeAlias
@@ -16,12 +16,27 @@ local read = {
   zset = function(key) return redis.call('ZRANGE', key, 0, -1, 'WITHSCORES') end,
   set = function(key) return redis.call('SMEMBERS', key) end,
   string = function(key) return redis.call('GET', key) end,
-  stream = function(key) return redis.call('XRANGE', key, '-', '+') end,
+  stream = function(key) return redis.call('XRANGE', key, ARGV[1], '+') end,
 }
+local fields = {unpack(ARGV, 2)}
+local function read_request(key)
+  local pairs_read = {}
+  for index, value in ipairs(redis.call('HMGET', key, unpack(fields))) do
+    if value then
+      pairs_read[#pairs_read + 1] = fields[index]
+      pairs_read[#pairs_read + 1] = value
+    end
+  end
+  return pairs_read
+end
 local all = {}
 for _, key in ipairs(redis.call('KEYS', '*')) do
   local kind = redis.call('TYPE', key).ok
-  if read[kind] then all[#all + 1] = {key, kind, read[kind](key)} end
+  if #fields > 0 and kind == 'hash' and string.find(key, '}:request:', 1, true) then
+    all[#all + 1] = {key, kind, read_request(key)}
+  elseif read[kind] then
+    all[#all + 1] = {key, kind, read[kind](key)}
+  end
 end
 return all
 """
@@ -30,9 +45,12 @@ Record: TypeAlias = Mapping[str, str]
 LIVE: Final = ("allocated", "preempting")
 
 
-def dump(client: RedisClient) -> dict[str, Any]:
-    """Every key of the server with what it holds, as plain data; lists are not Poolkeeper's."""
-    return {key: _plain(kind, raw) for key, kind, raw in client.eval(_DUMP, 0)}
+def dump(client: RedisClient, *, after: str = "-", fields: Sequence[str] = ()) -> dict[str, Any]:
+    """Every key of the server with what it holds, as plain data; lists are not Poolkeeper's.
+
+    Events are read from `after` on, and of each request these fields, or all if there are none.
+    """
+    return {key: _plain(kind, raw) for key, kind, raw in client.eval(_DUMP, 0, after, *fields)}
 
 
 def _plain(kind: str, raw: Any) -> Any:
@@ -61,9 +79,9 @@ def amounts(text: str) -> dict[str, int]:
 class Snapshot:
     """One workspace as of one moment."""
 
-    def __init__(self, client: RedisClient, workspace: str) -> None:
-        begin = prefix(workspace)
-        self.keys = {key.removeprefix(begin): value for key, value in dump(client).items() if key.startswith(begin)}
+    def __init__(self, client: RedisClient, workspace: str, *, after: str = "-", fields: Sequence[str] = ()) -> None:
+        begin, data = prefix(workspace), dump(client, after=after, fields=fields)
+        self.keys = {key.removeprefix(begin): value for key, value in data.items() if key.startswith(begin)}
         self._columns: dict[tuple[str, str], dict[str, int]] = {}
         self._paths: dict[tuple[str, str], list[str]] = {}
         self._of_status: dict[tuple[str, ...], dict[str, dict[str, str]]] = {}

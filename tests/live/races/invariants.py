@@ -4,20 +4,72 @@ transition has its event, and every fence is new. Each check says what is wrong,
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 from app.domain.states import FINAL_STATES, TRANSITIONS, RequestState
 from tests.support.redis_snapshot import LIVE, Snapshot, lane, shape
 
+REQUEST_FIELDS: Final = (
+    "status",
+    "pool",
+    "fence",
+    "component",
+    "preemptible",
+    "resources",
+    "class",
+    "seq",
+    "walltime_s",
+    "events",
+)
+"""What is read of each request; a timeline takes several times as long."""
 
-def faults(snapshot: Snapshot, *, lowered: bool = False) -> list[str]:
-    """All that is wrong. With `lowered`, capacities and limits may have been lowered below what was in use."""
+
+class EventLog:
+    """The events seen so far: one per transition, only lawful ones, and every fence greater than all before."""
+
+    def __init__(self) -> None:
+        self.after = "-"
+        """Where to go on in the stream."""
+        self._states: dict[str, str] = {}
+        self._counts: Counter[str] = Counter()
+        self._newest_fence = 0
+
+    def faults(self, snapshot: Snapshot) -> Iterator[str]:
+        """What is wrong with the new events, or does not agree with the requests."""
+        for entry, event in snapshot.keys.get("events", []):
+            self.after = f"({entry}"
+            yield from self._one(entry, event)
+        requests = snapshot.requests
+        yield from _compare("events", self._states, {name: request["status"] for name, request in requests.items()})
+        event_counts = {name: int(request["events"]) for name, request in requests.items()}
+        yield from _compare("number of events", dict(self._counts), event_counts)
+        yield from _compare("the last fence", self._newest_fence, int(snapshot.hash("meta").get("fence", 0)))
+
+    def _one(self, entry: str, event: Mapping[str, str]) -> Iterator[str]:
+        name, before, after = event["request"], event["from"], event["to"]
+        yield from _compare(f"from of {entry}, {name}", before, self._states.get(name, ""))
+        if before and RequestState(after) not in TRANSITIONS[RequestState(before)]:
+            yield f"{name} went from {before} to {after}"
+        if after == "allocated" and before == "queued":
+            if int(event["fence"]) <= self._newest_fence:
+                yield f"{name} got the fence {event['fence']} after {self._newest_fence} was given"
+            self._newest_fence = int(event["fence"])
+        self._states[name] = after
+        self._counts[name] += 1
+
+
+def faults(snapshot: Snapshot, *, lowered: bool = False, log: EventLog | None = None) -> list[str]:
+    """All that is wrong. With `lowered`, capacities and limits may have been lowered below what was in use.
+
+    If the snapshot has only the events after those of a log, that log is needed.
+    """
     faults = [
         *_states(snapshot),
         *_lanes(snapshot),
         *_accounts(snapshot),
         *_holds(snapshot),
-        *_events(snapshot),
+        *(log or EventLog()).faults(snapshot),
         *_parking(snapshot),
     ]
     return faults if lowered else faults + list(_bounds(snapshot))
@@ -114,29 +166,6 @@ def _bounds(snapshot: Snapshot) -> Iterator[str]:
         limit, used = snapshot.column(account, "limit"), snapshot.column(account, "used")
         over = {key: amount for key, amount in used.items() if key in limit and amount > limit[key]}
         yield from _compare(f"over the limit {limit} of {account}", over, {})
-
-
-def _events(snapshot: Snapshot) -> Iterator[str]:
-    """One event per transition, only lawful ones, and every fence greater than all before."""
-    states: dict[str, str] = {}
-    counts: Counter[str] = Counter()
-    newest = 0
-    for entry, event in snapshot.keys.get("events", []):
-        name, before, after = event["request"], event["from"], event["to"]
-        yield from _compare(f"from of {entry}, {name}", before, states.get(name, ""))
-        if before and RequestState(after) not in TRANSITIONS[RequestState(before)]:
-            yield f"{name} went from {before} to {after}"
-        if after == "allocated" and before == "queued":
-            if int(event["fence"]) <= newest:
-                yield f"{name} got the fence {event['fence']} after {newest} was given"
-            newest = int(event["fence"])
-        states[name] = after
-        counts[name] += 1
-    yield from _compare("events", states, {name: request["status"] for name, request in snapshot.requests.items()})
-    yield from _compare(
-        "number of events", dict(counts), {name: int(request["events"]) for name, request in snapshot.requests.items()}
-    )
-    yield from _compare("the last fence", newest, int(snapshot.hash("meta").get("fence", 0)))
 
 
 def _parking(snapshot: Snapshot) -> Iterator[str]:

@@ -15,6 +15,7 @@ from app.store.keys import key
 from app.store.plan_store import PlanStore, UnfinishedWork
 from tests.live.races.invariants import require_none
 from tests.live.races.workspace_state import WorkspaceState, check_settled
+from tests.support.recorded_world import Recording
 from tests.support.strict_reconciler import StrictReconciler
 from tests.support.world import World
 
@@ -148,9 +149,36 @@ class PreemptionScenario(World):
         require_none(now.leftovers())
         before = len(now.stream)
         self.reconcile()
-        last = check_settled(self.client, self.ledger, self.workspace, self.clock.now_ms(), lowered=True)
+        last = check_settled(self.client, self.ledger, self.workspace, self.clock.now_ms(), lowered=True, checked=now)
         assert len(last.stream) == before, f"it does not come to rest: {last.stream[before:]}"
         return last
+
+
+# ---- a moment to go back to
+
+
+@dataclass(frozen=True)
+class RecordedScenario:
+    """Everything on the server, and what the process that decides has planned."""
+
+    recording: Recording[None]
+    state: WorkspaceState
+    plan_snapshot: PoolSnapshot | None
+    steps: tuple[PlanStep, ...]
+    chunk: int
+
+    @classmethod
+    def of(cls, world: PreemptionScenario) -> RecordedScenario:
+        """Record a world as it is now."""
+        return cls(Recording.of(world, None), world.read_state(), world.plan_snapshot, world.steps, world.limits.chunk)
+
+    def restore(self, client: RedisClient) -> PreemptionScenario:
+        """Return a world as it was, on a server with nothing else in it."""
+        client.flushall()
+        world = PreemptionScenario(client, self.chunk)
+        self.recording.restore(world)
+        world.plan_snapshot, world.steps = self.plan_snapshot, self.steps
+        return world
 
 
 # ---- the kinds of preemption

@@ -84,6 +84,7 @@ class RandomClient(World):
         self.number, self.mix = number, mix
         self.random = Random(mix.seed * 1000 + number)
         self.before: dict[str, Pool] = {}
+        self.log = invariants.EventLog()
         self.done: Counter[str] = Counter()
 
     def run_random_operations(self) -> dict[str, int]:
@@ -96,7 +97,7 @@ class RandomClient(World):
                 self.done[verb] += 1
             except Refusal as no:
                 self.done[f"{verb}: {no.code}"] += 1
-            if turn % 50 == self.number * 6:
+            if turn % 25 == self.number * 3:
                 self.check_invariants()
         return dict(self.done)
 
@@ -239,8 +240,8 @@ class RandomClient(World):
 
     def check_invariants(self) -> None:
         """Whatever the others do, it all agrees; and as often as nothing is unfinished, nobody waits who could be granted."""
-        snapshot = Snapshot(self.client, WORKSPACE)
-        invariants.require_none(invariants.faults(snapshot, lowered=self.mix.shrinking))
+        snapshot = Snapshot(self.client, WORKSPACE, after=self.log.after, fields=invariants.REQUEST_FIELDS)
+        invariants.require_none(invariants.faults(snapshot, lowered=self.mix.shrinking, log=self.log))
         if not {"unfinished", "orphaned_lanes"} & snapshot.keys.keys():
             invariants.require_none(settled_invariants.faults(snapshot))
             self.done["a look when all was quiet"] += 1

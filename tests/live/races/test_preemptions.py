@@ -22,60 +22,64 @@ from tests.live.races.preemption_scenario import (
     STEPS,
     Action,
     PreemptionScenario,
+    RecordedScenario,
 )
 from tests.live.races.processes import TIMES
 from tests.live.races.workspace_state import WorkspaceState
 from tests.support.servers import Servers
 
-WHOLE = ("by rank", "without grace", "of an owner", "for two")
-"""Of these every case is tried on a real server, of the others every second one; all of all with POOLKEEPER_TEST_TIMES=2."""
-FEW = 20
-"""The fake is slow: of all cases it tries one in so many, other ones in each kind."""
+WHOLE = ("by rank", "for two")
+"""Of these every case is tried, of the others every second one; all of all with POOLKEEPER_TEST_TIMES=2."""
 
 
-def cases(client: RedisClient, backend: str, kind: str) -> Iterator[tuple[int, str]]:
-    """Point and act."""
-    shift = list(KINDS).index(kind)
-    every = 1 if TIMES > 1 else FEW if backend == "fake" else 1 if kind in WHOLE else 2
-    for number, (point, act) in enumerate(product(points(client, kind), INTERRUPTIONS)):
+@pytest.fixture
+def client(servers: Servers) -> RedisClient:
+    """A client of an empty server; the fake takes several times as long for a call."""
+    return servers.client("embedded")
+
+
+def cases(points: Iterable[int], kind: str) -> Iterator[tuple[int, str]]:
+    """Yield a point of the story and what happens there."""
+    shift, every = list(KINDS).index(kind), 1 if TIMES > 1 or kind in WHOLE else 2
+    for number, case in enumerate(product(points, INTERRUPTIONS)):
         if (number + 3 * shift) % every == 0:
-            yield point, act
+            yield case
 
 
-def points(client: RedisClient, kind: str) -> list[int]:
-    """Before each call of the story and after the last; but after one that changed nothing all is as before it."""
-    world, numbers = KINDS[kind].set_up(client), [0, 1]
-    first_state = before = world.read_state()
+def record_points(client: RedisClient, kind: str) -> dict[int, RecordedScenario]:
+    """Record the world before each call of the story and after the last one, unless the call before it changed nothing."""
+    world = KINDS[kind].set_up(client)
+    points = {0: RecordedScenario.of(world)}
+    before = points[0].state
     for number, step in enumerate(STEPS.values(), start=1):
         run_steps(world, [step])
         now = world.read_state()
-        numbers += [number] if number > 1 and now.snapshot.data != before.snapshot.data else []
+        if number == 1 or now.snapshot.data != before.snapshot.data:
+            points[number] = RecordedScenario.of(world)
         before = now
-    check_outcome("nothing", first_state, first_state, world.run_to_rest())
-    return numbers
+    check_outcome("nothing", points[0].state, points[0].state, world.run_to_rest())
+    return points
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_whatever_comes_in_between(servers: Servers, backend: str, kind: str) -> None:
-    client = servers.client(backend)
-    for point, act in cases(client, backend, kind):
+def test_whatever_comes_in_between(client: RedisClient, kind: str) -> None:
+    points = record_points(client, kind)
+    for point, act in cases(points, kind):
         try:
-            disturbed(client, kind, point, act)
+            interrupt(client, points[point], point, act)
         except Exception as error:
             error.add_note(f"{kind}: {act} at point {point} of {list(STEPS)}")
             raise
 
 
-def disturbed(client: RedisClient, kind: str, point: int, act: str) -> None:
-    """The story with something in between, and what becomes of all."""
-    world, steps = KINDS[kind].set_up(client), list(STEPS.values())
-    run_steps(world, steps[:point])
-    before = world.read_state()
+def interrupt(client: RedisClient, recording: RecordedScenario, point: int, act: str) -> None:
+    """Go on with the story from this point after an interruption, and check what becomes of all requests."""
+    world, before = recording.restore(client), recording.state
     world.attempt(lambda: INTERRUPTIONS[act](world))
     after = world.read_state()
     if after.snapshot.data == before.snapshot.data:  # it came too late, or too early
         return
-    run_steps(world, steps[point:])
+    run_steps(world, list(STEPS.values())[point:])
     check_outcome(act, before, after, world.run_to_rest())
 
 
@@ -148,26 +152,25 @@ def started(client: RedisClient, kind: str, waits: bool) -> PreemptionScenario:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_second_pass_between_any_two_calls_of_one(servers: Servers, backend: str, kind: str) -> None:
-    client = servers.client(backend)
+def test_a_second_pass_between_any_two_calls_of_one(client: RedisClient, kind: str) -> None:
     for waits in (True, False)[: 1 if kind == "without grace" else 2]:
-        point, calls = 1, 1
+        point, calls, recording = 1, 1, RecordedScenario.of(started(client, kind, waits))
         while point <= calls:
-            world = started(client, kind, waits)
+            world = recording.restore(client)
             planning = PlanStore(client, world.clock, world.limits)
             way = InterruptedScripts(client, point, world.reconcile)
             planning._scripts = way
             world.reconcile(planning)
             calls = way.calls
             check_one_preemption(world, waits)
-            point += 1 if backend == "redis" else 3
+            point += 1
         assert calls >= 3, "a pass looks, decides and does"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_decides_too_slowly_does_nothing_again(servers: Servers, backend: str, kind: str) -> None:
+def test_who_decides_too_slowly_does_nothing_again(client: RedisClient, kind: str) -> None:
     for waits in (True, False)[: 1 if kind == "without grace" else 2]:
-        world = started(servers.client(backend), kind, waits)
+        world = started(client, kind, waits)
         slow = SlowPlanStore(world)
         world.reconcile(slow)
         assert slow.stale or not waits
@@ -189,8 +192,8 @@ def check_one_preemption(world: PreemptionScenario, waits: bool) -> None:
 # ---- plans that were right when they were made
 
 
-def test_whose_way_is_cleared_in_one_pool_has_nobody_leave_in_another(servers: Servers, backend: str) -> None:
-    world = KINDS["by rank"].set_up(servers.client(backend))
+def test_whose_way_is_cleared_in_one_pool_has_nobody_leave_in_another(client: RedisClient) -> None:
+    world = KINDS["by rank"].set_up(client)
     world.policy("low", "q")
     world.finish_work("elsewhere")
     world.submit("low", own_id="v3", gpu=4, preemption_class=3)
@@ -206,8 +209,8 @@ def test_whose_way_is_cleared_in_one_pool_has_nobody_leave_in_another(servers: S
     world.run_to_rest()
 
 
-def test_who_was_passed_on_meanwhile_is_not_called_back(servers: Servers, backend: str) -> None:
-    world = KINDS["for two"].set_up(servers.client(backend))
+def test_who_was_passed_on_meanwhile_is_not_called_back(client: RedisClient) -> None:
+    world = KINDS["for two"].set_up(client)
     world.reconcile()
     world.cancel_request("w")
     world.make_plan()
