@@ -25,7 +25,7 @@ from tests.properties.planner.strategies import snapshots
 from tests.properties.planner.test_fair_oracle import random_snapshot
 
 SOME = settings(
-    max_examples=80,
+    max_examples=60,
     deadline=None,
     database=None,
     derandomize=True,
@@ -81,7 +81,7 @@ def test_candidates_are_streamed_in_the_order_of_the_key() -> None:
 @pytest.mark.parametrize("crowded", [False, True], ids=["some", "many"])
 def test_candidates_of_fair_share_are_in_the_order_of_the_key(crowded: bool) -> None:
     counts, levels = [], set()
-    for seed in range(100):
+    for seed in range(70):
         snapshot = random_snapshot(seed, groups=bool(seed % 2), crowded=crowded)
         planning_pass = PlanningPass(snapshot, frozenset())
         for attempt in attempts(planning_pass, snapshot):
@@ -112,7 +112,7 @@ def _aggressive_only(planning_pass: PlanningPass, attempt: FairShareAttempt) -> 
 
 def test_evictions_for_a_limit_are_in_the_order_of_the_key() -> None:
     sizes = []
-    for seed in range(120):
+    for seed in range(80):
         snapshot = random_snapshot(seed, groups=True, crowded=False)
         allocations = {allocation.id: allocation for allocation in snapshot.allocations}
         for step in plan_pool(snapshot).steps:
