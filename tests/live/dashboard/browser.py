@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.request import Request as Asked
 from urllib.request import urlopen
 
@@ -40,11 +40,10 @@ SHOTS = "DASHBOARD_SHOTS"
 KEPT = "DASHBOARD_PICTURES"
 """A variable: where those go that the README shows, by these names."""
 IN_THE_README = {"pool-light": "dashboard-pool.png", "blocked-dark": "dashboard-request.png"}
+HEIGHT = 860
 PATIENCE_MS = 15_000
 LIVE_MS = 2_000
 """How soon a change has to be seen."""
-
-Scheme = Literal["light", "dark"]
 
 
 def require_chromium() -> None:
@@ -127,34 +126,61 @@ class Eyes:
     stage: Stage
     shots: Path
     faults: list[str] = field(default_factory=list)
+    _page: Page | None = None
 
     @contextmanager
-    def looking(
-        self, role: str | None = "admin", path: str = "/", *, scheme: Scheme = "light", width: int = 1280, scripts: bool = True
-    ) -> Iterator[Page]:
-        """A page, signed in as this role."""
+    def looking(self, role: str | None = "admin", path: str = "/", *, width: int = 1280) -> Iterator[Page]:
+        """The page that the tests share, signed in as this role, with nothing of an earlier test on it."""
+        page = self._page = self._page or self._new_page()
+        page.context.clear_cookies()
+        page.set_viewport_size({"width": width, "height": HEIGHT})
+        self._sign_in(page, role)
+        try:
+            page.goto(self.stage.url + path)
+            yield page
+            page.unroute_all()
+            page.goto("about:blank")
+        except BaseException:
+            self._page = None
+            page.context.close()
+            raise
+
+    @contextmanager
+    def looking_anew(self, role: str, path: str, *, scripts: bool = True, init_script: str | None = None) -> Iterator[Page]:
+        """A page of its own, without scripts or with one that runs before those of the page."""
+        page = self._new_page(scripts=scripts)
+        self._sign_in(page, role)
+        try:
+            if init_script:
+                page.context.add_init_script(init_script)
+            page.goto(self.stage.url + path)
+            yield page
+        finally:
+            page.context.close()
+
+    def _new_page(self, *, scripts: bool = True) -> Page:
         context = self.browser.new_context(
-            color_scheme=scheme, viewport={"width": width, "height": 860}, java_script_enabled=scripts, reduced_motion="reduce"
+            viewport={"width": 1280, "height": HEIGHT}, java_script_enabled=scripts, reduced_motion="reduce"
         )
-        if role:
-            secret = self.stage.secrets[role]
-            context.add_cookies([{"name": "poolkeeper", "value": secret, "url": self.stage.url, "httpOnly": True}])
         context.set_default_timeout(PATIENCE_MS)
         page = context.new_page()
         page.on("console", self._heard)
         page.on("pageerror", lambda error: self.faults.append(str(error)))
-        try:
-            page.goto(self.stage.url + path)
-            yield page
-        finally:
-            context.close()
+        return page
+
+    def _sign_in(self, page: Page, role: str | None) -> None:
+        if role:
+            secret = self.stage.secrets[role]
+            page.context.add_cookies([{"name": "poolkeeper", "value": secret, "url": self.stage.url, "httpOnly": True}])
 
     def _heard(self, message: ConsoleMessage) -> None:
         if message.type == "error":
             self.faults.append(f"{message.text} {message.location}")
 
     def shot(self, page: Page, name: str, *, full: bool = False) -> None:
-        """A picture."""
+        """A picture, if a variable asks for pictures."""
+        if not {SHOTS, KEPT} & os.environ.keys():
+            return
         path = self.shots / f"{name}.png"
         page.screenshot(path=str(path), full_page=full)
         if name in IN_THE_README and KEPT in os.environ:
@@ -169,9 +195,9 @@ def is_live(page: Page) -> None:
 def offences(page: Page, *rules: str) -> list[str]:
     """What axe-core finds by these rules, or all it has, that is of any weight."""
     result = {"resultTypes": ["violations"], "preload": False} | ({"runOnly": list(rules)} if rules else {})
-    rows = (
-        Axe().run(page, options=result).response["violations"]
-    )  # what is well is not told of node by node: that takes longest
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(Axe().axe_script)
+    rows = page.evaluate("options => axe.run(options)", result)["violations"]  # the nodes of a kept rule would take longest
     return [
         f"{item['id']} ({item['impact']}): {node['html'][:200]} {node['failureSummary'][:200]}"
         for item in rows

@@ -17,7 +17,6 @@ from tests.live.dashboard.browser import (
     PATIENCE_MS,
     SHOTS,
     Eyes,
-    Scheme,
     Stage,
     chromium,
     is_live,
@@ -76,23 +75,29 @@ def pages(stage: Stage) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_page_is_whole_and_accessible(eyes: Eyes, stage: Stage, scheme: Scheme) -> None:
-    rules = ["color-contrast"] if scheme == "dark" else []  # the rest is the same
-    with eyes.looking("admin", scheme=scheme) as page:
+def test_every_page_is_whole_and_accessible(eyes: Eyes, stage: Stage) -> None:
+    with eyes.looking("admin") as page:
         for name, path in pages(stage).items():
             page.goto(stage.url + path)
             if page.query_selector("#stream"):
                 is_live(page)
             if name == "pool":
                 page.wait_for_selector("#plot canvas")
-            eyes.shot(page, f"{name}-{scheme}", full=name in ("pool", "blocked"))
             assert page.locator("h1").count() == 1
-            assert offences(page, *rules) == [], (name, scheme)
-    with eyes.looking(None, scheme=scheme) as page:
+            _is_accessible_in_both_schemes(eyes, page, name)
+    with eyes.looking(None) as page:
         assert page.get_by_label("Token").is_visible()
-        eyes.shot(page, f"sign-in-{scheme}")
-        assert offences(page, *rules) == []
+        _is_accessible_in_both_schemes(eyes, page, "sign-in")
+
+
+def _is_accessible_in_both_schemes(eyes: Eyes, page: Page, name: str) -> None:
+    eyes.shot(page, f"{name}-light", full=name in ("pool", "blocked"))
+    assert offences(page) == [], name
+    page.emulate_media(color_scheme="dark")
+    assert page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+    eyes.shot(page, f"{name}-dark", full=name in ("pool", "blocked"))
+    assert offences(page, "color-contrast") == [], (name, "dark")  # the other rules do not depend on colours
+    page.emulate_media(color_scheme="light")
 
 
 WITHIN = "some => some.filter((one) => one.scrollWidth > one.parentElement.clientWidth).map((one) => one.className)"
@@ -128,6 +133,13 @@ def test_a_change_is_seen_within_two_seconds_and_without_a_reload(eyes: Eyes, st
         page.wait_for_selector("#policy-orchestrator\\:newcomer", state="detached", timeout=LIVE_MS)
 
 
+FAST = """
+const now = Date.now; window.fast = 3600000; Date.now = () => now() + window.fast;
+Object.defineProperty(performance, 'timeOrigin', { value: performance.timeOrigin + 3600000 });
+"""
+"""The clock is an hour fast, and can be put right later."""
+
+
 def test_the_feed_and_a_countdown_go_on_by_themselves(eyes: Eyes, stage: Stage) -> None:
     with eyes.looking("viewer", "/events") as page:
         is_live(page)
@@ -138,13 +150,7 @@ def test_the_feed_and_a_countdown_go_on_by_themselves(eyes: Eyes, stage: Stage) 
     with eyes.looking("viewer", "/pools/gpus") as page:
         lease = "document.querySelector('[data-label=\\'Lease lapses\\'] [data-relative]').innerText"
         page.wait_for_function(f"before => {lease} !== before", arg=page.evaluate(lease))
-    with eyes.looking(None, "/sign-in") as page:  # where the clock is an hour fast, and put right later
-        page.context.add_cookies([{"name": "poolkeeper", "value": stage.secrets["viewer"], "url": stage.url}])
-        page.context.add_init_script(
-            "const now = Date.now; window.fast = 3600000; Date.now = () => now() + window.fast;"
-            "Object.defineProperty(performance, 'timeOrigin', { value: performance.timeOrigin + 3600000 });"
-        )
-        page.goto(stage.url + "/pools/gpus")
+    with eyes.looking_anew("viewer", "/pools/gpus", init_script=FAST) as page:
         is_live(page)
         leases = """document.querySelectorAll('[data-label="Lease lapses"] [data-relative]')"""
         counted = f"[...{leases}].map((one) => one.innerText)"
@@ -290,10 +296,7 @@ stream.addEventListener("htmx:sse:after:connection", () => { window.connected = 
 
 
 def test_who_comes_back_to_a_page_after_a_while_is_not_told_that_it_was_down(eyes: Eyes, stage: Stage) -> None:
-    with eyes.looking(None, "/sign-in") as page:
-        page.context.add_cookies([{"name": "poolkeeper", "value": stage.secrets["viewer"], "url": stage.url}])
-        page.context.add_init_script(AWAY)
-        page.goto(stage.url + "/pools/gpus")
+    with eyes.looking_anew("viewer", "/pools/gpus", init_script=AWAY) as page:
         is_live(page)
         page.evaluate(NOTED)
         page.evaluate("turn(true)")
@@ -324,7 +327,7 @@ def test_it_is_said_when_the_page_cannot_be_had_though_the_stream_lives(eyes: Ey
 
 
 def test_without_scripts_all_is_there(eyes: Eyes, stage: Stage) -> None:
-    with eyes.looking("operator", "/", scripts=False) as page:
+    with eyes.looking_anew("operator", "/", scripts=False) as page:
         page.get_by_role("link", name="gpus").click()
         page.locator(f"#q-{stage.first('queued')} a.id").click()
         assert "waits in gpus as number 1" in page.inner_text("#sentence")
