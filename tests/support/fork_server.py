@@ -84,6 +84,7 @@ def serve(connection: Connection) -> Job | None:
                 break
             import_libraries(job)
             if not (pid := fork()):
+                connection.close()  # before its descriptor is another file's
                 become(job)
                 return job
             children.add(pid)

@@ -18,6 +18,7 @@ from app.store.connection import connect
 from app.store.embedded_redis import find_server
 from app.store.tokens import TokenStore
 from tests.support.backends import free_port, require, short_folder, wait_until, wait_until_ready
+from tests.support.forked_process import ForkedProcess
 from tests.support.in_process_api import BROKERS, Said
 from tests.support.paths import ROOT
 
@@ -33,7 +34,7 @@ class Live:
         self.redis: ChildProcess | None = None
         self.start_redis()
         env = _environment(self.redis_url, self.port, folder, settings)
-        self._api = ChildProcess(commands()["api"], self.log, env=env, cwd=folder)
+        self._api = ForkedProcess(commands()["api"], self.log, env=env, cwd=folder)
         wait_until(lambda: self.ask("GET", "/readyz").status == 200, f"the API answers; see {self.log}")
 
     @property

@@ -19,6 +19,7 @@ from app.store.connection import connect
 from app.store.embedded_redis import EmbeddedRedis
 from app.store.ledger import Ledger
 from tests.support.backends import free_port, require, wait_until
+from tests.support.forked_process import ForkedProcess
 from tests.support.gunicorn_api import read_response
 
 USUAL = "app.wsgi:application()"
@@ -38,7 +39,7 @@ class Service:
     def start(self) -> None:
         """It answers."""
         *start, _ = commands()["api"]
-        self._api = ChildProcess([*start, self._application], self.log, env=self._environment(), cwd=ROOT)
+        self._api = ForkedProcess([*start, self._application], self.log, env=self._environment(), cwd=ROOT)
         wait_until(lambda: _ready(self.port), f"the API answers; see {self.log}")
         wait_until(self._all_serve, f"all of its processes serve; see {self.log}")
 
@@ -81,6 +82,12 @@ class Service:
             pid = client.info("server")["process_id"]
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not self.redis.alive, "it has ended")
+
+    def clear(self) -> None:
+        """Empty Redis and the log."""
+        with connect(self.redis.url) as client:
+            client.flushall()
+        os.truncate(self.log, 0)
 
     def events(self, workspace: str = "default") -> list[Event]:
         """All that happened, as Redis has it."""

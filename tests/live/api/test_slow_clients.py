@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.api.server import io_deadlines
+from app.api.server.io_deadlines import CROWDED_SHARE
 from app.store.connection import connect
 from tests.live.api.async_clients import PREFIX, Crowd, Line, until
 from tests.live.api.short_deadlines import FILES, WITHIN_S
@@ -18,14 +19,21 @@ from tests.support.gunicorn_service import HURRIED, SHORT_OF_FILES, Service, ser
 
 SOON_S = WITHIN_S + 3.5
 """When a client is cut off at the latest: its time, the second in which nobody looked, and a slow machine's."""
-THREADS = 16
 
 
 @pytest.fixture(scope="module")
-def hurried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """One process of a few threads, that is not patient."""
-    with service(tmp_path_factory.mktemp("hurried"), HURRIED, api_processes=1, api_threads=THREADS) as made:
+def hurried_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One process that is not patient with its clients, but with Redis."""
+    settings = {"api_processes": 1, "api_threads": THREADS, "redis_timeout_s": WITHIN_S + 10}
+    with service(tmp_path_factory.mktemp("hurried"), HURRIED, **settings) as made:
         yield made
+
+
+@pytest.fixture
+def hurried(hurried_service: Service) -> Service:
+    """The same with an empty Redis and an empty log."""
+    hurried_service.clear()
+    return hurried_service
 
 
 async def _end(line: Line) -> bytes:
@@ -51,15 +59,21 @@ BEGUN = {
 }
 
 
-@pytest.mark.parametrize("start", BEGUN.values(), ids=BEGUN)
-def test_who_stops_in_the_middle_is_cut_off(hurried: Service, start: bytes) -> None:
-    async def play() -> None:
-        crowd = Crowd(hurried.port)
+THREADS = CROWDED_SHARE * (len(BEGUN) + 1)
+"""So many that those who stop in the middle, all at the same time, are not a crowd, which would be cut off earlier."""
+
+
+def test_who_stops_in_the_middle_is_cut_off(hurried: Service) -> None:
+    async def cut_off(start: bytes) -> bytes:
         async with Line(hurried.port) as line:
             line.writer.write(start)
-            text = await asyncio.wait_for(_end(line), SOON_S)
-        assert not text or text.startswith(b"HTTP/1.1 4"), text
-        assert (await crowd.ask("GET", "/healthz")).status == 200
+            return await asyncio.wait_for(_end(line), SOON_S)
+
+    async def play() -> None:
+        answers = await asyncio.gather(*map(cut_off, BEGUN.values()))
+        wrong = {name: text for name, text in zip(BEGUN, answers, strict=True) if text and not text.startswith(b"HTTP/1.1 4")}
+        assert wrong == {}
+        assert (await Crowd(hurried.port).ask("GET", "/healthz")).status == 200
 
     asyncio.run(play())
     assert hurried.complaints() == []
@@ -131,18 +145,18 @@ def test_a_long_poll_is_not_taken_for_a_slow_client(hurried: Service) -> None:
         await crowd.pool(gpu=1)
         await crowd.submit()
         waits = await crowd.submit()
-        assert (await crowd.poll(waits["id"], wait_s=WITHIN_S + 2.5)).json["status"] == "queued"
+        assert (await crowd.poll(waits["id"], wait_s=WITHIN_S + 1.5)).json["status"] == "queued"
 
     asyncio.run(play())
 
 
 @pytest.mark.slow
-def test_who_takes_nothing_of_a_stream_is_let_go(tmp_path: Path) -> None:
-    async def play(made: Service) -> None:
-        crowd = Crowd(made.port)
-        stuck = [_taking_nothing(made.port) for _ in range(2)]
+def test_who_takes_nothing_of_a_stream_is_let_go(hurried: Service) -> None:
+    async def play() -> None:
+        crowd = Crowd(hurried.port)
+        stuck = [_taking_nothing(hurried.port) for _ in range(2)]
         await crowd.until_waiting(stream=2)
-        async with Line(made.port) as line:
+        async with Line(hurried.port) as line:
             requests = {"requests": [{"component": "t", "labels": {"much": "x" * 200}}] * 1000}
             for _ in range(12):
                 assert (await line.ask("POST", f"{PREFIX}/requests/batch", requests)).status == 201
@@ -150,9 +164,8 @@ def test_who_takes_nothing_of_a_stream_is_let_go(tmp_path: Path) -> None:
         for sock in stuck:
             sock.close()
 
-    with service(tmp_path, HURRIED, api_processes=1, api_threads=THREADS) as made:
-        asyncio.run(play(made))
-        assert made.complaints() == []
+    asyncio.run(play())
+    assert hurried.complaints() == []
 
 
 def _taking_nothing(port: int) -> socket.socket:
@@ -241,10 +254,10 @@ def test_who_takes_an_answer_has_time_by_its_length_and_is_never_hurried(
     assert io_deadlines.shut_overdue(io_deadlines.READ_WITHIN_S, 0) == len(connections)
 
 
-def test_a_redis_that_makes_everybody_wait_is_not_their_fault(tmp_path: Path) -> None:
-    async def play(made: Service) -> list[int]:
-        lines = [await Line(made.port).__aenter__() for _ in range(THREADS - 4)]
-        with connect(made.redis.url) as client:
+def test_a_redis_that_makes_everybody_wait_is_not_their_fault(hurried: Service) -> None:
+    async def play() -> list[int]:
+        lines = [await Line(hurried.port).__aenter__() for _ in range(THREADS - 4)]
+        with connect(hurried.redis.url) as client:
             client.client_pause(int(WITHIN_S * 1000) + 1500)
         asks = [line.ask("POST", f"{PREFIX}/requests", {"component": "t", "resources": {"gpu": 1}}) for line in lines]
         answers = await asyncio.gather(*asks)
@@ -252,5 +265,4 @@ def test_a_redis_that_makes_everybody_wait_is_not_their_fault(tmp_path: Path) ->
             await line.__aexit__(None, None, None)
         return [answer.status for answer in answers]
 
-    with service(tmp_path, HURRIED, api_processes=1, api_threads=THREADS, redis_timeout_s=WITHIN_S + 10) as made:
-        assert set(asyncio.run(play(made))) == {201}
+    assert set(asyncio.run(play())) == {201}
