@@ -30,9 +30,9 @@ def pool(request: pytest.FixtureRequest, site: Site) -> Iterator[str]:
 
 
 @contextmanager
-def owner_comes(site: Site) -> Iterator[Request]:
+def owner_comes(site: Site, gpu: int = 1) -> Iterator[Request]:
     """The owner wants something back, and has it by the end of the context."""
-    wants = site.client.submit("owner", gpu=1, preemption_class=9)
+    wants = site.client.submit("owner", gpu=gpu, preemption_class=9)
     try:
         yield wants
     finally:
@@ -50,7 +50,7 @@ def comes_back(site: Site, result: AsyncResult[Any], began: list[str]) -> str:
 
 
 def test_asked_to_leave_it_saves_its_work_and_goes_on_from_there(site: Site, pool: str) -> None:
-    result = patient.apply_async(lease_s=6, resources={"gpu": GPUS}, checkpoint="manual")
+    result = patient.apply_async(lease_s=4, resources={"gpu": GPUS}, checkpoint="manual")
     began = site.wait_for_note(result, "began")
     with owner_comes(site) as wants:
         request = site.client.wait(wants.id, IN_S)
@@ -63,7 +63,7 @@ def test_asked_to_leave_it_saves_its_work_and_goes_on_from_there(site: Site, poo
 
 @pytest.mark.parametrize("pool", ["prefork", "threads", "solo"], indirect=True)  # a process, a thread, the worker itself
 def test_who_cannot_save_its_work_is_told_to_go(site: Site, pool: str) -> None:
-    result = deaf.apply_async(lease_s=6, resources={"gpu": GPUS})
+    result = deaf.apply_async(lease_s=4, resources={"gpu": GPUS})
     began = site.wait_for_note(result, "began")
     with owner_comes(site) as wants:
         query = time.monotonic()
@@ -88,7 +88,7 @@ def short_grace(site: Site) -> Iterator[None]:
 @pytest.mark.usefixtures("short_grace")
 @pytest.mark.parametrize("pool", ["prefork"], indirect=True)  # a thread cannot be killed
 def test_who_does_not_go_is_killed(site: Site, pool: str) -> None:
-    result = stubborn.apply_async(lease_s=6, resources={"gpu": GPUS})
+    result = stubborn.apply_async(lease_s=4, resources={"gpu": GPUS})
     began = site.wait_for_note(result, "began")
     with owner_comes(site):
         wait_until(lambda: has_ended(int(began[-1].split()[-1])), "its process is gone")
@@ -96,19 +96,21 @@ def test_who_does_not_go_is_killed(site: Site, pool: str) -> None:
     comes_back(site, result, began)
 
 
-@pytest.mark.parametrize(("task", "checkpoint"), [(patient, "manual"), (deaf, "none")], ids=["with its work", "with nothing"])
-def test_who_has_begun_in_time_is_not_too_late_when_it_comes_back(site: Site, pool: str, task: Any, checkpoint: str) -> None:
+def test_who_has_begun_in_time_is_not_too_late_when_it_comes_back(site: Site, pool: str) -> None:
     expires = datetime.now(UTC) + timedelta(seconds=3)
-    result = task.apply_async(lease_s=3, resources={"gpu": GPUS}, checkpoint=checkpoint, expires=expires)
-    began = site.wait_for_note(result, "began")
-    with owner_comes(site):
-        site.wait_for_state(result, "PARKED")
+    ask: dict[str, Any] = {"lease_s": 3, "resources": {"gpu": GPUS // 2}, "expires": expires}
+    results = [patient.apply_async(checkpoint="manual", **ask), deaf.apply_async(checkpoint="none", **ask)]
+    began = [site.wait_for_note(result, "began") for result in results]
+    with owner_comes(site, GPUS):
+        for result in results:
+            site.wait_for_state(result, "PARKED")
         wait_until(lambda: datetime.now(UTC) > expires, "it would be too late")
-    comes_back(site, result, began)
+    for result, first in zip(results, began, strict=True):
+        comes_back(site, result, first)
 
 
 def test_who_left_too_often_has_failed(site: Site, pool: str) -> None:
-    result = patient.apply_async(lease_s=6, resources={"gpu": GPUS}, checkpoint="manual", preemption_retries=0)
+    result = patient.apply_async(lease_s=4, resources={"gpu": GPUS}, checkpoint="manual", preemption_retries=0)
     site.wait_for_note(result, "began")
     with owner_comes(site):
         pass
@@ -118,7 +120,7 @@ def test_who_left_too_often_has_failed(site: Site, pool: str) -> None:
 
 
 def test_a_task_goes_on_if_it_may_stay_after_all(site: Site, pool: str) -> None:
-    result = patient.apply_async(kwargs={"leave": False}, lease_s=6, resources={"gpu": GPUS}, checkpoint="manual")
+    result = patient.apply_async(kwargs={"leave": False}, lease_s=4, resources={"gpu": GPUS}, checkpoint="manual")
     site.wait_for_note(result, "began")
     wants = site.client.submit("owner", gpu=1, preemption_class=9)
     wait_until(lambda: site.request(result)["status"] == "preempting", "it has to leave")

@@ -158,6 +158,7 @@ def test_granted_and_the_dispatcher_dies_before_it_has_said_what_it_has_sent(her
         here.until(lambda: not here.waiter_count(), "nothing that it wanted to say is left of it")
     here.server("broker").ltrim("celery", 0, SLOTS // 2 - 1)  # as if it had died half-way
     assert ledger.zcard(here.ledger_key("outbox")) == SLOTS, "the ledger does not know of any that it was sent"
+    here.end_claims()
     here.start("dispatcher")
     here.start_worker()
     all_ = check_all(here, tasks)

@@ -20,7 +20,8 @@ from tests.live.races.processes import TIMES
 
 NUMBER = 100 * TIMES
 """Tasks of both teams: `POOLKEEPER_TEST_TIMES=2 pytest tests/live/celery_faults/test_hundred_tasks.py` tries 200."""
-LONG_STEPS, LONG_PAUSE_S, SAVE_EVERY = 150, 0.04, 80
+LONG_STEPS: Final = {"manual": 75, "none": 150}
+LONG_PAUSE_S, SAVE_EVERY = 0.04, 80
 AT_STEP: Final = {"manual": 5, "none": 82}
 """When the others come: those who only save by themselves have just done so, and do not do so again in this run. What is left
 of it takes much longer than it takes until they hear that they have to go, which is a third of the lease."""
@@ -52,8 +53,9 @@ def long(team: str, checkpoint: str) -> tuple[str, int]:
     """One that is still at work when the other team comes."""
     # One saves its work when it is asked to, and not before; the other is not asked, but told to go.
     how = {"heeds": True} if checkpoint == "manual" else {"save_every": SAVE_EVERY}
-    sent = work.apply_async((team, LONG_STEPS, LONG_PAUSE_S), how, component=team, lease_s=LEASE_S, checkpoint=checkpoint)
-    return sent.id, LONG_STEPS
+    steps = LONG_STEPS[checkpoint]
+    sent = work.apply_async((team, steps, LONG_PAUSE_S), how, component=team, lease_s=LEASE_S, checkpoint=checkpoint)
+    return sent.id, steps
 
 
 @pytest.mark.slow
