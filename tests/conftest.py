@@ -1,8 +1,9 @@
 """Backends, servers and workspaces for the tests of every tier.
 
 A test that takes `client` or `world` runs on the fake, which needs no process; with `--backends all`, as `make test` and CI run
-it, also on real servers. A command's behaviour is written in Lua, so the tests of the store run on every backend there is. What
-lies above the store does not depend on the server: its tests run on the fake and on one real server.
+it, also on real servers. A command's behaviour is written in Lua, so the tests of the store run on every backend there is; an
+expensive one whose rule does not depend on the server names two of them. What lies above the store does not depend on the
+server: its tests run on the fake and on one real server.
 """
 
 from __future__ import annotations
