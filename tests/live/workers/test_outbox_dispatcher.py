@@ -120,7 +120,8 @@ def test_what_nobody_begins_is_sent_again_under_its_fence_and_then_under_another
     dispatching.park()
     dispatching.wait_for_deliveries("a")
     for count in (2, 3):
-        wait_until(lambda: dispatching.store.get_task(W, "a").status == "sent", "it is known to be sent")
+        wait_until(lambda: dispatching.store.measure_outbox(W).unstarted == 1, "it is known to be sent")
+        assert dispatching.store.get_task(W, "a").status == "sent"
         dispatching.expire("unstarted")
         dispatching.wait_for_deliveries(*["a"] * count)
     first, again, anew = dispatching.wait_for_deliveries("a", "a", "a")
