@@ -12,7 +12,7 @@ from poolkeeper.cli.exit_codes import ExitCode
 
 from tests.support.backends import wait_until
 from tests.support.cli_program import Program
-from tests.support.cli_runs import ALL, BEGIN, SLEEP, WORK, RunLab, wait_until_dead
+from tests.support.cli_runs import ALL, BEGIN, SLEEP, WORK, RunLab, Start, wait_until_dead
 from tests.support.poolkeeperd import descendants, living
 
 MANUAL = (*ALL, "--checkpoint", "manual")
@@ -199,9 +199,15 @@ def test_nobody_needs_it_any_more_when_it_has_ended_already(lab: RunLab) -> None
     assert (document["preemptions"], document["checkpoint_reference"], document["outcome"]) == (0, "step-7", "failed")
 
 
-LEAVES_BEHIND = BEGIN + "(trap '' TERM; exec >/dev/null; echo $BASHPID >>\"$LOG.left\"; exec sleep 308) &\n"
+LEAVES_BEHIND = BEGIN + '(trap \': >"$LOG.cleared"\' TERM; exec >/dev/null; echo $BASHPID >>"$LOG.left"\n' + WORK + ") &\n"
 LEAVES_BEHIND += 'while [ ! -e "$LOG.left" ]; do sleep 0.02; done; exit 0\n'
 """Is done, but for a process that it leaves behind, which is given two seconds."""
+
+
+def wait_until_clearing(lab: RunLab, start: Start) -> None:
+    """Return when the command is done, and the run has begun to clear away what it has left behind."""
+    wait_until_dead({start.pid: ""})
+    wait_until(Path(f"{lab.log}.cleared").exists, "what was left behind has heard SIGTERM")
 
 
 @pytest.mark.parametrize("grace_s", [0, 30])
@@ -209,7 +215,7 @@ def test_what_is_done_is_not_begun_again_because_of_what_it_has_left_behind(lab:
     lab.create_pool(f"grace_s={grace_s}")
     with lab.run(*ALL, script=LEAVES_BEHIND) as run:
         first = lab.wait_for_start()
-        wait_until_dead({first.pid: ""})
+        wait_until_clearing(lab, first)
         waiter = lab.preempt(first)
         run.wait_for_end(0)
     document = lab.request(first.request)
@@ -266,7 +272,7 @@ def test_somebody_ends_what_was_done_while_its_leftovers_are_cleared_away(lab: R
     lab.create_pool()
     with lab.run(*ALL, script=LEAVES_BEHIND) as run:
         first = lab.wait_for_start()
-        wait_until_dead({first.pid: ""})
+        wait_until_clearing(lab, first)
         run.send_signal(signal.SIGTERM)
         run.wait_for_end(0)
     assert lab.request(first.request)["outcome"] == "succeeded"
@@ -344,11 +350,11 @@ def test_a_routine_checkpoint_is_kept_in_the_books(lab: RunLab) -> None:
 
 
 def test_a_routine_checkpoint_just_as_it_has_to_leave_does_not_say_that_it_has_left(lab: RunLab) -> None:
-    """A heartbeat in three seconds: it has to leave, and does not know of it yet."""
+    """A heartbeat in five seconds: it has to leave, and does not know of it yet."""
     lab.create_pool()
     script = f'trap "" USR1\n{BEGIN}{ONCE}read <"$LOG.go"; echo step-3 >"$POOLKEEPER_CHECKPOINT_FILE"\n{WORK}'
     os.mkfifo(f"{lab.log}.go")
-    with lab.run(*MANUAL, "--lease", "9", script=script) as run:
+    with lab.run(*MANUAL, "--lease", "15", script=script) as run:
         first = lab.wait_for_start()
         waiter = lab.preempt(first)
         Path(f"{lab.log}.go").write_text("go\n")
