@@ -98,7 +98,7 @@ def descendants(pid: int) -> dict[int, str]:
     while generation:
         generation = {child for child, parent in parents.items() if parent in generation}
         below |= generation
-    return {child: _command_line(child) for child in below}
+    return {child: _command_line(child) for child in sorted(below)}
 
 
 def living(pids: Mapping[int, str]) -> dict[int, str]:

@@ -146,11 +146,17 @@ def test_what_fails_on_its_way_out_has_failed(lab: RunLab) -> None:
 
 def test_a_shell_around_the_work_dies_of_the_signal_and_the_work_has_its_time(lab: RunLab) -> None:
     lab.create_pool()
-    inner = SAVES.replace("; echo step", '; while [ ! -e "$LOG.go" ]; do sleep 0.02; done; echo step') + WORK
+    inner = (
+        SAVES.replace("; echo step", '; while [ ! -e "$LOG.go" ]; do sleep 0.02; done; echo step')
+        + 'echo $$ >"$LOG.inside"\n'
+        + WORK
+    )
+    inside_file = Path(f"{lab.log}.inside")
     script = BEGIN + ONCE + f"bash -c '{inner.replace(chr(39), chr(39) + chr(92) + chr(39) * 2)}'\ntrue\n"
     with lab.run(*MANUAL, script=script) as run:
         first = lab.wait_for_start()
-        inside = next(pid for pid, args in descendants(run.pid).items() if "step-7" in args and pid != first.pid)
+        wait_until(lambda: inside_file.exists() and inside_file.read_text().endswith("\n"), "the work has begun")
+        inside = int(inside_file.read_text())
         waiter = lab.preempt(first)
         lab.wait_for_line("asked")
         wait_until_dead({first.pid: "the shell"})
