@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from select import select
 from threading import Lock, Thread
 from types import TracebackType
@@ -50,7 +51,8 @@ class FlakyProxy:
         with self._lock:
             self._open = False
             for inside in self._connections:
-                inside.shutdown(socket.SHUT_RDWR)
+                with suppress(OSError):  # the client may have gone
+                    inside.shutdown(socket.SHUT_RDWR)
             self._connections.clear()
 
     def open(self) -> None:

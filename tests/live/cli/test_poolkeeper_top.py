@@ -73,9 +73,8 @@ def test_of_many_pools_one_is_looked_at_closely(poolkeeper: Program) -> None:
         poolkeeper("pool", "create", f"pool-{number}", "--capacity", "gpu=1")
         poolkeeper("policy", "attach", f"pool-{number}", f"team-{number}")
     with poolkeeper.on_a_terminal("top", width=60) as terminal:
-        output = terminal.wait_for("team-1 ")
-        assert "pool-6" in output
-        assert "team-2" not in output
+        terminal.wait_for("team-1 ")
+        assert "team-2" not in terminal.wait_for("pool-6")
         for key, team in (("\x1b[B", 2), ("3", 3), ("k", 2), ("6", 6), ("j", 6)):
             terminal.screen = ""
             terminal.type(key)
