@@ -1,4 +1,4 @@
-"""Random histories on a real server: after every step, everything that must hold does.
+"""Random histories on the fake and on real servers: after every step, everything that must hold does.
 
 Two ways to make one: walks draw their steps by weight, so that the world stays crowded; the state machine of hypothesis tries
 everything alike. `HISTORIES=2000 make test ARGS="tests/properties"` tries that many of each, new ones each time.
@@ -22,37 +22,46 @@ LONGER = int(os.environ.get("HISTORIES") or 0)
 STEPS = 60
 PARTS = range(4)
 """A part is a test of its own, so that several processes can share the work."""
-WALKS, RESTS, MACHINES = 5, 5, 2
-"""Histories of each part, where no more are asked for."""
+WALKS = {"fake": 1, "embedded": 3, "redis": 3}
+RESTS = {"fake": 1, "embedded": 3, "redis": 3}
+MACHINES = 1
+"""Histories of each part, where no more are asked for; a real server is several times as fast as the fake."""
 
+pytestmark = pytest.mark.backends(*WALKS)
 in_parts = pytest.mark.parametrize("part", PARTS)
 long = pytest.mark.timeout(24 * 3600 if LONGER else 300)
 
 
-def machine(servers: Servers) -> type[Leavings]:
-    """Histories on the embedded server; the fake takes several times as long for a call."""
+def machine(servers: Servers, backend: str) -> type[Leavings]:
+    """Return the histories on one backend."""
 
     class Here(Leavings):
-        client = servers.client("embedded")
+        client = servers.client(backend)
 
     return Here
+
+
+def first_seed(backend: str) -> int:
+    """Return where the seeds of a backend begin; in a longer run they are new each time."""
+    return time.time_ns() // 1000 if LONGER else 1000 * list(WALKS).index(backend)
 
 
 @pytest.mark.slow
 @long
 @in_parts
-def test_every_walk_keeps_the_rules(servers: Servers, part: int) -> None:
-    here = machine(servers)
-    first, count = (time.time_ns() // 1000, max(1, LONGER // len(PARTS))) if LONGER else (part * WALKS, WALKS)
+def test_every_walk_keeps_the_rules(servers: Servers, backend: str, part: int) -> None:
+    here = machine(servers, backend)
+    count = max(1, LONGER // len(PARTS)) if LONGER else WALKS[backend]
+    first = first_seed(backend) + part * count
     for seed in range(first, first + count):
         _walk(here, f"Walk({seed})", Walk(seed).steps(STEPS))
 
 
 @pytest.mark.slow
 @long
-def test_every_walk_comes_to_rest(servers: Servers) -> None:
-    here = machine(servers)
-    first, count = (time.time_ns() // 1000, LONGER) if LONGER else (1000, RESTS)
+def test_every_walk_comes_to_rest(servers: Servers, backend: str) -> None:
+    here = machine(servers, backend)
+    first, count = first_seed(backend), LONGER or RESTS[backend]
     for seed in range(first, first + count):
         _walk(here, f"endless Walk({seed})", endless(Walk(seed).steps(STEPS // 2)))
 
@@ -68,10 +77,10 @@ def _walk(here: type[Leavings], name: str, steps: list[Step]) -> None:
 @pytest.mark.slow
 @long
 @in_parts
-def test_every_history_keeps_the_rules(servers: Servers, part: int) -> None:
-    here = machine(servers)
+def test_every_history_keeps_the_rules(servers: Servers, backend: str, part: int) -> None:
+    here = machine(servers, backend)
     if not LONGER:
-        hypothesis.seed(part)(here)
+        hypothesis.seed(first_seed(backend) + part)(here)
     chosen = hypothesis.settings(
         max_examples=max(1, LONGER // len(PARTS)) if LONGER else MACHINES,
         stateful_step_count=STEPS,
