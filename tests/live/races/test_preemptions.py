@@ -28,7 +28,7 @@ from tests.live.races.processes import TIMES
 from tests.live.races.workspace_state import WorkspaceState
 from tests.support.servers import Servers
 
-WHOLE = ("by rank", "for two")
+WHOLE = ("by rank", "without grace", "of an owner", "for two")
 """Of these every case is tried, of the others every second one; all of all with POOLKEEPER_TEST_TIMES=2."""
 
 
