@@ -31,7 +31,7 @@ unit: $(READY) ## run the quick tests: they need no process and no socket
 	@$(PYTEST) -n 2 tests/unit $(ARGS)
 
 test: $(READY) ## run all tests on all backends, more at a time than there are processors, as many of them wait
-	@$(PYTEST) -n 4 --backends all $(ARGS)
+	@$(PYTEST) -n 5 --backends all $(ARGS)
 
 mutants: $(READY) ## break one rule after the other in a copy, and report which test fails for it
 	@exec $(BIN)/python -m tests.mutants $(ARGS)
