@@ -64,7 +64,7 @@ KEYS: dict[str, Key] = {
         Key("ended", "ended", "zset", "requests in a final state, by the time (ms) they ended"),
         Key("events", "events", "stream", "one entry per transition, capped"),
         Key("changed", "changed:<id>", "channel", "the new state of a request, at each transition"),
-        Key("nudge", "nudge", "string", "a decision may be needed (`asked`, `sent`, `missed`, `hushed`); expires"),
+        Key("nudge", "nudge", "string", "a decision may be needed (`pending`, `sent`, `missed`, `suppressed`); expires"),
         Key("nudged", "nudged", "channel", "a message when a decision may be needed, so that a worker reconciles at once"),
         Key("counters", "counters", "hash", "counters of the metrics: preemptions, checkpoints, waits, reconciles"),
         Key("request", "request:<id>", "hash", "a request: its spec, its state, its events"),

@@ -2,10 +2,10 @@
 
 The script (`lua/lib/nudges.lua`) sets the key `nudge` and publishes on the channel `nudged` if the key was not there. It is
 
-1. `asked` until a listener claims it
+1. `pending` until a listener claims it
 2. `sent` until a pass begins, which deletes it; a later nudge is for the next pass
 3. `missed` if the pass found the job lock taken; then the process with the lock runs one more pass
-4. `hushed` after a failed pass; until the next tick no pass is triggered
+4. `suppressed` after a failed pass; until the next tick no pass is triggered
 
 A nudge may be lost at any point: the key lapses, and ticks come anyway.
 """

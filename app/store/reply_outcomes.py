@@ -15,7 +15,7 @@ def submit_outcome(
     row: dict[str, Any], tag: str, flat: list[str], lapses: str = "", positions: codec.FlatHash | None = None
 ) -> Request | Refusal:
     """Return the request of one outcome of a submit, or the refusal."""
-    if tag == "taken_in":
+    if tag == "admitted":
         fields = codec.to_mapping(row["fields"] + flat)
         fields["id"] = row["id"]
         if fields["status"] == RequestState.ALLOCATED and "lease_s" in fields:

@@ -81,10 +81,10 @@ def _outcome(outcome: list[Any], first: list[Any]) -> tuple[Any, ...]:
     if tag == "released" and _status(rest[0]) != "released":  # who left to stand in the queue may have moved on
         return (tag,)
     details = [_pairs(flat) for flat in rest]
-    if first[0] == "taken_in":
+    if first[0] == "admitted":
         news = _pairs(first[1])
         details = [{name: value for name, value in flat.items() if name in news} for flat in details if isinstance(flat, dict)]
-    return ("taken_in" if tag == "known" and first[0] == "taken_in" else tag, *details)
+    return ("admitted" if tag == "known" and first[0] == "admitted" else tag, *details)
 
 
 def _status(flat: list[str] | str) -> str:

@@ -77,7 +77,7 @@ def counts(world: World) -> dict[str, int]:
 def test_of_many_one_claims_what_was_asked(world: World, nudges: Nudges, ask: Callable[[RedisClient], Ask]) -> None:
     assert nudges.claim_nudge(W) is None
     ask(world.client)()
-    assert (nudge(world), 4000 < world.client.pttl(key("nudge", W)) <= 5000) == ("asked", True)
+    assert (nudge(world), 4000 < world.client.pttl(key("nudge", W)) <= 5000) == ("pending", True)
     assert (nudges.claim_nudge(W), Nudges(world.client).claim_nudge(W), nudge(world)) == (0, None, "sent")
     ask(world.client)()
     assert (nudges.claim_nudge(W), nudge(world)) == (None, "sent"), "who was sent has not looked yet"
@@ -152,18 +152,18 @@ def test_a_nudge_that_is_on_its_way_is_left_to_who_is_sent(
     nudges.begin_reconcile(W, "a.1", LEASE_S)
     ask(world.client)()
     assert not nudges.finish_reconcile(W, "a.1", "a.2", LEASE_S, 0.1, "nothing")
-    assert (nudge(world), holder(world)) == ("asked", None)
+    assert (nudge(world), holder(world)) == ("pending", None)
 
 
 def test_who_may_not_go_on_asks_for_another(world: World, nudges: Nudges) -> None:
     nudges.begin_reconcile(W, "a.1", LEASE_S)
     assert nudges.finish_reconcile(W, "a.1", "a.2", LEASE_S, 0, "more")
     assert not nudges.finish_reconcile(W, "a.2", None, LEASE_S, 0, "more")
-    assert (nudge(world), holder(world)) == ("asked", None)
+    assert (nudge(world), holder(world)) == ("pending", None)
     nudges.begin_reconcile(W, "a.1", LEASE_S)
     nudges.begin_reconcile(W, "b.1", LEASE_S)
     assert not nudges.finish_reconcile(W, "a.1", None, LEASE_S, 0, "nothing")
-    assert (nudge(world), holder(world)) == ("asked", None)
+    assert (nudge(world), holder(world)) == ("pending", None)
 
 
 def test_what_failed_is_not_nudged_for_a_while(world: World, nudges: Nudges, ask: Callable[[RedisClient], Ask]) -> None:
@@ -171,7 +171,7 @@ def test_what_failed_is_not_nudged_for_a_while(world: World, nudges: Nudges, ask
     ask(world.client)()
     assert not nudges.finish_reconcile(W, "a.1", "a.2", LEASE_S, 0.003, "failed")
     ask(world.client)()
-    assert (nudge(world), nudges.claim_nudge(W), holder(world)) == ("hushed", None, None)
+    assert (nudge(world), nudges.claim_nudge(W), holder(world)) == ("suppressed", None, None)
     assert 4000 < world.client.pttl(key("nudge", W)) <= 5000
     assert counts(world)["reconcile_last_ms"] == 3
     assert nudges.begin_reconcile(W, "b.1", LEASE_S, "nudge") == "seen"
@@ -280,6 +280,6 @@ def test_who_may_not_publish_is_not_kept_from_its_work(servers: Servers, ask: Ca
         with client.client() as mute:
             mute.execute_command("AUTH", "mute", "x")
             ask(mute)()
-        assert client.get(key("nudge", W)) == "asked"
+        assert client.get(key("nudge", W)) == "pending"
     finally:
         client.acl_deluser("mute")

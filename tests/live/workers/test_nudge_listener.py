@@ -61,7 +61,7 @@ def ears(client: RedisClient) -> list[str]:
 def ask(client: RedisClient, workspace: str = W) -> None:
     """As a script does; there is somebody who waits."""
     client.zadd(key("waiting", workspace), {"somebody": 1})
-    if client.set(key("nudge", workspace), "asked", nx=True, ex=5):
+    if client.set(key("nudge", workspace), "pending", nx=True, ex=5):
         node(client).publish(key("nudged", workspace), "")
 
 

@@ -52,7 +52,7 @@ def start_workers(installation: Place, count: int, **more: str) -> list[int]:
 
 def ask(installation: Place) -> None:
     """As a script does."""
-    if installation.client.set(key("nudge", W), "asked", nx=True, ex=5):
+    if installation.client.set(key("nudge", W), "pending", nx=True, ex=5):
         installation.client.publish(key("nudged", W), "")
 
 
@@ -162,7 +162,7 @@ def test_a_poisoned_workspace_is_not_tried_at_every_nudge_and_stops_no_other(ins
     start_workers(installation, 1)
     started_s = time.monotonic()
     while time.monotonic() - started_s < 1:
-        if installation.client.set(key("nudge", "poisoned"), "asked", nx=True, ex=5):
+        if installation.client.set(key("nudge", "poisoned"), "pending", nx=True, ex=5):
             installation.client.publish(key("nudged", "poisoned"), "")
     ask(installation)
     wait_until(lambda: is_held_for(installation, waits), "the other is reconciled")

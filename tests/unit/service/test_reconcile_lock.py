@@ -123,14 +123,14 @@ def test_what_is_left_is_done_at_once_but_not_for_ever(
     assert (len(reconciler.workspaces), client.get(key("nudge", "a"))) == (4, None)
     reconciler.passes_with_more = 1000
     assert lock.run("a") == "done"
-    assert (len(reconciler.workspaces), client.get(key("nudge", "a")), is_locked(client)) == (4 + MAX_PASSES, "asked", False)
+    assert (len(reconciler.workspaces), client.get(key("nudge", "a")), is_locked(client)) == (4 + MAX_PASSES, "pending", False)
 
 
 def test_a_turn_ends_when_its_time_is_up(client: RedisClient, nudges: Nudges, reconciler: ScriptedReconciler) -> None:
     reconciler.passes_with_more = 1000
     clock = itertools.count(0, 1)
     assert ReconcileLock(nudges, reconciler, lambda: float(next(clock)), LOCK_S).run("a") == "done"
-    assert (len(reconciler.workspaces) < 5, client.get(key("nudge", "a"))) == (True, "asked")
+    assert (len(reconciler.workspaces) < 5, client.get(key("nudge", "a"))) == (True, "pending")
 
 
 def test_one_that_fails_stops_no_other_and_is_not_nudged(
@@ -140,7 +140,7 @@ def test_one_that_fails_stops_no_other_and_is_not_nudged(
     assert jobs.reconcile() == {"a": "done", "b": "failed", "c": "done"}
     assert sorted(reconciler.workspaces) == ["a", "b", "c"]
     assert "reconcile of workspace b failed" in caplog.text
-    assert (is_locked(client, "b"), client.get(key("nudge", "b")), client.get(key("nudge", "a"))) == (False, "hushed", None)
+    assert (is_locked(client, "b"), client.get(key("nudge", "b")), client.get(key("nudge", "a"))) == (False, "suppressed", None)
     assert client.hget(key("counters", "b"), "reconciles") == "1"
     assert (jobs.reconcile_workspace("b"), reconciler.workspaces.count("b")) == ("done", 1)
     client.delete(key("pools", "c"), key("waiting", "c"))
@@ -231,7 +231,7 @@ def test_many_at_once_leave_nothing_that_came_unseen(
         thread.start()
     for thread in threads:
         thread.join()
-    if client.get(key("nudge", "a")) == "asked":  # the last to look was not to go on, and asked for another
+    if client.get(key("nudge", "a")) == "pending":  # the last to look was not to go on, and asked for another
         ReconcileLock(nudges, LastSeenPass()).run("a")
     assert (last_seen[0], is_locked(client)) == (newest[0], False)
 

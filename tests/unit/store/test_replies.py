@@ -148,7 +148,7 @@ def _(world: World) -> ScriptReply:
     return world.call("begin_reconcile", token="a", ttl_ms=1000, why="tick")
 
 
-@replies("claim_nudge", "unasked")
+@replies("claim_nudge", "not_pending")
 def _(world: World) -> ScriptReply:
     world.settle()
     return world.call("claim_nudge")
@@ -281,7 +281,7 @@ def _(world: World) -> ScriptReply:
     return world.call("delete_pool", op="o", name="p")
 
 
-@replies("release", "taken")
+@replies("release", "released")
 def _(world: World) -> ScriptReply:
     allocations = [[world.submit(gpu=1).id, "1", "succeeded"], [world.submit(gpu=1).id, "1", "failed"], [NOBODY, "1", "failed"]]
     reply = world.call("release", allocations=json.dumps(allocations))
@@ -289,13 +289,13 @@ def _(world: World) -> ScriptReply:
     return reply
 
 
-@replies("submit", "taken")
+@replies("submit", "admitted")
 def _(world: World) -> ScriptReply:
     spec, other = (RequestSpec(component="t", resources={"gpu": gpu}) for gpu in (1, 2))
     sent = [("a", spec, "k"), ("b", spec, "k"), ("c", other, "k"), ("a", other, None)]
     asks = [codec.encode_request(*each) for each in sent]
     reply = world.call("submit", remember_s=60, specs=json.dumps(asks), with_positions=False)
-    assert [outcome[0] for outcome in reply.fields["outcomes"]] == ["taken_in", "known", "conflict", "taken"]
+    assert [outcome[0] for outcome in reply.fields["outcomes"]] == ["admitted", "known", "conflict", "id_taken"]
     return reply
 
 

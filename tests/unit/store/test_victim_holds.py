@@ -39,7 +39,7 @@ def assert_strays(world: World, *victims: Request, pool: str = "p") -> None:
     place = world.workspace
     assert world.client.hgetall(key("pool_victims", place, pool)) == {victim.id: "-" for victim in victims}
     assert {each.id for each in world.snapshot(pool).allocations if each.leaving_for == ""} == {victim.id for victim in victims}
-    assert (world.client.exists(key("preemption_deadlines", place)), world.client.get(key("nudge", place))) == (0, "asked")
+    assert (world.client.exists(key("preemption_deadlines", place)), world.client.get(key("nudge", place))) == (0, "pending")
     assert (world.enforce_deadlines(10_000), set(world.status(*victims))) == (0, {"preempting"})
 
 

@@ -31,7 +31,7 @@ end
 
 if args.why == 'shares' and not has_fair_share_work() then return reply.idle() end
 if args.why == 'missed' and not nudges.state_is('missed') then return reply.seen() end
-if args.why == 'nudge' and nudges.state_is('hushed') then return reply.seen() end
+if args.why == 'nudge' and nudges.state_is('suppressed') then return reply.seen() end
 
 if is_idle() then
   nudges.clear()

@@ -4,9 +4,9 @@
 -- @writes counters nudge
 -- @args now
 -- @reply claimed wait_ms
--- @reply unasked
+-- @reply not_pending
 
-if not nudges.state_is('asked') then return reply.unasked() end
+if not nudges.state_is('pending') then return reply.not_pending() end
 
 clock.start(args.now)
 local times = redis.call('HMGET', keys.counters(), 'reconcile_last_ms', 'nudged_ms')

@@ -15,7 +15,7 @@ local function find_duplicate(spec, request)
   local existing_fields = redis.call('HMGET', keys.request(spec.id), 'component', 'resources')
   if not existing_fields[1] then return nil end
   local same = existing_fields[1] == request.component and existing_fields[2] == request.resources
-  return same and 'known' or 'taken', requests.load(spec.id)
+  return same and 'known' or 'id_taken', requests.load(spec.id)
 end
 
 -- Put a request into its lane, and into the queue of each pool with the constraint that blocks it there.
@@ -97,5 +97,5 @@ function admission.admit(spec, remember_s)
   requests.save(request, fields)
   redis.call('ZADD', keys.requests(), seq, spec.id)
   if spec.key then redis.call('SET', keys.idempotency(spec.key), spec.id .. ' ' .. spec.digest, 'EX', remember_s) end
-  return 'taken_in', {unpack(fields, spec_length + 1)}, request
+  return 'admitted', {unpack(fields, spec_length + 1)}, request
 end

@@ -7,7 +7,7 @@ local is_sent
 function nudges.send()
   if is_sent then return end
   is_sent = true
-  if redis.call('SET', keys.nudge(), 'asked', 'NX', 'EX', 5) then
+  if redis.call('SET', keys.nudge(), 'pending', 'NX', 'EX', 5) then
     redis.pcall('PUBLISH', keys.nudged(), '')  -- without the right to publish the worker waits for the tick
   end
 end
@@ -24,7 +24,7 @@ end
 
 -- Suppress nudges for a while, also those sent already; ticks are not affected.
 function nudges.suppress()
-  redis.call('SET', keys.nudge(), 'hushed', 'EX', 5)
+  redis.call('SET', keys.nudge(), 'suppressed', 'EX', 5)
 end
 
 function nudges.state_is(state)

@@ -2,7 +2,7 @@
 -- @use admission amounts leases outbox requests
 -- @writes delayed task
 
-local FIELDS = {'name', 'request', 'due_ms', 'sent', 'sent_fence', 'lost', 'returned', 'most', 'ended', 'told', 'age', 'saved', 'begun', 'spec'}
+local FIELDS = {'name', 'request', 'due_ms', 'sent', 'sent_fence', 'lost', 'returned', 'most', 'ended', 'end_notices', 'age', 'saved', 'begun', 'spec'}
 
 -- Return a task without its message; nil if there is none.
 function tasks.load(id)

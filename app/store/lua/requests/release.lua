@@ -1,7 +1,7 @@
 -- Release allocations one after the other, and grant after each what then fits.
 -- @use clock grant_loop releases requests
 -- @args now events_kept chunk allocations
--- @reply taken outcomes more
+-- @reply released outcomes more
 
 clock.start(args.now)
 requests.set_stream_length(args.events_kept)
@@ -13,4 +13,4 @@ for i, entry in ipairs(cjson.decode(args.allocations)) do
   if tag == 'released' and entry[3] == 'vacated' then request = requests.flat(requests.load(entry[1])) end  -- it may be granted again
   outcomes[i] = {tag, request, reason}
 end
-return reply.taken(outcomes, more)
+return reply.released(outcomes, more)

@@ -2,7 +2,7 @@
 -- outcome that is queued is replaced by `read`, the request as `get_request` returns it.
 -- @use admission clock grant_loop leases queue_positions requests
 -- @args now events_kept chunk remember_s specs with_positions
--- @reply taken outcomes more
+-- @reply admitted outcomes more
 
 clock.start(args.now)
 requests.set_stream_length(args.events_kept)
@@ -12,10 +12,10 @@ for i, spec in ipairs(cjson.decode(args.specs)) do
   local tag, fields, request = admission.admit(spec, args.remember_s)
   more = math.max(more, grant_loop.settle(tonumber(args.chunk)))
   outcomes[i] = {tag, fields}
-  local is_same = tag == 'taken_in' or tag == 'known'  -- and not the request of another body
+  local is_same = tag == 'admitted' or tag == 'known'  -- and not the request of another body
   if args.with_positions == '1' and more == 0 and is_same and request.status == states.queued then
     request = requests.load(request.id)
     outcomes[i] = {'read', requests.flat(request), leases.end_ms(request), queue_positions.of_request(request)}
   end
 end
-return reply.taken(outcomes, more)
+return reply.admitted(outcomes, more)

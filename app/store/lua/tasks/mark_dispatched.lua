@@ -17,9 +17,9 @@ for _, dispatch in ipairs(cjson.decode(args.sent)) do
   local task = tasks.load(id)
   local request = task and tasks.request(task)
   if fence == '' then
-    if task and is_over(task, request, ended_request) and (tonumber(task.told) or 0) < tries then
+    if task and is_over(task, request, ended_request) and (tonumber(task.end_notices) or 0) < tries then
       counters.add(tries > 1 and 'redispatched' or 'dispatched')
-      redis.call('HSET', keys.task(id), 'told', amounts.format(tries))
+      redis.call('HSET', keys.task(id), 'end_notices', amounts.format(tries))
       redis.call('ZADD', keys.unstarted(), until_ms, id)
       redis.call('ZREM', keys.outbox(), id)
     end

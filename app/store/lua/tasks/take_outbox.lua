@@ -59,7 +59,7 @@ end
 
 -- Return the row of a task that will never run, until it was told often enough.
 local function end_dispatch(task, request)
-  if (tonumber(task.told) or 0) < tries then return 'ended', request end
+  if (tonumber(task.end_notices) or 0) < tries then return 'ended', request end
   outbox.delete_task(task.id)
 end
 
@@ -100,7 +100,7 @@ for i, id in ipairs(due_tasks(keys.outbox())) do
   local kind, request
   if task then kind, request = next_dispatch(task) end
   if kind then
-    local tries_so_far = kind == 'ended' and (tonumber(task.told) or 0) or tasks.tries(task, request)
+    local tries_so_far = kind == 'ended' and (tonumber(task.end_notices) or 0) or tasks.tries(task, request)
     rows[#rows + 1] = {kind, id, redis.call('HGET', keys.task(id), 'message'), tries_so_far, task.ended or '', request and requests.flat(request) or {}}
   elseif tonumber(redis.call('ZSCORE', keys.outbox(), id) or 0) == claimed_until_ms then  -- else it was granted just now
     redis.call('ZREM', keys.outbox(), id)
