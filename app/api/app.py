@@ -38,7 +38,7 @@ class AppContext:
 
 
 Extension = Callable[[AppContext], Sequence[View]]
-"""Returns views to add to the application, such as the dashboard."""
+"""A function that returns the views of an extension, such as the dashboard."""
 
 
 def create_app(

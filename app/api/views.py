@@ -12,7 +12,7 @@ from werkzeug.routing import Map, Rule
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A function that Flask calls for requests of one method whose path fits a rule."""
+    """A function that Flask calls for requests of one method whose path matches a rule."""
 
     method: str
     rule: str
@@ -22,7 +22,7 @@ class View:
 
 
 def set_views(app: Flask, views: Sequence[View]) -> None:
-    """Serve these views, and nothing else."""
+    """Make the application serve these views, and nothing else."""
     app.url_map = _url_map(tuple((view.method, view.rule, view.endpoint) for view in views))
     app.view_functions = {view.endpoint: view.function for view in views}
     assert len(app.view_functions) == len(views), "two views have one endpoint"
@@ -30,6 +30,7 @@ def set_views(app: Flask, views: Sequence[View]) -> None:
 
 @cache
 def _url_map(rules: tuple[tuple[str, str, str], ...]) -> Map:
-    """Return the map of these rules. Werkzeug compiles for 13 ms, therefore applications of one process share it."""
+    """Return the map of these rules (method, rule, endpoint), which all applications of a process share."""
+    # shared, because Werkzeug takes 13 ms to compile it
     rows = [Rule(rule, methods=[method], endpoint=endpoint) for method, rule, endpoint in rules]
     return Map(rows, strict_slashes=True, merge_slashes=False)  # no redirects: another path is a 404
