@@ -1,8 +1,7 @@
-"""The API under gunicorn on an embedded Redis, for all live tests of a process that need no more than a running service."""
+"""The API under gunicorn on an embedded Redis, for the live tests that need no more than a running service."""
 
 from __future__ import annotations
 
-import http.client
 import os
 from collections.abc import Iterator
 
@@ -12,6 +11,7 @@ from app.cli.process_commands import ROOT, commands
 from app.store.child_process import ChildProcess
 from app.store.embedded_redis import EmbeddedRedis, find_server
 from tests.support.backends import free_port, require, wait_until
+from tests.support.poolkeeperd import ask
 
 
 @pytest.fixture(scope="session")
@@ -31,16 +31,7 @@ def service(beneath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     environment = clean | {f"POOLKEEPER_{name}": str(value) for name, value in settings.items()}
     child = ChildProcess(commands()["api"], folder / "api.log", env=environment, cwd=ROOT)
     try:
-        wait_until(lambda: _is_ready(port), f"the API answers; see {folder / 'api.log'}")
+        wait_until(lambda: ask(port, "GET", "/readyz").status == 200, f"the API answers; see {folder / 'api.log'}")
         yield f"http://127.0.0.1:{port}"
     finally:
         child.stop()
-
-
-def _is_ready(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-    try:
-        connection.request("GET", "/readyz")
-        return connection.getresponse().status == 200
-    finally:
-        connection.close()

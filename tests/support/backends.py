@@ -34,7 +34,7 @@ ABOVE_THE_STORE = ("fake", "redis")
 
 
 def backends_of(test: pytest.Item, config: pytest.Config) -> list[str]:
-    """Return the names of the backends of a test: those of its mark or folder, or only the fake without `--backends all`."""
+    """Return the backends that a test runs on: those of its mark or its folder; without `--backends all`, only the fake."""
     mark = test.get_closest_marker("backends")
     in_store = any(test.path.is_relative_to(folder) for folder in STORE)
     names: Sequence[str] = mark.args if mark else BACKENDS if in_store else ABOVE_THE_STORE

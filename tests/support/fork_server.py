@@ -1,7 +1,7 @@
-"""A server that forks processes which find their libraries imported; `tests.support.forked_process` starts it and asks it.
+"""A server that forks processes whose libraries are imported already; `tests.support.forked_process` starts it and calls it.
 
-It imports libraries only. A module that reads its settings while it is imported (`workers.celery_app`, an app of the tests) is
-imported by the new process, and so is `prometheus_client`, which looks for its folder then.
+The server imports no module that reads the environment while it is imported: `workers.celery_app`, an app of the tests,
+`prometheus_client`. The new process imports these.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pkgutil import iter_modules
 from typing import Final
 
 PR_SET_PDEATHSIG: Final = 1
+"""The option of prctl(2) that sets the signal a process gets when its parent ends."""
 CELERY: Final = (
     "celery.__main__",
     "celery.apps.beat",
@@ -33,16 +34,17 @@ CELERY: Final = (
     "kombu.transport.redis",
 )
 SCHEMAS: Final = "app.api.schemas"
+"""A package of which all modules are imported."""
 LIBRARIES: Final[Mapping[str, Sequence[str]]] = {
     "workers.celery_app": (*CELERY, "app.celery_brokers", "workers.outbox_dispatcher", "workers.nudge_listener"),
     "gunicorn": ("app.bootstrap", SCHEMAS, "gunicorn.app.wsgiapp", "gunicorn.workers.gthread"),
     "celery": (*CELERY, "poolkeeper.celery"),
 }
-"""By a word of a command line, what the process imports whatever its environment is; the first word that occurs decides."""
+"""A word of a command line → the modules that such a process imports; the first of these words that occurs decides."""
 
 
 @dataclass(frozen=True)
-class Job:
+class ForkJob:
     """A module to run, as `python -P -m` does."""
 
     module: str
@@ -52,8 +54,8 @@ class Job:
     output: str
 
 
-def import_libraries(job: Job) -> None:
-    """Import what the job needs, unless an earlier one did."""
+def import_libraries(job: ForkJob) -> None:
+    """Import the libraries of a job that are not imported yet."""
     words = [job.module, *job.arguments]
     for name in next((names for word, names in LIBRARIES.items() if word in words), ()):
         package = import_module(name)
@@ -64,28 +66,28 @@ def import_libraries(job: Job) -> None:
     gc.freeze()  # so that a collection in a child copies no page
 
 
-def serve(connection: Connection) -> Job | None:
+def serve(connection: Connection) -> ForkJob | None:
     """Fork a process for each job and report its end; return the job in the new process, None in the server at its end."""
     wakeup, write_wakeup = os.pipe()
     os.set_blocking(wakeup, False)
     os.set_blocking(write_wakeup, False)
     signal.set_wakeup_fd(write_wakeup, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler nothing is written to the wakeup pipe
     children = set[int]()
     while True:
         ready = wait([connection, wakeup])
         if wakeup in ready:
-            os.read(wakeup, 1 << 16)
+            os.read(wakeup, 65536)  # bytes: all that the pipe can hold
             report_ends(connection, children)
         if connection in ready:
             try:
-                job: Job = connection.recv()
+                job: ForkJob = connection.recv()
             except EOFError:
                 break
             import_libraries(job)
             if not (pid := fork()):
-                connection.close()  # before its descriptor is another file's
-                become(job)
+                connection.close()  # before another file gets its descriptor
+                prepare_process(job)
                 return job
             children.add(pid)
             connection.send((pid, None))
@@ -96,11 +98,11 @@ def serve(connection: Connection) -> Job | None:
 
 
 def fork() -> int:
-    """Fork; when the server returns, the new process has a session of its own and ends with the server."""
+    """Fork a process that has a session of its own and ends with the server; return its id, or 0 in the new process."""
     server, (reader, writer) = os.getpid(), os.pipe()
     if pid := os.fork():
         os.close(writer)
-        os.read(reader, 1)  # until the child closes its end
+        os.read(reader, 1)  # returns when the new process has closed its end
         os.close(reader)
         return pid
     signal.set_wakeup_fd(-1)
@@ -115,7 +117,7 @@ def fork() -> int:
 
 
 def report_ends(connection: Connection, children: set[int]) -> None:
-    """Tell the process id and the exit code of each child that has ended."""
+    """Send the process id and the exit code of each child that has ended."""
     while children:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if not pid:
@@ -125,8 +127,8 @@ def report_ends(connection: Connection, children: set[int]) -> None:
             connection.send((pid, os.waitstatus_to_exitcode(status)))
 
 
-def become(job: Job) -> None:
-    """Give this process what a started one has: files, a folder, an environment and arguments of its own."""
+def prepare_process(job: ForkJob) -> None:
+    """Set the files, the folder, the environment and the arguments of this process as if it were started for the job."""
     os.umask(0o077)
     output = os.open(job.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)

@@ -1,6 +1,6 @@
-"""Processes of Celery and gunicorn that start cheaply: forked from a server that has imported their libraries already.
+"""Processes of Celery and gunicorn that start quickly: forked from a server that has imported their libraries already.
 
-The server starts with the first process that is asked for, and ends with this one.
+The server starts with the first of these processes, and ends with the process of the tests.
 """
 
 from __future__ import annotations
@@ -12,25 +12,27 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from functools import cache
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock, Thread
 
 from app.store.child_process import ChildProcess
-from tests.support.fork_server import Job
+from tests.support.fork_server import ForkJob
 from tests.support.paths import ROOT
+
+FORK_TIMEOUT_S = 60
+"""Time for a fork, and for the imports before the first one on a busy machine."""
 
 
 class ForkedPopen:
-    """What `ChildProcess` uses of `Popen`, for a child of the server."""
+    """The part of the interface of `Popen` that `ChildProcess` uses, for a child of the server."""
 
     def __init__(self, pid: int, end: Future[int]) -> None:
         self.pid, self._end = pid, end
         self.returncode: int | None = None
 
     def wait(self) -> int:
-        """Return the exit code when the process has ended."""
+        """Wait for the end of the process and return its exit code."""
         self.returncode = self._end.result()
         return self.returncode
 
@@ -41,7 +43,7 @@ class ForkedPopen:
 
 
 class ForkServer:
-    """The server of this process, started when it is first used."""
+    """The connection to a server that is started with this object."""
 
     def __init__(self) -> None:
         self._connection, theirs = Pipe()
@@ -54,19 +56,19 @@ class ForkServer:
         log = Path(self._folder.name, "server.log")
         self.process = ChildProcess(command, log, [theirs.fileno()], env=environment, cwd=ROOT)
         theirs.close()
-        Thread(target=self._listen, args=(self._connection,), name="forks", daemon=True).start()
+        Thread(target=self._listen, name="forks", daemon=True).start()
 
-    def fork(self, job: Job) -> ForkedPopen:
-        """Start a process that does the job."""
+    def fork(self, job: ForkJob) -> ForkedPopen:
+        """Start a process that runs the module of the job."""
         with self._lock:
             self._forked = Future()
             self._connection.send(job)
-            return self._forked.result(60)
+            return self._forked.result(FORK_TIMEOUT_S)
 
-    def _listen(self, connection: Connection) -> None:
+    def _listen(self) -> None:
         try:
             while True:
-                pid, exit_code = connection.recv()
+                pid, exit_code = self._connection.recv()
                 if exit_code is None:
                     self._ends[pid] = Future()
                     self._forked.set_result(ForkedPopen(pid, self._ends[pid]))
@@ -82,18 +84,18 @@ class ForkServer:
 
 @cache
 def fork_server() -> ForkServer:
-    """Return the server of this process."""
+    """Return the server of this process, started by the first call."""
     return ForkServer()
 
 
 class ForkedProcess(ChildProcess):
-    """A process like any `ChildProcess`, whose command is a Python with `-m` and a module."""
+    """A `ChildProcess` whose command is this Python with `-m` and a module."""
 
     def __init__(self, command: Sequence[str | Path], output: Path, *, env: Mapping[str, str], cwd: Path) -> None:
         words = [str(word) for word in command]
         place = words.index("-m")
         assert words[0] == sys.executable
-        self._job = Job(words[place + 1], words[place + 2 :], dict(env), str(cwd), str(output))
+        self._job = ForkJob(words[place + 1], words[place + 2 :], dict(env), str(cwd), str(output))
         super().__init__(command, output, env=env, cwd=cwd)
 
     def _spawn(self) -> ForkedPopen:  # type: ignore[override]

@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
+from app.store.connection import RedisClient
 from tests.support.world import World
 
 T = TypeVar("T")
+KeyDump: TypeAlias = tuple[str, int, bytes]
+"""Name of a key, milliseconds to live (0: no end) and content as DUMP gives it."""
+
+
+def dump_keys(client: RedisClient) -> tuple[KeyDump, ...]:
+    """Return all keys of a server."""
+    names = sorted(client.scan_iter("*", 1000))
+    pipeline = client.pipeline(transaction=False)
+    for name in names:
+        pipeline.pttl(name)
+        pipeline.dump(name)
+    replies = pipeline.execute()
+    return tuple((name, max(ttl_ms, 0), dump) for name, ttl_ms, dump in zip(names, replies[::2], replies[1::2], strict=True))
+
+
+def restore_keys(client: RedisClient, keys: Iterable[KeyDump]) -> None:
+    """Write keys to a server that has none of them."""
+    pipeline = client.pipeline(transaction=False)
+    for name, ttl_ms, dump in keys:
+        pipeline.restore(name, ttl_ms, dump)
+    pipeline.execute()
 
 
 @dataclass(frozen=True)
@@ -16,21 +39,15 @@ class Recording(Generic[T]):
 
     result: T
     now_ms: int
-    keys: tuple[tuple[str, int, bytes], ...]
-    """Name, milliseconds to live (0: no end) and content as DUMP gives it."""
+    keys: tuple[KeyDump, ...]
 
     @classmethod
     def of(cls, world: World, result: T) -> Recording[T]:
         """Record a world as it is now."""
-        names = sorted(world.client.scan_iter("*", 1000))
-        keys = tuple((name, max(world.client.pttl(name), 0), world.client.dump(name) or b"") for name in names)
-        return cls(result, world.clock.now_ms(), keys)
+        return cls(result, world.clock.now_ms(), dump_keys(world.client))
 
     def restore(self, world: World) -> T:
         """Put everything onto the empty server of another world."""
-        pipeline = world.client.pipeline(transaction=False)
-        for name, ttl_ms, content in self.keys:
-            pipeline.restore(name, ttl_ms, content)
-        pipeline.execute()
+        restore_keys(world.client, self.keys)
         world.clock.advance((self.now_ms - world.clock.now_ms()) / 1000)
         return self.result

@@ -46,9 +46,9 @@ LIVE: Final = ("allocated", "preempting")
 
 
 def dump(client: RedisClient, *, after: str = "-", fields: Sequence[str] = ()) -> dict[str, Any]:
-    """Every key of the server with what it holds, as plain data; lists are not Poolkeeper's.
+    """Return every key of the server with what it holds, as plain data; lists are not Poolkeeper's.
 
-    Events are read from `after` on, and of each request these fields, or all if there are none.
+    `after` is where the streams are read from, as XRANGE takes it. If `fields` are given, only these are read of each request.
     """
     return {key: _plain(kind, raw) for key, kind, raw in client.eval(_DUMP, 0, after, *fields)}
 

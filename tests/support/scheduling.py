@@ -27,7 +27,7 @@ TOGETHER = (
     "tests/live/cli/test_run_restarts.py",
     "tests/live/examples/test_celery_app.py",
 )
-"""Files of these folders whose tests share a service: one process runs all of them."""
+"""Files in these folders whose tests share a service: one process runs all tests of such a file."""
 
 
 class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]

@@ -244,16 +244,17 @@ _READERS: dict[str, Callable[[Any, str], Any]] = {
     "set": lambda client, key: client.smembers(key),
     "string": lambda client, key: client.get(key),
 }
+"""Type of a key → the call that reads it."""
 
 
 def read_key(client: RedisClient, key: str) -> Any:
-    """What a key holds, whatever its type; None if there is no such key."""
+    """Return what a key holds, whatever its type; None if there is no such key."""
     kind = str(client.type(key))
     return None if kind == "none" else _READERS[kind](client, key)
 
 
 def read_keys(client: RedisClient, pattern: str) -> dict[str, Any]:
-    """What the keys of a pattern hold, by key in order; on a cluster they are keys of one slot."""
+    """Return key → content for the keys that match a pattern, in order; on a cluster all of them must be in one slot."""
     contents: dict[str, Any] = {}
     for kind, read in _READERS.items():
         keys = list(client.scan_iter(pattern, 1000, kind))

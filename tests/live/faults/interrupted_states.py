@@ -1,4 +1,4 @@
-"""What the server holds between any two calls of a story, which is what a client leaves that is killed there."""
+"""What the server holds between any two calls of a client: what the client leaves behind if it is killed there."""
 
 from __future__ import annotations
 
@@ -10,28 +10,27 @@ from redis import Redis
 from redis.connection import ConnectionPool, UnixDomainSocketConnection
 
 from app.store.connection import RedisClient
+from tests.support.recorded_world import KeyDump, dump_keys, restore_keys
 
 
 @dataclass(frozen=True)
 class InterruptedState:
-    """All keys of the server before a call, at which act of the story that was, and the time of the client."""
+    """All keys of the server before a call."""
 
     number: int
+    """Of the act that the call belongs to."""
     now_ms: int
-    keys: tuple[tuple[str, int, bytes], ...]
-    """Name, milliseconds to live (0: no end) and content as DUMP gives it."""
+    """The time of the client; 0 if its time does not matter."""
+    keys: tuple[KeyDump, ...]
 
     def restore(self, client: RedisClient) -> None:
-        """Put it back, in place of all there is."""
-        pipeline = client.pipeline(transaction=False)
-        pipeline.flushall()
-        for name, ttl_ms, content in self.keys:
-            pipeline.restore(name, ttl_ms, content)
-        pipeline.execute()
+        """Replace everything on the server by these keys."""
+        client.flushall()
+        restore_keys(client, self.keys)
 
 
 class ObservedConnection(UnixDomainSocketConnection):
-    """Calls a function before each call of a script."""
+    """A connection that calls a function before each call of a script."""
 
     def __init__(self, before_script: Callable[[], object], **options: Any) -> None:
         super().__init__(**options)  # type: ignore[no-untyped-call]
@@ -45,7 +44,7 @@ class ObservedConnection(UnixDomainSocketConnection):
 
 
 class StateRecorder:
-    """Records what the server holds before each call of the client it gives."""
+    """A recorder of what the server holds before each call of a script by `client`."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
@@ -56,16 +55,9 @@ class StateRecorder:
         self._number = self._now_ms = 0
 
     def begin_act(self, number: int, now_ms: int = 0) -> None:
-        """Note at which act of the story the next calls are."""
+        """Set the act that the next calls belong to, and the time of the client."""
         self._number, self._now_ms = number, now_ms
 
     def record(self) -> None:
         """Record what the server holds now."""
-        names: Any = self._client.keys("*")
-        pipeline = self._client.pipeline(transaction=False)
-        for name in names:
-            pipeline.pttl(name)
-            pipeline.dump(name)
-        answers = pipeline.execute()
-        keys = tuple((name, max(answers[2 * place], 0), answers[2 * place + 1]) for place, name in enumerate(names))
-        self.states.append(InterruptedState(self._number, self._now_ms, keys))
+        self.states.append(InterruptedState(self._number, self._now_ms, dump_keys(self._client)))
