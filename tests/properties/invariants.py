@@ -20,7 +20,7 @@ from tests.support.world import World
 
 RETENTION_S = 40
 ASK_EVERY = 3
-"""The ledger is asked for queues and waiters at every third check: that takes longer than to check what they are read from."""
+"""One in so many checks reads queues and waiters from the ledger, as that takes longer than the rest of the check."""
 
 
 class Checker:
@@ -119,7 +119,7 @@ class Checker:
         yield from law.faults(self.model.requests[waiter], {id_: event["reason"] for id_, event in stopped.items()})
 
     def _asked(self, now: Model) -> Iterator[str]:
-        """What the ledger says of each queue, at once and by small pages, and of each waiter."""
+        """Yield where the ledger is wrong about a queue, read at once or by small pages, or about a waiter."""
         world = self.world
         places: dict[str, dict[str, int]] = {}
         for pool in now.pools:

@@ -1,8 +1,8 @@
 """A simple model of the rules, written from their words and not from the scripts: slow, small and obviously right.
 
 It holds plain data (pools with their accounts, requests, who has a hold, the time) and answers what follows from it: accounts,
-eligibility, the order of every queue, and who may be granted now. Between two questions only sums over the same holders are
-remembered, and where a lane is eligible.
+eligibility, the order of every queue, and who may be granted now. Between two questions it remembers only the answers of
+`Memory`.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Hold:
 
 @dataclass
 class Memory:
-    """What a model was asked before; a request keeps its lane, and a model its pools."""
+    """Answers of a model that stay true, as no request changes its lane and the pools of a model stay the same."""
 
     used: dict[tuple[object, ...], dict[str, Counter[str]]] = field(default_factory=dict)
     """Pool, kind and holders → what they use."""
@@ -157,7 +157,7 @@ class Model:
         return [request for request in self.requests.values() if request.status in LIVE and request.pool == pool]
 
     def used(self, pool: str, *, fixed: bool = False) -> dict[str, Counter[str]]:
-        """Account → key → units held, or only those held by work that is not preemptible; not to be changed."""
+        """Account → key → units held, or only those held by work that is not preemptible; a caller must not change them."""
         holders = self.holders(pool)
         key = (pool, fixed, *(request.id for request in holders))
         if key not in self._memory.used:

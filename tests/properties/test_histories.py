@@ -23,9 +23,11 @@ STEPS = 60
 PARTS = range(4)
 """A part is a test of its own, so that several processes can share the work."""
 WALKS = {"fake": 1, "embedded": 3, "redis": 3}
+"""Backend → walks of each part, unless more are asked for; a real server is several times as fast as the fake."""
 RESTS = {"fake": 1, "embedded": 3, "redis": 3}
+"""Backend → walks that come to rest, unless more are asked for."""
 MACHINES = 1
-"""Histories of each part, where no more are asked for; a real server is several times as fast as the fake."""
+"""Histories of the state machine in each part, unless more are asked for."""
 
 pytestmark = pytest.mark.backends(*WALKS)
 in_parts = pytest.mark.parametrize("part", PARTS)
@@ -42,7 +44,7 @@ def machine(servers: Servers, backend: str) -> type[Leavings]:
 
 
 def first_seed(backend: str) -> int:
-    """Return where the seeds of a backend begin; in a longer run they are new each time."""
+    """Return the first seed of a backend; in a longer run it is new each time."""
     return time.time_ns() // 1000 if LONGER else 1000 * list(WALKS).index(backend)
 
 

@@ -39,6 +39,7 @@ from tests.support.world import World, read_key
 
 STATES = 30
 NUMBERS = count()
+"""Of the workspaces."""
 BILLION = 10**9
 
 

@@ -1,7 +1,7 @@
 """The rules of preemption written from the specification and not from the planner: slow, small and obviously right.
 
-Everything is derived from the allocations, the waiters and the holds at every question; only paths, allocations and use of an
-account are remembered. Sets of victims are searched among all subsets, so this is for small pools.
+Everything is derived from the allocations, the waiters and the holds at every question; only the path of a component, and the
+allocations and the use of an account, are remembered. Sets of victims are searched among all subsets: this is for small pools.
 """
 
 from __future__ import annotations
