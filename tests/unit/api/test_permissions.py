@@ -8,7 +8,7 @@ and reads, a viewer reads.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -87,9 +87,8 @@ OUTSIDERS = {  # callers whom no route lets in, and what they are told
 }
 CALLERS = (*ROLES, *OUTSIDERS)
 UNKNOWN = "pk_" + "A" * 43
-
-
-Secrets = dict[str, str | None]
+Secrets: TypeAlias = dict[str, str | None]
+"""Caller → its token; None without one."""
 
 
 def _secrets(site: Site) -> Secrets:
@@ -105,7 +104,7 @@ def _secrets(site: Site) -> Secrets:
 
 
 def _fill(site: Site) -> dict[str, str]:
-    """Make objects with which every route can succeed, and return the ids of the requests."""
+    """Create objects with which every route can succeed, and return the ids of the requests by their state."""
     site.pool()
     site.policy()
     allocation = site.submit(gpu=7)["id"]
@@ -121,7 +120,7 @@ def _fill(site: Site) -> dict[str, str]:
 
 
 def _path(route: str, requests: dict[str, str]) -> str:
-    """Return the path of a route, of objects with which it can succeed."""
+    """Return the path of a route, with names of objects with which it can succeed."""
     state = "waiting" if route.endswith("cancel") else "granted" if route.endswith("start") else "allocation"
     names = {
         "pool": "idle" if route == "DELETE /pools/{pool}" else "gpus",
@@ -134,8 +133,8 @@ def _path(route: str, requests: dict[str, str]) -> str:
 
 
 @dataclass(frozen=True)
-class Walk:
-    """A filled workspace, to be restored, and what its callers need."""
+class FilledWorkspace:
+    """A workspace to be restored, with objects with which every route can succeed, and the tokens of its callers."""
 
     recording: Recording[dict[str, str]]
     secrets: Secrets
@@ -147,7 +146,7 @@ class Walk:
         return site
 
     def call(self, site: Site, route: str, caller: str) -> Said:
-        """Call a route with the body of the table."""
+        """Call a route with the body that `WALK` has for it."""
         path, body, secret = _path(route, self.recording.result), WALK[route][1], self.secrets[caller]
         at_root = path in ("/healthz", "/readyz", "/metrics")
         headers = {"Accept": "application/json"}
@@ -155,11 +154,11 @@ class Walk:
 
 
 @pytest.fixture(scope="module")
-def walk() -> Walk:
+def workspace() -> FilledWorkspace:
     """The workspace that every route is tried on."""
     site = Site(new_fake())
     requests, secrets = _fill(site), _secrets(site)
-    return Walk(Recording.of(World(site.client), requests), secrets)
+    return FilledWorkspace(Recording.of(World(site.client), requests), secrets)
 
 
 def test_the_table_has_every_route() -> None:
@@ -167,13 +166,13 @@ def test_the_table_has_every_route() -> None:
 
 
 @pytest.mark.parametrize("route", WALK)
-def test_a_caller_without_the_permission_is_refused_and_changes_nothing(walk: Walk, route: str) -> None:
-    site, permitted = walk.site(), WALK[route][0]
+def test_a_caller_without_the_permission_is_refused_and_changes_nothing(workspace: FilledWorkspace, route: str) -> None:
+    site, permitted = workspace.site(), WALK[route][0]
     before = site.state()
     for caller in CALLERS:
         if permitted == ANYONE or caller in permitted.split():
             continue
-        answer = walk.call(site, route, caller)
+        answer = workspace.call(site, route, caller)
         if caller in OUTSIDERS:
             answer.refused(*OUTSIDERS[caller])
         else:
@@ -185,12 +184,12 @@ def test_a_caller_without_the_permission_is_refused_and_changes_nothing(walk: Wa
 
 
 @pytest.mark.parametrize("route", WALK)
-def test_a_caller_with_the_permission_is_served(walk: Walk, route: str) -> None:
-    permitted, site = WALK[route][0], walk.site()
+def test_a_caller_with_the_permission_is_served(workspace: FilledWorkspace, route: str) -> None:
+    permitted, site = WALK[route][0], workspace.site()
     for number, caller in enumerate(CALLERS if permitted == ANYONE else permitted.split()):
         if number and not route.startswith("GET"):
-            site = walk.site()  # as the call before found it
-        answer = walk.call(site, route, caller)
+            site = workspace.site()  # as it was before the last call
+        answer = workspace.call(site, route, caller)
         assert answer.status in (200, 201, 204), (caller, answer)
 
 

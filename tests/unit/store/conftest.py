@@ -1,6 +1,6 @@
 """After every test of the store an audit finds nothing wrong with its workspace, and no command wrote an undeclared key.
 
-The audit takes longer than many tests. A workspace holds the same on every backend at the end of a test, so one is audited.
+The audit takes longer than many tests. At the end of a test its workspace is the same on every backend, so one is audited.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.support.observed_writes import observe_writes
 
 @pytest.fixture(autouse=True)
 def audited(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Audit the workspace at the end of a test that has one: on the embedded server, or on the fake."""
+    """Audit the workspace at the end of a test that has one: on the embedded server, else on the fake, else on the first."""
     world = request.getfixturevalue("world") if "world" in request.fixturenames else None
     names = backends_of(request.node, request.config)
     audited_backend = next((name for name in ("embedded", "fake", *names) if name in names), None)
