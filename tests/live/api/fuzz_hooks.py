@@ -22,13 +22,14 @@ NAMES = {"pool": "gpus", "component": "team", "group": "lab", "task": "t5"}
 REQUESTS = [tuple(each.split(":")) for each in os.environ.get("FUZZED", "").split()]
 EVERY_CASE = os.environ.get("POOLKEEPER_TEST_TIMES", "1") != "1"
 FIRST_CASES = 5
+"""Cases of the coverage phase that are sent of every operation."""
 ONE_IN = int(os.environ.get("FUZZ_ONE_IN", "1"))
-"""After the first cases of an operation, one in so many is sent."""
+"""After these, one in so many is sent."""
 LISTED_ONCE = ("pools", "groups", "policies")
 DRY_RUN_KINDS = ("request", "pool", "policy", "group", "pools", "cancel", "drop")
 DECLARATION = "/api/v1/declaration"
 NO_WRITES = ("/api/v1/declaration/plan", "/api/v1/dry-run")
-"""Routes whose bodies are made of the bodies of other routes, which are sent every case."""
+"""Routes whose bodies contain the bodies of other routes, which are sent every case of them."""
 NESTED = re.compile(r"/settings/|/pools/(anyOf/\d/)?items/|'(settings|pools)' value: .*'\w+'")
 """A field inside the settings or the declared pools of a body: in a location, or in the description of a valid case."""
 _numbers = itertools.count()
@@ -74,7 +75,7 @@ def _make_true(case: schemathesis.Case[Any]) -> None:
     if isinstance(case.query, dict):
         case.query.pop("cursor", None)  # opaque: only one that was answered is right
         if case.operation.path == DECLARATION and number % 3:
-            case.query.pop("prune", None)  # the pool is in use, so every third is refused
+            case.query.pop("prune", None)  # every third keeps it, and is refused as the pool is in use
     body = _whole(case.body)
     if isinstance(body, dict) and isinstance(body.get("settings"), dict) and not _is_memory(body["settings"].get("memory")):
         del body["settings"]["memory"]  # units, and how many, are described in words

@@ -35,7 +35,7 @@ def _fill(live: Live) -> str:
 
 
 def _fuzz(live: Live, folder: Path, *options: str, requests: str, one_in: int = 1) -> str:
-    """Runs schemathesis against the API, with one case in so many of the coverage phase; what it says, if it found nothing."""
+    """Run schemathesis, which sends one in so many cases of its coverage phase; return its output if it finds nothing."""
     command = (sys.executable, "-P", "-c", "from schemathesis.cli import schemathesis; schemathesis()")
     document = f"{live.url}/api/v1/openapi.json"
     defaults = ("--generation-deterministic", "--continue-on-failure", "--no-color", "--workers", "1")

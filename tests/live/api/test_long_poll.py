@@ -46,7 +46,7 @@ def small(small_service: Service) -> Service:
 
 
 def _cleared(made: Service) -> Service:
-    asyncio.run(Crowd(made.port).until_waiting(poll=0, stream=0))  # the clients of the test before are forgotten
+    asyncio.run(Crowd(made.port).until_waiting(poll=0, stream=0))  # no client of an earlier test is left
     made.clear()
     return made
 

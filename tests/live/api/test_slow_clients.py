@@ -23,7 +23,7 @@ SOON_S = WITHIN_S + 3.5
 
 @pytest.fixture(scope="module")
 def hurried_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """One process that is not patient with its clients, but with Redis."""
+    """One process with short deadlines for its clients and a long one for Redis."""
     settings = {"api_processes": 1, "api_threads": THREADS, "redis_timeout_s": WITHIN_S + 10}
     with service(tmp_path_factory.mktemp("hurried"), HURRIED, **settings) as made:
         yield made
@@ -31,7 +31,7 @@ def hurried_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servic
 
 @pytest.fixture
 def hurried(hurried_service: Service) -> Service:
-    """The same with an empty Redis and an empty log."""
+    """That process, with an empty Redis and an empty log."""
     hurried_service.clear()
     return hurried_service
 
@@ -60,7 +60,7 @@ BEGUN = {
 
 
 THREADS = CROWDED_SHARE * (len(BEGUN) + 1)
-"""So many that those who stop in the middle, all at the same time, are not a crowd, which would be cut off earlier."""
+"""So many that the clients of one test, which all stop at the same time, do not count as many: these are cut off earlier."""
 
 
 def test_who_stops_in_the_middle_is_cut_off(hurried: Service) -> None:

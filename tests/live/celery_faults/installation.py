@@ -295,7 +295,7 @@ class Installation:
         return int(ledger.zcount(self.ledger_key("outbox"), f"({seconds * 1000 + micros // 1000}", "+inf"))
 
     def end_claims(self) -> None:
-        """End all claims on tasks that were taken to be sent, as if their time were over."""
+        """End the claims on all tasks of the outbox, as if their time were over."""
         ledger: Any = self.server("ledger")
         outbox = self.ledger_key("outbox")
         ledger.zadd(outbox, dict.fromkeys(ledger.zrange(outbox, 0, -1), 1))

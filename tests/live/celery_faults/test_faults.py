@@ -45,7 +45,7 @@ LONG_LEASE_S = 6
 """Much longer than anything is away that was killed and started again. Those who have it hear in time what they are asked."""
 STEPS, PAUSE_S = 10, 0.02
 CALLS = 20
-"""Under way one after the other while the API dies; it is dead long before the last of them."""
+"""Calls of one client while the API is killed, one after the other: enough that it is dead long before the last."""
 Tasks = dict[str, int]
 
 

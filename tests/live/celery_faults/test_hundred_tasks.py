@@ -21,6 +21,7 @@ from tests.live.races.processes import TIMES
 NUMBER = 100 * TIMES
 """Tasks of both teams: `POOLKEEPER_TEST_TIMES=2 pytest tests/live/celery_faults/test_hundred_tasks.py` tries 200."""
 LONG_STEPS: Final = {"manual": 75, "none": 150}
+"""Steps of a long task, by its kind of checkpoint."""
 LONG_PAUSE_S, SAVE_EVERY = 0.04, 80
 AT_STEP: Final = {"manual": 5, "none": 82}
 """When the others come: those who only save by themselves have just done so, and do not do so again in this run. What is left

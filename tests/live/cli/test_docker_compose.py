@@ -70,7 +70,7 @@ class Composed:
         return text
 
     def environment(self, name: str) -> dict[str, str]:
-        """Only what is asked for beside it: a port that is free, and to be quick."""
+        """Return the environment of a service, with a free port, one process of the API and frequent cleanups."""
         variables = {variable: self.here(value) for variable, value in SERVICES[name]["environment"].items()}
         few = {"POOLKEEPER_API_PROCESSES": "1", "POOLKEEPER_CLEANUP_INTERVAL_S": "0.2"}
         return {**variables, **few, "POOLKEEPER_PORT": str(self.port)}

@@ -62,7 +62,7 @@ WAYS = {
     'echo last >"$POOLKEEPER_CHECKPOINT_FILE"; exit 0': "last",
     'echo worse >"$POOLKEEPER_CHECKPOINT_FILE"; exit 1': "worse",
 }
-"""Commands that say that the work is saved, and the reference that the next start has; a start takes the next of them."""
+"""Command that says that the work is saved → the reference at the next start. Each start runs the next of these commands."""
 
 
 def test_every_way_to_say_that_it_is_saved(lab: RunLab) -> None:

@@ -1,4 +1,4 @@
-"""`poolkeeper run` when the service or its Redis ends and comes back: the run waits, and its command goes on."""
+"""`poolkeeper run` when the service or its Redis ends and starts again: the run waits, and its command goes on."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_redis_is_killed_and_comes_back_while_it_waits_while_it_runs_and_while_i
     holder = lab.submit_for_all()
     script = 'trap \'echo asked >>"$LOG"; read <"$LOG.go"; echo step-2 >"$POOLKEEPER_CHECKPOINT_FILE"\' USR1\n' + BEGIN + WORK
     os.mkfifo(f"{lab.log}.go")
-    query = ("--component", "team", "--gpu", "4", "--checkpoint", "manual", "--lease", "9")
-    with lab.run(*query, script=script) as run:
+    options = ("--component", "team", "--gpu", "4", "--checkpoint", "manual", "--lease", "9")
+    with lab.run(*options, script=script) as run:
         run.wait_for_message("waiting in gpus")
         here.kill_redis()
         here.redis.start()

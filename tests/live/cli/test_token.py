@@ -56,7 +56,7 @@ def poolkeeperd(data: Path, *words: str, **more: str) -> subprocess.CompletedPro
 
 @contextmanager
 def service(data: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A process that has the data folder and offers its server; where that answers."""
+    """Yield the URL of a server in the data folder, and the process that offers it."""
     command = [sys.executable, "-c", SERVICE]
     with subprocess.Popen(
         command, env=environment(data), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

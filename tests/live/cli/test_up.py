@@ -70,7 +70,7 @@ def test_with_tokens_it_makes_the_first_and_shows_it_once(folder: Path, monkeypa
 
 
 def check_second_service_is_refused(here: Up, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that one line says which service has the folder."""
+    """Check that a second service ends with one line, which names the process that has the folder."""
     monkeypatch.setattr(embedded_redis, "LOCK_TIMEOUT_S", 0.2)
     second = run_in_process(folder, "up", POOLKEEPER_PORT="0")
     assert (second.returncode, second.stderr.count("\n")) == (1, 1)
@@ -78,7 +78,7 @@ def check_second_service_is_refused(here: Up, folder: Path, monkeypatch: pytest.
 
 
 def check_end_of_a_poll_under_way(here: Up, token: str) -> None:
-    """Check that Ctrl-C stops the service, and that a long poll is answered before."""
+    """Check that Ctrl-C stops the service after it has answered a long poll."""
     waits = here.ask("POST", "/requests", {"component": "nobody", "resources": {"no-such-key": 1}}, token)
     assert waits.status == 201
     with ThreadPoolExecutor(1) as pool:
@@ -131,7 +131,7 @@ def test_killed_it_loses_nothing_and_what_dies_under_the_next_comes_back(folder:
     with up(folder, POOLKEEPER_CLEANUP_INTERVAL_S="0.2") as again:
         assert [pool["name"] for pool in again.ask("GET", "/pools").body["items"]] == ["gpus"], "no sample beside it"
         assert (status(again, allocation), status(again, waits)) == ("allocated", "queued")
-        kill_every_part(again)
+        kill_every_process(again)
         wait_until_served(again.port)
         assert (status(again, allocation), status(again, waits)) == ("allocated", "queued")
         check_housekeeping(again)
@@ -144,8 +144,8 @@ def test_killed_it_loses_nothing_and_what_dies_under_the_next_comes_back(folder:
         check_second_signal(again)
 
 
-def kill_every_part(here: Up) -> None:
-    """Kill one part after the other; return when the last is started again."""
+def kill_every_process(here: Up) -> None:
+    """Kill one process of the service after the other, and wait until each is started again."""
     command_words = {"api": "gunicorn", "worker": "app worker", "beat": "app beat", "the embedded Redis": "redis.sock"}
     for name, words in command_words.items():
         wait_until(lambda words=words: here.pid_of(words), f"{name} runs", every_s=0.05)  # type: ignore[misc]
@@ -161,14 +161,14 @@ def kill_every_part(here: Up) -> None:
 
 
 def check_housekeeping(here: Up) -> None:
-    """Check that beat and the worker forget a request that is not polled."""
+    """Check that beat and the worker expire a request that is not polled."""
     lapsing = submit(here, 1, lease_s=5, queue_ttl_s=1)
     assert lapsing["status"] == "queued"
     wait_until(lambda: _reason(here, lapsing) == ("expired", "not_polled"), "beat and worker go on", 40, every_s=0.1)
 
 
 def check_second_signal(here: Up) -> None:
-    """Check that a second signal ends the service while it waits for an API that stands still."""
+    """Check that a second signal ends the service while it waits for an API that is suspended."""
     api = here.pid_of("gunicorn")
     assert api
     os.kill(api, signal.SIGSTOP)

@@ -41,6 +41,7 @@ KEPT = "DASHBOARD_PICTURES"
 """A variable: where those go that the README shows, by these names."""
 IN_THE_README = {"pool-light": "dashboard-pool.png", "blocked-dark": "dashboard-request.png"}
 HEIGHT = 860
+"""Of the page, in pixels."""
 PATIENCE_MS = 15_000
 LIVE_MS = 2_000
 """How soon a change has to be seen."""
@@ -130,7 +131,7 @@ class Eyes:
 
     @contextmanager
     def looking(self, role: str | None = "admin", path: str = "/", *, width: int = 1280) -> Iterator[Page]:
-        """The page that the tests share, signed in as this role, with nothing of an earlier test on it."""
+        """Yield the page that the tests share, signed in as this role, with nothing of an earlier test on it."""
         page = self._page = self._page or self._new_page()
         page.context.clear_cookies()
         page.set_viewport_size({"width": width, "height": HEIGHT})
@@ -147,7 +148,7 @@ class Eyes:
 
     @contextmanager
     def looking_anew(self, role: str, path: str, *, scripts: bool = True, init_script: str | None = None) -> Iterator[Page]:
-        """A page of its own, without scripts or with one that runs before those of the page."""
+        """Yield a new page, signed in as this role; the init script runs before the scripts of the page."""
         page = self._new_page(scripts=scripts)
         self._sign_in(page, role)
         try:
@@ -197,7 +198,7 @@ def offences(page: Page, *rules: str) -> list[str]:
     result = {"resultTypes": ["violations"], "preload": False} | ({"runOnly": list(rules)} if rules else {})
     if not page.evaluate("'axe' in window"):
         page.evaluate(Axe().axe_script)
-    rows = page.evaluate("options => axe.run(options)", result)["violations"]  # the nodes of a kept rule would take longest
+    rows = page.evaluate("options => axe.run(options)", result)["violations"]  # to list what keeps a rule would take longest
     return [
         f"{item['id']} ({item['impact']}): {node['html'][:200]} {node['failureSummary'][:200]}"
         for item in rows

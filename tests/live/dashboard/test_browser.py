@@ -84,13 +84,13 @@ def test_every_page_is_whole_and_accessible(eyes: Eyes, stage: Stage) -> None:
             if name == "pool":
                 page.wait_for_selector("#plot canvas")
             assert page.locator("h1").count() == 1
-            _is_accessible_in_both_schemes(eyes, page, name)
+            _check_accessibility_in_both_schemes(eyes, page, name)
     with eyes.looking(None) as page:
         assert page.get_by_label("Token").is_visible()
-        _is_accessible_in_both_schemes(eyes, page, "sign-in")
+        _check_accessibility_in_both_schemes(eyes, page, "sign-in")
 
 
-def _is_accessible_in_both_schemes(eyes: Eyes, page: Page, name: str) -> None:
+def _check_accessibility_in_both_schemes(eyes: Eyes, page: Page, name: str) -> None:
     eyes.shot(page, f"{name}-light", full=name in ("pool", "blocked"))
     assert offences(page) == [], name
     page.emulate_media(color_scheme="dark")
@@ -137,7 +137,7 @@ FAST = """
 const now = Date.now; window.fast = 3600000; Date.now = () => now() + window.fast;
 Object.defineProperty(performance, 'timeOrigin', { value: performance.timeOrigin + 3600000 });
 """
-"""The clock is an hour fast, and can be put right later."""
+"""A script that sets the clock of the page an hour fast; `window.fast = 0` puts it right."""
 
 
 def test_the_feed_and_a_countdown_go_on_by_themselves(eyes: Eyes, stage: Stage) -> None:

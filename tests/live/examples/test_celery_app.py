@@ -71,7 +71,7 @@ def example() -> Iterator[Example]:
 
 @contextmanager
 def beside_a_service(folder: Path) -> Iterator[tuple[Up, Example]]:
-    """The service as the first command starts it, and what the others are to know."""
+    """Yield the service as the first command of the README starts it, and the variables of the other commands."""
     with up(folder, PWD=str(folder), POOLKEEPER_BROKERS=str(EXAMPLE / "brokers.toml")) as running:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_")}
         names = {

@@ -46,7 +46,7 @@ def survivor(servers: Servers) -> World:
 
 
 def check_recovery(survivor: World, number: int, expected: dict[str, Any]) -> None:
-    """What is unfinished is finished; the story goes on from this change, which is repeated, and ends as it should."""
+    """Finish what is unfinished, repeat the changes from this one on, and check that the end is as expected."""
     while survivor.ledger.resume_unfinished(WORKSPACE):
         pass
     settled_invariants.check(survivor.client, survivor.ledger, WORKSPACE, lowered=True)
@@ -80,7 +80,7 @@ def test_what_a_killed_client_leaves_between_any_two_calls_is_finished(survivor:
 def test_a_client_killed_anywhere(survivor: World, tmp_path: Path, sent: bool) -> None:
     client, diary = survivor.client, tmp_path / "diary"
     calls, expected = whole(client, diary)
-    for last in range(1, calls + 1, 1 if TIMES > 1 else 7):
+    for last in range(1, calls + 1, 1 if TIMES > 1 else 7):  # what is left at the other calls is tried above
         set_up(client)
         assert run(client, diary, last, sent=sent) == -signal.SIGKILL
         try:

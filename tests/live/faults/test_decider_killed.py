@@ -73,7 +73,7 @@ def test_whoever_decides_is_killed_anywhere(servers: Servers, tmp_path: Path, se
     whole = survivor(client, diary)[0]
     expected = outcome(whole)
     assert whole.read_state().count_events(*EVENTS).keys() == set(EVENTS)
-    for last in range(1, int(calls) + 1, 1 if TIMES > 1 else 8):
+    for last in range(1, int(calls) + 1, 1 if TIMES > 1 else 8):  # what is left at the other calls is tried below
         assert run(client, diary, last, sent=sent) == -signal.SIGKILL
         world, number = survivor(client, diary)
         check_recovery(world, number, expected, f"killed at call {last} of {calls}")
@@ -96,7 +96,7 @@ def test_what_a_killed_decider_leaves_between_any_two_calls_is_finished(servers:
 
 
 def check_recovery(world: PreemptionScenario, number: int, expected: dict[str, str], place: str) -> None:
-    """Another process finishes the work, tells the story to its end, and all are where they would have been."""
+    """Let another process finish the work and the sequence, and check that every request ends as expected."""
     try:
         goes_on(world, number)
         assert outcome(world) == expected

@@ -23,8 +23,8 @@ from tests.support.world import World
 WORKSPACE: Final = "reconcilers"
 ODDS: Final = {"ask": 30, "beat": 10, "give_back": 14, "vacate": 6, "save": 20, "give_up": 6, "end": 4, "look_around": 3}
 STATES: Final = ("started", "progress", "defer", "completed", "completed", "failed")
-ENOUGH: Final = 5
-"""So many preemptions with a time of grace have to be tried."""
+MIN_PREEMPTIONS: Final = 5
+"""Preemptions with a grace period that have to happen."""
 CAPACITY: Final = {"p": 12, "q": 4}
 
 
@@ -74,10 +74,10 @@ class ReconcilerProcess(World):
     # who asks and holds
 
     def run_client(self) -> dict[str, int]:
-        """Do what there is to do, so many times and until enough had to leave; how often each thing was done."""
+        """Run so many operations, or up to four times as many until there are enough preemptions; return how often each was."""
         try:
             for turn in range(self.shift.operations * 4):
-                if turn >= self.shift.operations and turn % 20 == 0 and self._is_enough():
+                if turn >= self.shift.operations and turn % 20 == 0 and self._has_enough_preemptions():
                     break
                 (verb,) = self.random.choices(list(ODDS), list(ODDS.values()))
                 self._attempt(verb, getattr(self, verb))
@@ -86,9 +86,9 @@ class ReconcilerProcess(World):
                 self.working.value -= 1
         return dict(self.done)
 
-    def _is_enough(self) -> bool:
+    def _has_enough_preemptions(self) -> bool:
         state = WorkspaceState(self.client, self.workspace, self.time.now_ms())
-        return state.count_events("preempting")["preempting"] >= ENOUGH
+        return state.count_events("preempting")["preempting"] >= MIN_PREEMPTIONS
 
     def _attempt(self, verb: str, act: Callable[[], object]) -> None:
         try:

@@ -22,31 +22,31 @@ REQUEST_FIELDS: Final = (
     "walltime_s",
     "events",
 )
-"""What is read of each request; a timeline takes several times as long."""
+"""The fields of a request that the checks need; to read its timeline too takes several times as long."""
 
 
 class EventLog:
-    """The events seen so far: one per transition, only lawful ones, and every fence greater than all before."""
+    """The events read so far, and the rules of events: one per transition, only lawful ones, and every fence is new."""
 
     def __init__(self) -> None:
         self.after = "-"
-        """Where to go on in the stream."""
+        """Start of the next read of the stream, as XRANGE takes it."""
         self._states: dict[str, str] = {}
         self._counts: Counter[str] = Counter()
         self._newest_fence = 0
 
     def faults(self, snapshot: Snapshot) -> Iterator[str]:
-        """What is wrong with the new events, or does not agree with the requests."""
+        """Yield what is wrong with the new events, and where they disagree with the requests."""
         for entry, event in snapshot.keys.get("events", []):
             self.after = f"({entry}"
-            yield from self._one(entry, event)
+            yield from self._event_faults(entry, event)
         requests = snapshot.requests
         yield from _compare("events", self._states, {name: request["status"] for name, request in requests.items()})
         event_counts = {name: int(request["events"]) for name, request in requests.items()}
         yield from _compare("number of events", dict(self._counts), event_counts)
         yield from _compare("the last fence", self._newest_fence, int(snapshot.hash("meta").get("fence", 0)))
 
-    def _one(self, entry: str, event: Mapping[str, str]) -> Iterator[str]:
+    def _event_faults(self, entry: str, event: Mapping[str, str]) -> Iterator[str]:
         name, before, after = event["request"], event["from"], event["to"]
         yield from _compare(f"from of {entry}, {name}", before, self._states.get(name, ""))
         if before and RequestState(after) not in TRANSITIONS[RequestState(before)]:
@@ -62,7 +62,7 @@ class EventLog:
 def faults(snapshot: Snapshot, *, lowered: bool = False, log: EventLog | None = None) -> list[str]:
     """All that is wrong. With `lowered`, capacities and limits may have been lowered below what was in use.
 
-    If the snapshot has only the events after those of a log, that log is needed.
+    `log` has read the events before those of the snapshot; without it, the snapshot has all events.
     """
     faults = [
         *_states(snapshot),

@@ -154,12 +154,12 @@ class PreemptionScenario(World):
         return last
 
 
-# ---- a moment to go back to
+# ---- recorded scenarios
 
 
 @dataclass(frozen=True)
 class RecordedScenario:
-    """Everything on the server, and what the process that decides has planned."""
+    """Everything on the server, and the plan of the process that decides."""
 
     recording: Recording[None]
     state: WorkspaceState

@@ -18,7 +18,7 @@ Order: TypeAlias = tuple[Any, ...]
 
 
 def check(client: RedisClient, ledger: Ledger, workspace: str, *, lowered: bool = False, audited: bool = True) -> Snapshot:
-    """Everything is right and nothing is left to do; what is seen. An audit compares the same once more."""
+    """Raise unless everything is right and nothing is left to do, also by the audit if `audited`; return what was read."""
     assert not ledger.resume_unfinished(workspace), "something was left unfinished"
     snapshot = Snapshot(client, workspace, fields=invariants.REQUEST_FIELDS)
     invariants.require_none([*invariants.faults(snapshot, lowered=lowered), *faults(snapshot)])
@@ -59,7 +59,8 @@ class PoolRules:
         self.share_keys = {key for part in parts for key in snapshot.column(part, "reserved")}
         queued = snapshot.of_status("queued")
         eligible = {
-            name: self.eligible(shape(request)) for name, request in {lane(one): one for one in queued.values()}.items()
+            name: self.eligible(shape(request))
+            for name, request in {lane(request): request for request in queued.values()}.items()
         }
         self.waiting = {name: request for name, request in queued.items() if eligible[lane(request)]}
 

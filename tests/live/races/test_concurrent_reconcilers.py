@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from tests.live.races.concurrent_reconcilers import ENOUGH, ODDS, ReconcilerProcess, Workload, run_process
+from tests.live.races.concurrent_reconcilers import MIN_PREEMPTIONS, ODDS, ReconcilerProcess, Workload, run_process
 from tests.live.races.invariants import require_none
 from tests.live.races.processes import CONTEXT, TIMES, run_together
 from tests.live.races.test_random_clients import START_MS, url_of
@@ -38,7 +38,7 @@ def test_many_decide_at_once(servers: Servers, name: str) -> None:
         done.update(result)
     assert {verb for verb in (*ODDS, "passes") if not done[verb]} == set(), "nobody did this"
     counts = come_to_rest(head).count_events("preempting", "preempted", "forced")
-    assert counts["preempting"] >= ENOUGH, f"hardly anybody had to leave: {counts}"
+    assert counts["preempting"] >= MIN_PREEMPTIONS, f"hardly anybody had to leave: {counts}"
     assert counts["preempted"] + counts["forced"] > 0, f"nobody left: {counts}"
 
 

@@ -29,7 +29,7 @@ from tests.live.races.workspace_state import WorkspaceState
 from tests.support.servers import Servers
 
 WHOLE = ("by rank", "without grace", "of an owner", "for two")
-"""Of these every case is tried, of the others every second one; all of all with POOLKEEPER_TEST_TIMES=2."""
+"""Kinds of which every case is tried; of the others every second one is, or every one with POOLKEEPER_TEST_TIMES=2."""
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def client(servers: Servers) -> RedisClient:
 
 
 def cases(points: Iterable[int], kind: str) -> Iterator[tuple[int, str]]:
-    """Yield a point of the story and what happens there."""
+    """Yield points of the story, each with a name of `INTERRUPTIONS`."""
     shift, every = list(KINDS).index(kind), 1 if TIMES > 1 or kind in WHOLE else 2
     for number, case in enumerate(product(points, INTERRUPTIONS)):
         if (number + 3 * shift) % every == 0:

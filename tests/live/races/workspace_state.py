@@ -149,7 +149,7 @@ def check_settled(
     lowered: bool = False,
     checked: WorkspaceState | None = None,
 ) -> WorkspaceState:
-    """Raise unless everything is right, now that nothing is unfinished; a state that was checked is not checked again."""
+    """Raise unless everything is right and nothing is unfinished; return the state, which is not checked again if it was."""
     assert not ledger.resume_unfinished(workspace), "something was left unfinished"
     all_ = WorkspaceState(client, workspace, now_ms)
     if not checked or (all_.snapshot, all_.stream) != (checked.snapshot, checked.stream):
