@@ -1,4 +1,4 @@
-"""Who may what: every route walked by every kind of caller, and what of the lists and streams each of them sees.
+"""The permissions: every route is called by every kind of caller, and each sees its part of the lists and streams.
 
 What is expected is written down here, from the roles as they are described to people: an admin may everything, an operator
 deals with everybody's requests, reads, resizes pools and edits policies, a requester submits and acts for its components only
@@ -31,7 +31,7 @@ ANYONE = "everybody, token or not"
 POOL = {"name": "new", "capacity": {"gpu": 1}}
 DECLARATION = {"pools": [POOL]}
 
-WALK: dict[str, tuple[str, Any]] = {  # route: who may, and a body with which it succeeds
+PERMISSIONS: dict[str, tuple[str, Any]] = {  # route: who may, and a body with which it succeeds
     "POST /pools": (SHAPERS, POOL),
     "GET /pools": (READERS, None),
     "GET /pools/{pool}": (READERS, None),
@@ -146,8 +146,8 @@ class FilledWorkspace:
         return site
 
     def call(self, site: Site, route: str, caller: str) -> Said:
-        """Call a route with the body that `WALK` has for it."""
-        path, body, secret = _path(route, self.recording.result), WALK[route][1], self.secrets[caller]
+        """Call a route with the body that `PERMISSIONS` has for it."""
+        path, body, secret = _path(route, self.recording.result), PERMISSIONS[route][1], self.secrets[caller]
         at_root = path in ("/healthz", "/readyz", "/metrics")
         headers = {"Accept": "application/json"}
         return site.ask(route.partition(" ")[0], path, body, token=secret, root=at_root, headers=headers)
@@ -162,12 +162,12 @@ def workspace() -> FilledWorkspace:
 
 
 def test_the_table_has_every_route() -> None:
-    assert sorted(WALK) == sorted(route.name for route in (*ROUTES, *AT_ROOT))
+    assert sorted(PERMISSIONS) == sorted(route.name for route in (*ROUTES, *AT_ROOT))
 
 
-@pytest.mark.parametrize("route", WALK)
+@pytest.mark.parametrize("route", PERMISSIONS)
 def test_a_caller_without_the_permission_is_refused_and_changes_nothing(workspace: FilledWorkspace, route: str) -> None:
-    site, permitted = workspace.site(), WALK[route][0]
+    site, permitted = workspace.site(), PERMISSIONS[route][0]
     before = site.state()
     for caller in CALLERS:
         if permitted == ANYONE or caller in permitted.split():
@@ -183,9 +183,9 @@ def test_a_caller_without_the_permission_is_refused_and_changes_nothing(workspac
     assert site.state() == before, "a refused call changes nothing"
 
 
-@pytest.mark.parametrize("route", WALK)
+@pytest.mark.parametrize("route", PERMISSIONS)
 def test_a_caller_with_the_permission_is_served(workspace: FilledWorkspace, route: str) -> None:
-    permitted, site = WALK[route][0], workspace.site()
+    permitted, site = PERMISSIONS[route][0], workspace.site()
     for number, caller in enumerate(CALLERS if permitted == ANYONE else permitted.split()):
         if number and not route.startswith("GET"):
             site = workspace.site()  # as it was before the last call
