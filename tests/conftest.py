@@ -3,8 +3,8 @@
 A test that takes `client` or `world` runs on the fake, which needs no process; with `--backends all`, as `make test` and CI run
 it, also on real servers. A command's behaviour is written in Lua, so the tests of the store run on every backend there is; an
 expensive one whose rule does not depend on the server names two of them. What lies above the store does not depend on the
-server: its tests run on the fake and on one real server. A module that makes thousands of calls has a `client` or `world` of
-its own, on the embedded server, as the fake takes several times as long for a call.
+server: its tests run on the fake and on one real server. A folder or module that makes thousands of calls has a `client` or
+`world` of its own, on the embedded server, as the fake takes several times as long for a call.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from app.domain.models import Request
 from app.domain.plan_steps import AccountUpdate, Publication
 from app.domain.queue_score import CLASS_COUNT, MAX_AMOUNT, SHARE_UNITS
 from tests.support.audit_findings import findings
-from tests.support.servers import Servers
 from tests.support.world import World, full_component
 
 POLICIES = 90
@@ -48,12 +47,6 @@ class Books:
             granted.append(first[3].id)
         self.spare = free
         return granted
-
-
-@pytest.fixture
-def world(servers: Servers) -> World:
-    """An empty workspace on the embedded server; the fake takes several times as long for a call."""
-    return World(servers.client("embedded"))
 
 
 @pytest.mark.parametrize("alike", [False, True], ids=["shares differ", "shares are alike"])

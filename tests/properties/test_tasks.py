@@ -20,7 +20,6 @@ from app.domain.tasks import ReplacedAllocationSpec, TaskDispatch, TaskSpec
 from app.planner.planning_pass import plan_pool
 from app.store.task_outbox import TaskStore
 from tests.support.audit_findings import findings
-from tests.support.servers import Servers
 from tests.support.world import World
 
 CLAIM_S, START_S, TRIES = 3, 6, 2
@@ -247,12 +246,6 @@ class History:
                 self.release(allocation, self.working.pop(allocation), "succeeded")
             self.world.pass_time(5)
         raise AssertionError([self.store.get_task(self.world.workspace, task) for task in self.over])
-
-
-@pytest.fixture
-def world(servers: Servers) -> World:
-    """An empty workspace on the embedded server; the fake takes several times as long for a call."""
-    return World(servers.client("embedded"))
 
 
 @pytest.mark.parametrize("seed", range(5))
