@@ -30,8 +30,8 @@ setmetatable(_G, {
 (`debug` has to stay: the Lua binding looks it up before every script, outside of any protection.)
 """
 
-# Three checks of fakeredis that cost time and find nothing here: it hashes a script at every call, it looks for new globals
-# after every command of a script (`_STRICT` refuses them), and it checks the type of every reply of its own commands.
+# Work of fakeredis that is not needed here: it hashes a script at every call, it looks for new globals after every command of a
+# script (`_STRICT` refuses them), and it checks the type of every reply of its own commands.
 vars(scripting_mixin).update(_check_for_lua_globals=lambda *_: None, hashlib=SimpleNamespace(sha1=cache(hashlib.sha1)))
 vars(_base).update(valid_response_type=lambda *_: True)
 

@@ -28,7 +28,7 @@ CONTEXT.set_forkserver_preload(
 )
 
 TIMES: Final = int(os.environ.get("POOLKEEPER_TEST_TIMES", "1"))
-"""How many times longer than usual races and crashes go on: `POOLKEEPER_TEST_TIMES=20 pytest tests/live/races`."""
+"""How many times longer than usual races, crashes and many tasks go on: `POOLKEEPER_TEST_TIMES=20 pytest tests/live/races`."""
 
 
 def _report(pipe: Any, work: Callable[..., object], job: tuple[Any, ...]) -> None:
