@@ -49,7 +49,7 @@ class Scene:
         return [request for request in self.requests() if request.status == "queued"]
 
     def requests(self) -> list[Request]:
-        """All that were submitted, without their positions in the queue."""
+        """Return all that were submitted, without their positions in the queue."""
         return self._queries.get_requests(self.world.workspace, [request.id for request in self._submitted])
 
     def explain(self, request: Request) -> Explanation:

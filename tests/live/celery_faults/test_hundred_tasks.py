@@ -1,5 +1,5 @@
 """Two teams with a hundred tasks or more over four units: never more than four at once by the tasks' own clocks, each team has
-what is reserved for it while it has work, all of them end, and who had to leave goes on where it had saved its work."""
+what is reserved for it while it has work, all of them end, and a task that had to leave goes on where it had saved its work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the README shows is done as it stands: the tour, the pools, the lines of curl, the training, the client in Python."""
+"""The commands of the README do what it shows: the tour, the pools, the lines of curl, the training, the client in Python."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Whoever decides and has others leave is killed between any two of its calls: the next pass finishes its work, and in the end
-everybody is where he would have been.
+"""The process that decides on preemptions is killed between any two of its calls: the next pass finishes its work, and in the
+end every request is where it would have been.
 
 To the server, a process killed before a call looks like one killed with the answer of the call before unread. So what is left
 between any two calls is recorded once and tried in full; real processes are killed at some of the calls.

@@ -60,7 +60,7 @@ class EventLog:
 
 
 def faults(snapshot: Snapshot, *, lowered: bool = False, log: EventLog | None = None) -> list[str]:
-    """All that is wrong. With `lowered`, capacities and limits may have been lowered below what was in use.
+    """Return all that is wrong. With `lowered`, capacities and limits may have been lowered below what was in use.
 
     `log` has read the events before those of the snapshot; without it, the snapshot has all events.
     """

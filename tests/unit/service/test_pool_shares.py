@@ -69,7 +69,7 @@ def test_by_the_clock_only_pools_of_fair_shares_where_something_goes_on_are_look
         world.here.requests.submit("plain", RequestSpec(component="t", resources={"gpu": 1}))
     world.client.set(key("nudge", "plain"), "pending")
     assert world.here.periodic_jobs.update_fair_shares() == {W: "done", "plain": "idle"}, "one is new, and so it is looked at"
-    assert world.client.get(key("nudge", "plain")) == "pending", "who asked there is still waiting for an answer"
+    assert world.client.get(key("nudge", "plain")) == "pending", "the nudge there is still pending"
     assert world.here.periodic_jobs.update_fair_shares()[W] == "idle"
     world.submit("a", 8)
     assert world.here.periodic_jobs.update_fair_shares()[W] == "idle"

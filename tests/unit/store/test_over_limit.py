@@ -1,4 +1,4 @@
-"""What is beyond a lowered limit: left alone for its time, then as much of it as is beyond is stopped, for nobody.
+"""Allocations over a lowered limit: they run on for `over_limit_after_s`, then as many as are over it are evicted.
 
 The planner decides this and Lua checks it, whatever the server is, and each decision is audited: two backends are enough.
 """
