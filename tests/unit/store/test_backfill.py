@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app.domain.models import Request
 from app.store.keys import key
 from tests.support.world import World
 
@@ -347,6 +348,34 @@ def test_strict_a_lane_whose_new_head_is_at_its_limit_leaves_the_line(world: Wor
     new_head = world.submit("capped", gpu=1, preemption_class=8)  # in the lane of `behind`, and before `blocked`
     later = world.submit("other", gpu=1, preemption_class=8)
     assert world.status(new_head, later) == ["queued", "allocated"], "a request at its limit blocks nothing behind it"
+
+
+def strict_pool_with_a_victim_hold(world: World) -> tuple[Request, Request]:
+    """Return the owner of a victim hold whose policy is at its limit with the hold, and a request that waits behind it."""
+    world.pool(gpu=5, settings={"queueing": "strict", "order": "priority_first"})
+    world.policy("low", priority=1)
+    world.policy("capped", priority=9, limit={"gpu": 3})
+    world.policy("other", priority=5)
+    victims = [world.submit("low", gpu=2) for _ in range(2)]
+    owner, behind = world.submit("capped", gpu=2), world.submit("other", gpu=1)
+    assert world.preempt(owner, victims[0]).applied
+    return owner, behind
+
+
+def test_strict_a_new_head_at_the_limit_by_a_hold_of_its_lane_lets_others_pass(world: World) -> None:
+    owner, behind = strict_pool_with_a_victim_hold(world)
+    assert world.status(owner, behind) == ["queued", "queued"]
+    new_head = world.submit("capped", gpu=2, preemption_class=9)
+    assert world.status(owner, new_head, behind) == ["queued", "queued", "allocated"]
+
+
+def test_strict_the_owner_of_a_hold_is_the_first_of_the_line_again_when_the_new_head_leaves(world: World) -> None:
+    owner, behind = strict_pool_with_a_victim_hold(world)
+    new_head = world.submit("capped", gpu=2, preemption_class=9)
+    world.release(behind)
+    world.cancel(new_head)
+    later = world.submit("other", gpu=1, preemption_class=9)
+    assert world.status(owner, later) == ["queued", "queued"], "no request passes the first that capacity blocks"
 
 
 def test_patience_counts_from_the_return_to_the_queue(world: World) -> None:

@@ -1,5 +1,5 @@
 -- Waiters: into a lane and the queues of its pools, and out of all of them at once.
--- @use accounts amounts lanes nudges parking queue_order
+-- @use accounts amounts dirty_pools lanes nudges parking queue_order
 -- @writes component_lanes lane lane_walltimes orphaned_lanes pool_queue pool_unfinished waiting
 
 function queue.enter(request, lane, lane_score, deadline)
@@ -10,15 +10,15 @@ function queue.enter(request, lane, lane_score, deadline)
   nudges.send()
 end
 
--- Enter the queue of a pool. A lane new to the pool is parked on its constraint; a lane with a new head is repositioned. Strict
--- queueing: a limit may block a lane that stands in the line unjudged. The new head may be the first of the line, so its lane leaves.
+-- Enter the queue of a pool. A lane new to the pool is parked on its constraint; a lane with a new head is repositioned. With
+-- strict queueing it may become the first of the line. If a limit blocks the new head, it must not block the line: the pass judges it.
 function queue.enter_pool(path, request, lane, lane_score, constraint, need)
   local pool = path[#path]
   redis.call('ZADD', keys.pool_queue(pool.name), amounts.format(queue_order.rank_score(pool, path[1], lane_score)), request.id)
   if not lanes.is_attached(pool, lane) then lanes.attach(path, lane, constraint, need)
   elseif lanes.head(lane) == request.id then
-    local score = lanes.reposition(path, lane)
-    if not parking.is_capacity(constraint) and parking.find(pool, lane.id) == 'line' then parking.park(pool, lane.id, constraint, need, score) end
+    lanes.reposition(path, lane)
+    if not parking.is_capacity(constraint) and parking.find(pool, lane.id) == 'line' then dirty_pools.mark(pool) end
   end
 end
 
@@ -27,6 +27,17 @@ function queue.forget_lane(lane)
   redis.call('SREM', keys.component_lanes(lane.component), lane.id)
   redis.call('SREM', keys.orphaned_lanes(), lane.id)
   for _, name in ipairs(lanes.pools(lane.component)) do lanes.detach(accounts.pool(name), lane) end
+end
+
+-- Reposition a lane whose head left. With strict queueing its own victim hold does not block a head, so that a lane parked on the
+-- units of such holds is judged anew.
+local function replace_head(path, lane)
+  local pool, score = path[#path], lanes.reposition(path, lane)
+  if pool.fields.queueing ~= 'strict' or not pool.fields.victim_holds then return end
+  if string.match(parking.find(pool, lane.id), '^victim_held|') then
+    parking.park(pool, lane.id, parking.NEW, 0, score)
+    dirty_pools.mark_new(pool)
+  end
 end
 
 -- Leave every queue. Return the pools in which another waiter may be first now.
@@ -43,7 +54,7 @@ function queue.leave(id, lane)
     local pool = path[#path]
     if was_head and lanes.is_attached(pool, lane) then
       changed_pools[#changed_pools + 1] = pool
-      if not lane_is_empty then lanes.reposition(path, lane) end
+      if not lane_is_empty then replace_head(path, lane) end
     end
   end
   if lane_is_empty then queue.forget_lane(lane) end
