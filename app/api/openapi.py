@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from http import HTTPStatus
 from importlib.metadata import version
+from threading import Lock
 from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel
@@ -49,9 +50,18 @@ HEADERS: dict[str, Schema] = {
 RETRY_AFTER = {"Retry-After": {"description": "Seconds after which to try again.", "schema": {"type": "integer", "minimum": 1}}}
 
 
-@cache
+_making = Lock()
+"""Held while the document is made, so that requests that come together do not each make it."""
+
+
 def document_json() -> str:
-    """Return the document as JSON."""
+    """Return the document as JSON; it is made by the first call."""
+    with _making:
+        return _document_json()
+
+
+@cache
+def _document_json() -> str:
     return json.dumps(document(), ensure_ascii=False)
 
 
