@@ -12,6 +12,7 @@ import os
 import runpy
 import signal
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -137,6 +138,7 @@ def prepare_process(job: ForkJob) -> None:
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     os.environ.clear()
     os.environ.update(job.environment)
+    time.tzset()
     os.chdir(job.folder)
     paths = job.environment.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [path for path in paths if path and path not in sys.path]

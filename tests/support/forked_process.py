@@ -51,8 +51,8 @@ class ForkServer:
         self._lock = Lock()
         self._ends: dict[int, Future[int]] = {}
         self._forked: Future[ForkedPopen] = Future()
-        command = [sys.executable, "-X", "faulthandler", "-m", "tests.support.fork_server", str(theirs.fileno())]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "client")))}
+        command = [sys.executable, "-P", "-X", "faulthandler", "-m", "tests.support.fork_server", str(theirs.fileno())]
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         log = Path(self._folder.name, "server.log")
         self.process = ChildProcess(command, log, [theirs.fileno()], env=environment, cwd=ROOT)
         theirs.close()
@@ -63,7 +63,11 @@ class ForkServer:
         with self._lock:
             self._forked = Future()
             self._connection.send(job)
-            return self._forked.result(FORK_TIMEOUT_S)
+            try:
+                return self._forked.result(FORK_TIMEOUT_S)
+            except TimeoutError:
+                self.process.kill()  # a late answer would be taken for that of the next job
+                raise
 
     def _listen(self) -> None:
         try:
@@ -77,7 +81,7 @@ class ForkServer:
         except (EOFError, OSError):
             error = RuntimeError(f"the fork server has ended:\n{self.process.output_tail(40)}")
             for end in self._ends.values():
-                end.set_exception(error)
+                end.set_result(-signal.SIGTERM)  # the processes end with their server
             if not self._forked.done():
                 self._forked.set_exception(error)
 
