@@ -1,8 +1,8 @@
 """A simple model of the rules, written from their words and not from the scripts: slow, small and obviously right.
 
 It holds plain data (pools with their accounts, requests, who has a hold, the time) and answers what follows from it: accounts,
-eligibility, the order of every queue, and which requests may be granted now. Between two questions it remembers only the answers
-of `Memory`.
+eligibility, the order of every queue, and which requests may be granted now. Between two questions it remembers only the
+answers of `Memory`.
 """
 
 from __future__ import annotations
