@@ -46,7 +46,7 @@ def compare(client: Redis, rounds: int) -> None:
         pairs = [[measure(client, waiting, lanes, settings)[:2] for settings in (RESERVED, fair)] for _ in range(rounds)]
         column = 1 if waiting else 0
         plain, shared = (median(pair[which][column] for pair in pairs) for which in (0, 1))
-        label = f"{waiting:,} waiting in {lanes:,} shapes" if waiting else "nobody waiting"
+        label = f"{waiting:,} waiting in {lanes:,} shapes" if waiting else "no request waiting"
         print(f"  {label}: {shared:.0f} us a grant, reserved {plain:.0f} us: {plain / shared:.2f} x its rate (reach 0.5)")
 
 

@@ -46,7 +46,7 @@ def _resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str
 
 
 def require_token_if_reachable(settings: Settings, tokens_exist: Callable[[], bool]) -> None:
-    """InvalidSetting if others could reach a service that asks nobody who they are."""
+    """Raise InvalidSetting if other machines could reach a service that needs no token."""
     if settings.require_token or is_loopback(settings.host) or tokens_exist():
         return
     raise InvalidSetting(

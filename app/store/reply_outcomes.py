@@ -44,7 +44,7 @@ def release_outcome(request: str, tag: str, value: Any, reason: str) -> Request 
 
 def not_preempting(request: str, status: str) -> Conflict:
     """Return the refusal for a request that was not told to leave."""
-    return Conflict("not_leaving", f"{request} is {status}; nobody asked it to leave")
+    return Conflict("not_leaving", f"{request} is {status}; it was not told to leave")
 
 
 def require_found(reply: ScriptReply, kind: str, name: str) -> ScriptReply:

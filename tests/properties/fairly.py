@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tests.properties.lawful import Law
-from tests.properties.oracle import FOR_NONE, NOBODY, Model, Request
+from tests.properties.oracle import FOR_NONE, NO_OWNER, Model, Request
 from tests.properties.snapshot import Snapshot
 
 PAUSE_S = 5
@@ -68,7 +68,7 @@ class FairLaw:
         if victim.component == waiter.component:
             yield f"{waiter.id} takes from {victim.id}, its own"
         elif self._status(f"policy:{victim.component}"):
-            yield f"{waiter.id} takes from {victim.id}, who starves itself"
+            yield f"{waiter.id} takes from {victim.id}, whose policy starves itself"
         if not self.law.short(waiter, victim) & victim.amounts.keys():
             yield f"{waiter.id} takes from {victim.id}, which has nothing of what it lacks"
 
@@ -119,7 +119,7 @@ class Excess:
     def _going(self, more_victims: Mapping[str, object]) -> Counter[tuple[str, str]]:
         """What those bring who are leaving for somebody, or for nobody as these do."""
         freed_units, owners_by_victim = Counter[tuple[str, str]](), self.model.leaving[self.pool]
-        for id_ in {id_ for id_, owner in owners_by_victim.items() if owner != NOBODY} | more_victims.keys():
+        for id_ in {id_ for id_, owner in owners_by_victim.items() if owner != NO_OWNER} | more_victims.keys():
             freed_units.update(dict(self._brings(self.model.requests[id_])))
         return freed_units
 

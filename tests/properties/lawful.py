@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tests.properties.oracle import NOBODY, Hold, Model, Request
+from tests.properties.oracle import NO_OWNER, Hold, Model, Request
 from tests.properties.snapshot import Snapshot
 
 
@@ -116,7 +116,7 @@ class Law:
         the owners of other holds have what is kept for them."""
         policy, keys = f"policy:{waiter.component}", self.shares & waiter.amounts.keys()
         owners_by_victim = self.model.leaving[self.pool]
-        going = [self.model.requests[id_] for id_, owner in owners_by_victim.items() if owner != NOBODY]
+        going = [self.model.requests[id_] for id_, owner in owners_by_victim.items() if owner != NO_OWNER]
         leaving_requests = [request for request in (*going, *victims) if request.component == waiter.component]
         owners = [self.model.requests[id_] for id_ in self.model.clearings[self.pool] if id_ != waiter.id]
         coming = [request for request in owners if request.component == waiter.component]

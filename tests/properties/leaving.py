@@ -22,7 +22,7 @@ from tests.properties.calls import Died
 from tests.properties.fairly import Excess
 from tests.properties.lawful import Law, enough, fitting
 from tests.properties.machine import Histories, how, indexes, there_is
-from tests.properties.oracle import FOR_NONE, NOBODY, WHOLE, Model, Request
+from tests.properties.oracle import FOR_NONE, NO_OWNER, WHOLE, Model, Request
 from tests.properties.snapshot import Snapshot as Taken
 from tests.support.strict_reconciler import StrictReconciler
 
@@ -141,7 +141,7 @@ class Leavings(Histories):
 
     def _bounded(self, pool: str) -> bool:
         settings = self.checker.model.pools[pool].settings
-        strays = NOBODY in self.checker.model.leaving[pool].values()
+        strays = NO_OWNER in self.checker.model.leaving[pool].values()
         usual = "5" if self.checker.model.is_fair(pool) else "0"
         return strays or "max_preemptions_per_minute" in settings or settings.get("backoff_s", usual) != "0"
 
@@ -157,7 +157,7 @@ class Leavings(Histories):
         step: PlanStep = (
             ReassignVictim(request.id, request.fence, owner_id) if owner_id else Reprieve(request.id, request.fence)
         )
-        stray = model.leaving[request.pool][request.id] in ((NOBODY,) if owner_id else (NOBODY, FOR_NONE))
+        stray = model.leaving[request.pool][request.id] in ((NO_OWNER,) if owner_id else (NO_OWNER, FOR_NONE))
         taken = self._take(how, request.pool, step)
         assert taken is None or taken == stray, f"{step}: {taken}"
 

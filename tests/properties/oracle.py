@@ -19,7 +19,7 @@ METERED = {"mcpu", "memory_mb", "step_run"}
 """Unbounded in a pool that does not list them."""
 BOUNDLESS = 2**53 - 1
 LIVE = {"allocated", "preempting"}
-NOBODY = "-"
+NO_OWNER = "-"
 FOR_NONE = "!"
 """For whom somebody leaves whose account is over a limit."""
 WHOLE, TRIFLE = 10**12, 1000
@@ -147,7 +147,7 @@ class Model:
     clearings: dict[str, dict[str, Hold]] = field(default_factory=dict)
     """pool → owner → its hold with victims."""
     leaving: dict[str, dict[str, str]] = field(default_factory=dict)
-    """pool → who has to leave → the owner it leaves for; NOBODY if none needs it gone any more."""
+    """pool → who has to leave → the owner it leaves for; NO_OWNER if none needs it gone any more."""
     _memory: Memory = field(default_factory=Memory, init=False, repr=False, compare=False)
 
     # accounts
@@ -323,7 +323,7 @@ class Model:
         own, place = self.hold(pool, request), self.pools[pool]
         left = {account: Counter(units) for account, units in self.used(pool).items()}
         for id_, beneficiary in self.leaving.get(pool, {}).items():
-            for account in place.path(self.requests[id_].component) if beneficiary != NOBODY else []:
+            for account in place.path(self.requests[id_].component) if beneficiary != NO_OWNER else []:
                 left[account].subtract(self.requests[id_].amounts)
         for hold in self.clearings.get(pool, {}).values():
             if hold is not own:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
 
-from tests.properties.oracle import FOR_NONE, NOBODY, Hold, Model, Request
+from tests.properties.oracle import FOR_NONE, NO_OWNER, Hold, Model, Request
 from tests.properties.reading import request
 from tests.properties.snapshot import Snapshot
 
@@ -100,7 +100,7 @@ class Replay:
             del self.model.holds[pool]
 
     def _gone(self, request: Request, *, brings: bool) -> None:
-        owner = self.model.leaving[request.pool].pop(request.id, NOBODY)
+        owner = self.model.leaving[request.pool].pop(request.id, NO_OWNER)
         hold = self.model.clearings[request.pool].get(owner)
         if hold and brings:
             hold.freed_units.update(self.model.brings(request.pool, self.model.requests[owner], request))
@@ -109,7 +109,7 @@ class Replay:
         for pool, holds in self.model.clearings.items():
             holds.pop(owner, None)
             owners_by_victim = self.model.leaving[pool]
-            owners_by_victim.update({id_: NOBODY for id_, owner_id in owners_by_victim.items() if owner_id == owner})
+            owners_by_victim.update({id_: NO_OWNER for id_, owner_id in owners_by_victim.items() if owner_id == owner})
 
     def _granted(self, request: Request, event: dict[str, str]) -> Iterator[str]:
         pool = event["pool"]
@@ -205,7 +205,10 @@ class Replay:
         self.evicted[request.id] = event
 
     def _passed_on(self, request: Request, event: dict[str, str]) -> Iterator[str]:
-        if self.model.leaving[request.pool].get(request.id) != NOBODY or event["by"] not in self.model.clearings[request.pool]:
+        if (
+            self.model.leaving[request.pool].get(request.id) != NO_OWNER
+            or event["by"] not in self.model.clearings[request.pool]
+        ):
             yield f"{request.id} leaves for {self.model.leaving[request.pool].get(request.id)}: {event}"
         self.stops.setdefault(event["by"], {})[request.id] = event
 
@@ -297,7 +300,7 @@ class Replay:
                 yield f"{pool}: to {owner} was brought {now[owner].freed_units}, by the events {units}"
         for id_, beneficiary in after.leaving[pool].items():
             was = self.model.leaving[pool].get(id_)
-            if beneficiary != was and not (beneficiary == NOBODY and was not in now):
+            if beneficiary != was and not (beneficiary == NO_OWNER and was not in now):
                 yield f"{pool}: {id_} leaves for {beneficiary}, by the events for {was}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.properties.oracle import NOBODY, Model
+from tests.properties.oracle import NO_OWNER, Model
 from tests.properties.snapshot import Snapshot
 
 
@@ -25,7 +25,7 @@ class Served:
             changed = self.rules.get(pool, rules) != rules
             self.rules[pool] = rules
             yield from self._lost(pool, before, now, changed)
-            strays = NOBODY in now.leaving[pool].values()
+            strays = NO_OWNER in now.leaving[pool].values()
             if changed or strays or pool in called_back:
                 self.sure = {pair for pair in self.sure if pair[0] != pool}
             if not changed and not strays:

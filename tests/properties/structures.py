@@ -13,7 +13,7 @@ from typing import Any
 
 from app.domain.pool_settings import AccountSettings, PoolSettings
 from app.domain.queue_score import CLASS_COUNT, MAX_SUBMISSIONS, PRIORITY_COUNT
-from tests.properties.oracle import BOUNDLESS, FOR_NONE, LIVE, NOBODY, Model, Request
+from tests.properties.oracle import BOUNDLESS, FOR_NONE, LIVE, NO_OWNER, Model, Request
 from tests.properties.reading import hold_column
 from tests.properties.snapshot import Snapshot, columns
 
@@ -261,7 +261,7 @@ class Structures:
         )
         yield from self._same_ids({allocation.id for allocation in holders}, "pool_allocation_records", pool)
         for id_, owner in owners_by_victim.items():
-            if owner not in (NOBODY, FOR_NONE, *self.model.clearings[pool]):
+            if owner not in (NO_OWNER, FOR_NONE, *self.model.clearings[pool]):
                 yield f"{pool}: {id_} leaves for {owner}, who has no hold"
 
     def _deadlines(self) -> Iterator[str]:
@@ -270,7 +270,7 @@ class Structures:
             id_: owner
             for owners_by_victim in self.model.leaving.values()
             for id_, owner in owners_by_victim.items()
-            if owner != NOBODY
+            if owner != NO_OWNER
         }
         expected = {id_: int(self.snapshot.get("request", id_).get("deadline_ms") or -1) for id_ in owners}
         yield from self._same(expected, "preemption_deadlines")

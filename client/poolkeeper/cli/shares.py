@@ -38,9 +38,9 @@ def shares(pool: str) -> None:
 
     USED, DEMAND (used and waited for), FAIR, GUARANTEE and LIMIT are percentages of the pool; in a pool of several keys each
     has a line below the account, as :gpu. RATIO is how much a policy has of what is due to it, of a group the least below it:
-    the lowest is served first. SPLIT counts the allocations of a policy: those nobody may take, those only an aggressively
-    starving policy may, those any starving one may. STATUS says for how long the account has been below its fair share. -o wide
-    adds UNITS, used of demanded.
+    the lowest is served first. SPLIT counts the allocations of a policy: those that cannot be preempted, those that only an
+    aggressively starving policy may preempt, those that any starving one may preempt. STATUS says for how long the account has
+    been below its fair share. -o wide adds UNITS, used of demanded.
     """
     accounts = options.call("GET", options.path("pools", pool, "shares"))["accounts"]
     shown = accounts if options.current_options().for_programs else list(lines(accounts))

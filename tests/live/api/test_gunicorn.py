@@ -93,7 +93,7 @@ def test_while_redis_is_away_everything_says_when_to_come_again(live: Live) -> N
     finally:
         live.start_redis()
     result = [line["message"] for line in live.lines() if line["level"] == "warning"]
-    assert any("live.sock" in message for message in result), "who runs the service is told where it should be"
+    assert any("live.sock" in message for message in result), "the message names the place of the socket"
     wait_until(lambda: live.ask("GET", "/readyz").status == 200, "the API serves again, by itself")
     assert live.ask("POST", "/api/v1/pools", {"name": "gpus", "capacity": {"gpu": 1}}).status == 201, "and knows the scripts"
     live.empty()

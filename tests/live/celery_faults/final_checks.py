@@ -152,7 +152,7 @@ def _steps_outside_fence(here: Installation, all_: Sequence[Run], *, undead: boo
 
 def _lost_progress(all_: Sequence[Run], tasks: Tasks, *, unharmed: bool) -> Iterator[str]:
     """Each run goes on where the work was last saved, and the last one does every step from there."""
-    save_words = (SAVED, LEAVES) if unharmed else (SAVED,)  # who leaves writes that down before it has been told
+    save_words = (SAVED, LEAVES) if unharmed else (SAVED,)  # a task writes down that it leaves before it reports so
     saved: defaultdict[str, set[int]] = defaultdict(lambda: {0})
     certain = Counter[str]()
     for run in all_:

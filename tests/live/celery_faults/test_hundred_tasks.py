@@ -101,7 +101,7 @@ def who_left(all_: Sequence[Run], checkpoint: str) -> set[str]:
     lost_steps_by_run = [steps for task, steps in lost_steps(all_).items() if task in task_ids]
     print(f"{checkpoint}: {len(task_ids)} left, and lost {lost_steps_by_run} steps")
     if checkpoint == "manual":
-        assert not any(map(any, lost_steps_by_run)), "who saves its work in order to leave loses none of it"
+        assert not any(map(any, lost_steps_by_run)), "a task that saves its work in order to leave loses none of it"
     return task_ids
 
 

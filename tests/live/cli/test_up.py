@@ -79,7 +79,7 @@ def check_second_service_is_refused(here: Up, folder: Path, monkeypatch: pytest.
 
 def check_end_of_a_poll_under_way(here: Up, token: str) -> None:
     """Check that Ctrl-C stops the service after it has answered a long poll."""
-    waits = here.ask("POST", "/requests", {"component": "nobody", "resources": {"no-such-key": 1}}, token)
+    waits = here.ask("POST", "/requests", {"component": "no-such-team", "resources": {"no-such-key": 1}}, token)
     assert waits.status == 201
     with ThreadPoolExecutor(1) as pool:
         path = f"/requests/{waits.body['id']}?wait_s=30&status={waits.body['status']}"

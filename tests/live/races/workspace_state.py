@@ -15,7 +15,7 @@ from app.store.connection import RedisClient
 from app.store.keys import KEYS, prefix
 from app.store.ledger import Ledger
 from tests.live.races.invariants import require_none
-from tests.properties.oracle import NOBODY, Model
+from tests.properties.oracle import NO_OWNER, Model
 from tests.properties.reading import model
 from tests.properties.replay import NOTES, WAYS
 from tests.properties.snapshot import Snapshot, amounts, kind_of
@@ -77,7 +77,7 @@ class WorkspaceState:
         problems = []
         for pool, leaving in self.model.leaving.items():
             for name, owner in leaving.items():
-                if owner == NOBODY:
+                if owner == NO_OWNER:
                     problems.append(f"{name} leaves {pool} for nobody")
                 elif owner not in self.model.clearings[pool] or self.model.requests[owner].status != "queued":
                     problems.append(f"{name} leaves {pool} for {owner}, who does not wait for it")

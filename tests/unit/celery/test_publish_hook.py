@@ -27,7 +27,7 @@ from tests.support.memory_network import MemoryNetwork
 from tests.support.stub_server import Action, StubServer, cut, refuse, reply
 
 PARKS = reply({"task": "t-1", "status": "parked", "id": "r-1"}, 201)
-NOBODY = no_broker.URL
+NO_BROKER = no_broker.URL
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def next_is(stub: StubServer, *acts: Action) -> None:
 @pytest.fixture
 def app(stub: StubServer) -> Iterator[Celery]:
     """An app whose broker does not exist."""
-    made = Celery("shop", broker=NOBODY, backend="cache+memory://", set_as_current=False)
+    made = Celery("shop", broker=NO_BROKER, backend="cache+memory://", set_as_current=False)
     made.conf.update(
         poolkeeper={"url": stub.url},
         accept_content=["json", "pickle", "yaml"],
@@ -276,7 +276,7 @@ def test_what_a_call_asks_goes_with_a_message_of_a_task_that_is_not_known_here(
 
 
 def test_a_task_sent_by_name_is_caught_before_anything_looked_at_the_app(stub: StubServer) -> None:
-    app = Celery("late", broker=NOBODY, set_as_current=False)
+    app = Celery("late", broker=NO_BROKER, set_as_current=False)
 
     @app.task(base=PoolTask, name="late.train", component="team", resources={}, shared=False)
     def train() -> None: ...

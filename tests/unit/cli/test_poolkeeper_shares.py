@@ -16,7 +16,7 @@ from tests.support.cli_program import Program
 from tests.support.stub_server import StubServer, refuse, reply
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-NOBODY: dict[str, list[str]] = {"non_preemptible": [], "aggressively_preemptible": [], "preemptible": []}
+NO_ALLOCATIONS: dict[str, list[str]] = {"non_preemptible": [], "aggressively_preemptible": [], "preemptible": []}
 
 
 def a_node(name: str, parent: str | None = None, kind: str = "policy", keys: Sequence[str] = ("gpu",), **more: Any) -> Any:
@@ -42,7 +42,7 @@ def a_node(name: str, parent: str | None = None, kind: str = "policy", keys: Seq
         "satisfaction": 2 / 3,
         "status": "non_starving",
         "below_since": None,
-        "allocations": NOBODY,
+        "allocations": NO_ALLOCATIONS,
     } | more
 
 

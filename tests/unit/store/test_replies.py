@@ -37,7 +37,7 @@ def register_call(command: str, tag: str, **args: Any) -> None:
     ACTS[command, tag] = lambda world: world.call(command, **args)
 
 
-NOBODY, NOWHERE = "0" * 20, "nowhere"
+ABSENT, NOWHERE = "0" * 20, "nowhere"
 NUMBERS: dict[str, Any] = {"op": "o", "reserved": "", "limit": "", "weight": 1, "settings": "[]"}
 POLICY: dict[str, Any] = {"component": "x/y", "priority": 1, "profile": "batch", "group": "", **NUMBERS}
 PAGE: dict[str, Any] = {"cursor": "0", "count": 10, "repair": False}
@@ -56,8 +56,8 @@ register_call("audit_index", "audited", kind="leases", part="", **PAGE)
 register_call("audit_lanes", "audited", pool="p", **PAGE)
 register_call("audit_lanes", "not_found", pool=NOWHERE, **PAGE)
 register_call("audit_requests", "audited", after=-1, count=10, repair=False)
-register_call("cancel", "not_found", id=NOBODY)
-register_call("checkpoint", "not_found", op="o", id=NOBODY, fence=1, state="progress", seconds=0, reference=None, routine="")
+register_call("cancel", "not_found", id=ABSENT)
+register_call("checkpoint", "not_found", op="o", id=ABSENT, fence=1, state="progress", seconds=0, reference=None, routine="")
 register_call("list_component_pools", "found", component="orchestrator/t")
 register_call("copy_workspace", "copied", after="0-0", most=10)
 register_call("copy_workspace", "moved", after="1-1", most=10)
@@ -65,9 +65,9 @@ register_call("list_live_ids", "found", most=10)
 register_call("list_live_ids", "too_many", most=-1)
 register_call("copy_requests", "read", ids='["nobody"]')
 register_call("enforce_deadlines", "enforced")
-register_call("drop", "not_found", id=NOBODY)
+register_call("drop", "not_found", id=ABSENT)
 register_call("read_events", "found", after="0", count=10)
-register_call("explain", "not_found", id=NOBODY)
+register_call("explain", "not_found", id=ABSENT)
 register_call("get_requests", "found", ids='["nobody"]')
 register_call("delete_group", "deleted", op="o", pool="p", group="h")
 register_call("delete_group", "in_use", op="o", pool="p", group="g")
@@ -75,14 +75,14 @@ register_call("delete_group", "not_found", op="o", pool="p", group=NOWHERE)
 register_call("set_group", "set", pool="p", group="new", parent="g", **NUMBERS)
 register_call("set_group", "refused", pool="p", group="new", parent="", **NUMBERS | {"reserved": "gpu=3"})
 register_call("set_group", "not_found", pool="p", group="new", parent=NOWHERE, **NUMBERS)
-register_call("heartbeat", "not_found", id=NOBODY, fence=1)
-register_call("end_hold", "stale", pool="p", owner=NOBODY)
+register_call("heartbeat", "not_found", id=ABSENT, fence=1)
+register_call("end_hold", "stale", pool="p", owner=ABSENT)
 register_call("read_usage_history", "not_found", pool=NOWHERE)
 register_call("read_latest_events", "found", count=10)
 register_call("release_job_lock", "given_back", job="audit", token="a")
 register_call("take_job_lock", "taken", job="audit", token="a", ttl_ms=1000)
 register_call("list_requests", "page", before=1, count=10, scan=10, filter="{}")
-register_call("get_request", "not_found", id=NOBODY, poll=False)
+register_call("get_request", "not_found", id=ABSENT, poll=False)
 register_call("begin_reconcile", "seen", token="a", ttl_ms=1000, why="missed")
 register_call("finish_reconcile", "done", token="a", next=None, ttl_ms=1000, took_ms=1, found="nothing")
 register_call("read_pool_metrics", "measured", pool="p")
@@ -117,14 +117,14 @@ register_call("take_outbox", "taken", count=5, claim_ms=1, start_ms=1, tries=3, 
 register_call("mark_dispatched", "done", sent='[["a","",1]]', start_ms=1)
 register_call("mark_dispatch_failed", "noted", tasks='["a"]', again_ms=1)
 register_call("measure_outbox", "viewed")
-register_call("start", "not_found", id=NOBODY, fence=1, runner="w")
+register_call("start", "not_found", id=ABSENT, fence=1, runner="w")
 register_call("get_task", "not_found", task="a")
 register_call("cancel_task", "not_found", task="a")
 register_call("acknowledge_end", "not_found", task="a", request="")
 register_call("list_queue", "page", pool="p", after=-(2**53), count=10)
 register_call("list_queue", "not_found", pool=NOWHERE, after=-(2**53), count=10)
 register_call("read_run_times", "found", pool="p", components='["orchestrator/t"]')
-register_call("reassign_or_reprieve", "stale", pool="p", id=NOBODY, fence=1, owner=None)
+register_call("reassign_or_reprieve", "stale", pool="p", id=ABSENT, fence=1, owner=None)
 register_call("read_demand", "read", pool="p", after=0, count=10)
 register_call("read_demand", "not_found", pool=NOWHERE, after=0, count=10)
 register_call("write_fair_shares", "stale", pool="p", rows="[]", watched="0", rules="0")
@@ -283,7 +283,7 @@ def _(world: World) -> ScriptReply:
 
 @replies("release", "released")
 def _(world: World) -> ScriptReply:
-    allocations = [[world.submit(gpu=1).id, "1", "succeeded"], [world.submit(gpu=1).id, "1", "failed"], [NOBODY, "1", "failed"]]
+    allocations = [[world.submit(gpu=1).id, "1", "succeeded"], [world.submit(gpu=1).id, "1", "failed"], [ABSENT, "1", "failed"]]
     reply = world.call("release", allocations=json.dumps(allocations))
     assert [outcome[0] for outcome in reply.fields["outcomes"]] == ["released", "stale_fence", "not_found"]
     return reply
@@ -465,7 +465,7 @@ ACTS["park_task", "parked"] = park
 ACTS["park_task", "known"] = with_task(lambda world: park(world, key="k"))
 ACTS["park_task", "conflict"] = with_task(lambda world: park(world, "other", key="k"))
 ACTS["park_task", "exists"] = with_task(park)
-ACTS["park_task", "stale_fence"] = lambda world: park(world, replaced=NOBODY)
+ACTS["park_task", "stale_fence"] = lambda world: park(world, replaced=ABSENT)
 ACTS["get_task", "found"] = with_task(lambda world: world.call("get_task", task="a"))
 ACTS["cancel_task", "conflict"] = with_task(lambda world: (start_task(world), world.call("cancel_task", task="a"))[1])
 ACTS["acknowledge_end", "conflict"] = with_task(lambda world: world.call("acknowledge_end", task="a", request=""))
