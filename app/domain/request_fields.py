@@ -73,6 +73,7 @@ REQUEST_FIELDS: tuple[RequestField, ...] = (
     _public("lease_s", FieldKind.INTEGER),
     _public("queue_ttl_s", FieldKind.INTEGER),
     _public("labels", FieldKind.LABELS),
+    RequestField("shape"),  # what belongs to its shape beside component, preemptible and amounts: the tail of its lane's name
     RequestField("preemption_group"),  # the digest of the label of this name
     _public("task", FieldKind.TEXT),
     # the state

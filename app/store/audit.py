@@ -49,9 +49,15 @@ class AuditStore:
         for pool in pools:
             for kind in POOL_INDEXES:
                 yield from self._scan("audit_index", workspace, repair=repair, kind=kind, part=pool)
-            for lane in self._scripts.call("list_lanes", workspace, pool=pool).fields["lanes"]:
+            for lane in self._list_lanes(workspace, pool):
                 for kind in LANE_INDEXES:
                     yield from self._scan("audit_index", workspace, repair=repair, kind=kind, part=lane)
+
+    def _list_lanes(self, workspace: str, pool: str) -> Iterator[str]:
+        after = ""
+        while lanes := self._scripts.call("list_lanes", workspace, pool=pool, after=after, count=self._chunk).fields["lanes"]:
+            yield from lanes
+            after = lanes[-1]
 
     def check_lanes(self, workspace: str, pool: str, *, repair: bool) -> Iterator[AuditFinding]:
         """Compare every lane of a pool with its position and parking slot."""

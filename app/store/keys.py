@@ -6,12 +6,14 @@ A key is `pk:{workspace}:` and the shape. The braces are Redis Cluster's hash ta
 is atomic over all its pools. Names cannot hold a colon, a brace or a bar, so no two keys can meet.
 
 - A *component* is written `type/name`.
-- A *lane* is all waiters with one shape: `type/name|p|gpu=2,step_run=1` (`p` preemptible, `f` fixed).
+- A *lane* is all waiters with one shape: `type/name|p|gpu=2,step_run=1` (`p` preemptible, `f` fixed). A
+  tail such as `|pools=a,b` names what else belongs to the shape.
 - A *constraint* is what a lane is parked on until there is room: `limit|pool|gpu`, `limit|policy:type/name|gpu`,
   `victim_held|pool|gpu` (units of victim holds), `patience_held|pool|gpu` (units of the patience hold),
   `fixed|policy:type/name|gpu`.
 - A *slot* is where a lane is parked: a constraint, or with fair share a constraint and the policy: `limit|pool|gpu@type/name`.
-  The needs of the constraint itself are then its policies, each by its smallest need.
+- A *node* is a place in the tree over the needs of a slot: `3.1a` is above all needs with three hexadecimal digits that begin
+  with `1a`, `.` above all.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ KEYS: dict[str, Key] = {
         Key("meta", "meta", "hash", "last submission number `seq`, last `fence`, settings of the workspace"),
         Key("pools", "pools", "hash", "pool → description"),
         Key("unfinished", "unfinished", "set", "pools with work that a bounded script left for the next call"),
-        Key("orphaned_lanes", "orphaned_lanes", "set", "lanes that fit no pool any more; their waiters are being rejected"),
+        Key("orphaned_lanes", "orphaned_lanes", "zset", "lanes that fit no pool any more; their waiters are being rejected"),
         Key("requests", "requests", "zset", "every request, by number of submission"),
         Key("waiting", "waiting", "zset", "queued requests, by the time (ms) they expire unless polled; 2^53-1 for never"),
         Key("leases", "leases", "zset", "allocations, by the time (ms) their lease ends; 2^53-1 for never"),
@@ -79,11 +81,17 @@ KEYS: dict[str, Key] = {
         Key("tokens", "tokens", "hash", "only in `_`: digest of a secret → name, role, workspaces and expiry of the token"),
         Key("rate", "rate:<token>", "string", "only in `_`: the time (ms) up to which the rate of a token is used up"),
         Key("component_pools", "component:<component>:pools", "zset", "pools in which the component has a policy, by priority"),
-        Key("component_lanes", "component:<component>:lanes", "set", "lanes of the component that have waiters"),
+        Key("component_lanes", "component:<component>:lanes", "zset", "lanes of the component that have waiters, by name"),
         Key("lane", "lane:<lane>", "zset", "waiters of one shape, by lane score (class and number of submission)"),
         Key("lane_walltimes", "lane:<lane>:walltimes", "zset", "waiters of the lane that promised a walltime, by it (s)"),
         Key("pool", "pool:<pool>", "hash", "the account of the pool (`used:gpu`, `limit:gpu` …) and its settings"),
         Key("pool_queue", "pool:<pool>:queue", "zset", "waiters, by rank score: the first is the head"),
+        Key(
+            "pool_policy_queue",
+            "pool:<pool>:queue:<component>",
+            "zset",
+            "waiters of a policy, by lane score (class and number of submission)",
+        ),
         Key("pool_allocations", "pool:<pool>:allocations", "zset", "allocations, by fence: the order of grant"),
         Key("pool_allocation_records", "pool:<pool>:allocation_records", "hash", "allocation → what the planner reads of it"),
         Key("pool_victims", "pool:<pool>:victims", "hash", "preempting allocation → owner of the hold; `-` none, `!` a limit"),
@@ -101,24 +109,48 @@ KEYS: dict[str, Key] = {
         Key("pool_groups", "pool:<pool>:groups", "set", "names of the groups"),
         Key("pool_policies", "pool:<pool>:policies", "set", "components with a policy"),
         Key("pool_lanes", "pool:<pool>:lanes", "zset", "lanes that may be granted here, by queue score of their head"),
+        Key(
+            "pool_policy_lanes",
+            "pool:<pool>:lanes:<component>",
+            "zset",
+            "fair share: lanes of a policy, by class and age of the head",
+        ),
         Key("pool_satisfaction", "pool:<pool>:satisfaction", "zset", "fair share: policies, by satisfaction ratio"),
         Key("pool_in_share", "pool:<pool>:in_share", "set", "lanes that fit the unused share of their policy"),
         Key("pool_strict_line", "pool:<pool>:strict_line", "zset", "strict queueing: lanes under no limit, by queue score"),
         Key("pool_parked", "pool:<pool>:parked", "hash", "lane → its slot, its need, since when (ms)"),
         Key("pool_parking_counts", "pool:<pool>:parking_counts", "hash", "constraint → number of lanes parked on it"),
-        Key("pool_parking_needs", "pool:<pool>:parking_needs:<slot>", "zset", "different needs of the lanes parked in a slot"),
+        Key(
+            "pool_parking_needs",
+            "pool:<pool>:parking_needs:<slot>",
+            "zset",
+            "fair share: policies with lanes parked on a constraint, by their smallest need",
+        ),
         Key(
             "pool_parking", "pool:<pool>:parking:<slot>|<need>", "zset", "lanes parked in a slot with this need, by queue score"
         ),
         Key(
-            "pool_lane_amounts",
-            "pool:<pool>:lane_amounts:<component>|<kind>|<key>",
+            "pool_parking_tree",
+            "pool:<pool>:parking_tree:<slot>|<node>",
             "zset",
-            "lanes of a policy, by the amount they need of a key",
+            "the next digits of needs in a slot, by the least queue score below them",
+        ),
+        Key("pool_blocked_since", "pool:<pool>:blocked_since", "zset", "lanes that capacity blocks, by since when (ms)"),
+        Key(
+            "pool_lane_amounts",
+            "pool:<pool>:lane_amounts:<side>|<component>|<kind>|<key>",
+            "zset",
+            "lanes of a policy whose amount of a key `fits` its unused share or `exceeds` it, by the amount",
         ),
         Key("pool_holds", "pool:<pool>:holds", "hash", "owner of a hold → kind of the hold and since when"),
         Key("hold", "pool:<pool>:hold:<id>", "hash", "units that the victims of a hold are expected to free, and have freed"),
         Key("pool_unfinished", "pool:<pool>:unfinished", "hash", "unfinished work of this pool → how far it is"),
+        Key(
+            "pool_queue_syncs",
+            "pool:<pool>:queue_syncs",
+            "zset",
+            "unfinished work: lanes whose waiters are not synced with the queue, by the lane score it goes on from",
+        ),
         Key("group", "pool:<pool>:group:<group>", "hash", "the account of a group"),
         Key("policy", "pool:<pool>:policy:<component>", "hash", "the account of a policy: priority, group, settings"),
     )

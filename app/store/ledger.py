@@ -39,6 +39,10 @@ MAX_RESUMES = 100_000
 """Calls of `resume_unfinished` before the ledger gives up: enough for millions of waiters, and finite if Redis is corrupt."""
 
 
+PATIENCE_LANES = 100
+"""Lanes that one call of `give_patience_hold` compares."""
+
+
 class Ledger:
     """The pools, policies, requests and allocations of every workspace on one Redis."""
 
@@ -267,7 +271,13 @@ class Ledger:
 
     def give_patience_hold(self, workspace: str, pool: str) -> str | None:
         """Give the patience hold of a pool to the first waiter past its patience; return its id. None: no hold is given."""
-        reply = self._scripts.call("give_patience_hold", workspace, now=self._clock.now_ms(), pool=pool)
+        progress = {"first": "0", "best": ""}
+        while True:
+            args = {"now": self._clock.now_ms(), "pool": pool, "count": PATIENCE_LANES, **progress}
+            reply = self._scripts.call("give_patience_hold", workspace, **args)
+            if reply.tag != "more":
+                break
+            progress = reply.fields
         return reply.fields["id"] if reply.tag == "given" else None
 
     def resume_unfinished(self, workspace: str) -> bool:

@@ -7,10 +7,12 @@ from functools import cache
 
 from app.domain import queue_score
 from app.domain.amounts import MAX_KEYS, UNBOUNDED
+from app.domain.ledger_limits import MAX_STEPS
 from app.domain.pool_settings import SETTINGS
 from app.store.keys import KEYS
 
 CONSTANTS = {name: str(value) for name, value in vars(queue_score).items() if name.isupper()} | {"MAX_KEYS": str(MAX_KEYS)}
+CONSTANTS["MAX_STEPS"] = str(MAX_STEPS)
 CONSTANTS |= {name.upper(): str(row.default) for name, row in SETTINGS.items() if type(row.default) is int}
 CONSTANTS |= {
     name.upper(): f"{{{', '.join(f'{discipline} = {value}' for discipline, value in row.by_discipline.items())}}}"

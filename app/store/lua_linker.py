@@ -6,7 +6,8 @@ commands, `@args` in order and one `@reply` per outcome. `@writes` names every k
 the key as well, or writes it through a variable such as `account.key`. `@reads` names the other keys that the file builds. What
 a library writes stands in the head of the library. A composed text is
 
-1. a prelude with only what is used: `args`, `transitions`, `reply`, and constants that are tables; all of it runs on every call
+1. a prelude with only what is used: `args`, `server_calls`, `transitions`, `reply`, and constants that are tables; all of it
+   runs on every call
 2. every library once, each after those it uses, inside `do … end` so that its locals do not count (Lua allows 200)
 3. the command
 
@@ -31,10 +32,19 @@ from app.store.keys import KEYS
 from app.store.lua_constants import CONSTANTS, LuaContractError, blank_comments, resolve_constants
 from app.store.lua_key_access import FunctionAccess, key_access, reachable_writes
 
+STEP_COUNTER = (
+    "local server_calls, _call, _pcall = {count = 0}, redis.call, redis.pcall",
+    "local redis = {pcall = _pcall, call = function(...)",
+    "server_calls.count = server_calls.count + 1",
+    "return _call(...)",
+    "end}",
+)
+"""Lua that counts the commands of a call, in the texts of commands that bound their work by it."""
 FOLDER = Path(__file__).parent / "lua"
 _KEYWORDS = "and break do else elseif end false for function if in local nil not or repeat return then true until while"
 _RESERVED_NAMES = (
-    "prefix keys args states transitions const reply KEYS ARGV redis server cjson string table math os bit struct cmsgpack"
+    "prefix keys args states server_calls transitions const reply KEYS ARGV redis server "
+    "cjson string table math os bit struct cmsgpack"
 )
 _MENTION = re.compile(r"(?<![\w:])(?<!(?<!\.)\.)([A-Za-z_]\w*)(?:\s*\.(?!\.)\s*([A-Za-z_]\w*))?")
 """A name that is not a field of something (`..` may stand before it), and the field of it that follows."""
@@ -292,6 +302,8 @@ def _prelude(command: LuaSource, sources: list[LuaSource]) -> list[str]:
         lines.append("local prefix = KEYS[1]")
     if args := command.declarations["args"]:
         lines.append("local args = " + _table_text({name: f"ARGV[{place}]" for place, name in enumerate(args, 1)}))
+    if any("server_calls" in source.mentions for source in sources):
+        lines += STEP_COUNTER
     if any("transitions" in source.mentions for source in sources):
         ways = (f"{state}>{to}" for state, after in TRANSITIONS.items() for to in sorted(after))
         lines.append(f"local transitions = ' {' '.join(ways)} '")

@@ -299,7 +299,7 @@ def _decode_allocation(id_: str, line: str) -> Allocation:
 def decode_waiter(row: Sequence[str]) -> Waiter:
     """Return a waiter from a row of a script's reply."""
     id_, lane, class_, number, chain, preempted, place = row
-    component, kind, resources = lane.split("|")
+    component, kind, resources, *_ = lane.split("|", 3)
     return Waiter(
         id=id_,
         component=component,

@@ -59,7 +59,8 @@ class Snapshot:
         """Whether a bounded script left something for the next one."""
         marks = ("reviewing", "unsettled")
         pools = any(mark in pool for _, pool in self.of("pool") for mark in marks)
-        return bool(pools or self.get("unfinished") or self.get("orphaned_lanes") or any(self.of("pool_unfinished")))
+        of_pools = any(self.of("pool_unfinished")) or any(self.of("pool_queue_syncs"))
+        return bool(pools or self.get("unfinished") or self.get("orphaned_lanes") or of_pools)
 
 
 def take(client: RedisClient, workspace: str, now_ms: int) -> Snapshot:

@@ -7,7 +7,7 @@ only where nothing is unfinished.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -44,6 +44,7 @@ MARKS = {
     "last_creation_number",
     "watched",
     "over_ms",
+    "crossing",
 }
 POOL_FIELDS = {*PoolSettings.model_fields, *MARKS}
 OWN = {"weight", "creation_number", "status", "below_ms", "over_ms", *AccountSettings.model_fields}
@@ -127,10 +128,10 @@ class Structures:
                 {request.id: request.walltime_s for request in members if request.walltime_s}, "lane_walltimes", lane
             )
         for component in {request.component for request in self.model.requests.values()}:
-            own = {lane for lane in lanes if lane.startswith(component + "|")}
+            own = {lane: 0 for lane in lanes if lane.startswith(component + "|")}
             yield from self._same(own, "component_lanes", component)
-        if not self.snapshot.get("orphaned_lanes") <= set(lanes):
-            yield f"orphans that are no lanes: {self.snapshot.get('orphaned_lanes') - set(lanes)}"
+        if not set(self.snapshot.get("orphaned_lanes")) <= set(lanes):
+            yield f"orphans that are no lanes: {set(self.snapshot.get('orphaned_lanes')) - set(lanes)}"
 
     def _components(self) -> Iterator[str]:
         yield from (
@@ -331,14 +332,19 @@ class Structures:
                 parks.setdefault((spot, need), {})[lane] = places[lane]
         yield from self._same(line, "pool_strict_line", pool)
         parking_records = {parts[1:]: value for parts, value in self.snapshot.of("pool_parking") if parts[0] == pool}
-        if parking_records != parks:
-            yield f"{pool} parks: {parking_records}, should be {parks}"
+        backfill = {
+            (f"backfill|{spot}", need): walltimes
+            for (spot, need), lanes in parks.items()
+            if spot.startswith("patience_held|")
+            and (walltimes := {lane: least for lane in lanes if (least := self._least_walltime(lane)) is not None})
+        }
+        if parking_records != parks | backfill:
+            yield f"{pool} parks: {parking_records}, should be {parks | backfill}"
         counts: dict[str, str] = {}
         needs: dict[str, dict[str, int]] = {}
         for (spot, need), lanes in parks.items():
             constraint, _, whose = spot.partition("@")
             counts[constraint] = str(int(counts.get(constraint, 0)) + len(lanes))
-            needs.setdefault(spot, {})[need] = int(need)
             if whose:
                 least = needs.setdefault(constraint, {})
                 least[whose] = min(int(need), least.get(whose, int(need)))
@@ -346,8 +352,16 @@ class Structures:
         lacked = {parts[1]: value for parts, value in self.snapshot.of("pool_parking_needs") if parts[0] == pool}
         if lacked != needs:
             yield f"{pool} needs: {lacked}, should be {needs}"
+        trees = {parts[1:]: value for parts, value in self.snapshot.of("pool_parking_tree") if parts[0] == pool}
+        if trees != (expected := _trees(parks | backfill)):
+            yield f"{pool} trees: {trees}, should be {expected}"
+        blocked = {lane: int(text.split(" ")[2]) for lane, text in parked.items() if _is_capacity(text.split(" ")[0])}
+        yield from self._same(blocked, "pool_blocked_since", pool)
         if len(set(places.values())) < len(places):
             yield f"{pool}: lanes share a place: {places}"
+
+    def _least_walltime(self, lane: str) -> int | None:
+        return min(self.snapshot.get("lane_walltimes", lane).values(), default=None)
 
     def _spot(self, pool: str, lane: str, text: str) -> Iterator[str]:
         """A lane waits since it came, and with fair share apart from those of other policies."""
@@ -379,12 +393,14 @@ class Structures:
             policy = place.policy(component)
             for key, _, units in (pair.partition("=") for pair in text.split(",")):
                 if policy and policy.reserved.get(key, 0) > 0:
-                    expected.setdefault((component, kind, key), {})[lane] = int(units)
+                    used = self.model.used(pool, fixed=kind == "f")[policy.name][key]
+                    side = "fits" if int(units) <= policy.reserved[key] - used else "exceeds"
+                    expected.setdefault((side, component, kind, key), {})[lane] = int(units)
         amounts = {parts[1:]: value for parts, value in self.snapshot.of("pool_lane_amounts") if parts[0] == pool}
         if "reviewing" in self.snapshot.get("pool", pool):
             strange = [lane for lanes in amounts.values() for lane in lanes if lane not in listed]
             yield from (f"{pool} share: {lane} is not listed" for lane in strange)
-        elif amounts != expected:
+        elif "crossing" not in self.snapshot.get("pool", pool) and amounts != expected:
             yield f"{pool} shares: {amounts}, should be {expected}"
         if not self.snapshot.get("pool_in_share", pool) <= set(listed):
             yield f"{pool} inshare: {self.snapshot.get('pool_in_share', pool)}"
@@ -403,13 +419,34 @@ class Structures:
         yield from self._same(inshare, "pool_in_share", pool)
 
     def _scores(self, pool: str) -> Iterator[str]:
-        scores = {}
+        scores, of_policies = {}, dict[str, dict[str, int]]()
         for waiter in self.model.queue(pool):
             policy = self.model.pools[pool].policy(waiter.component)
             assert policy
             low, weight = CLASS_COUNT - 1 - waiter.rank, PRIORITY_COUNT - 1 - policy.priority
             discipline = self.model.pools[pool].settings["discipline"]
+            of_policies.setdefault(waiter.component, {})[waiter.id] = low * MAX_SUBMISSIONS + waiter.number
             ranks = {"reserved": weight * CLASS_COUNT + low, "classes": low * PRIORITY_COUNT + weight, "fair_share": low}
             scores[waiter.id] = ranks[discipline] * MAX_SUBMISSIONS + waiter.number
         yield from self._same(scores, "pool_queue", pool)
+        stored = {parts[1]: value for parts, value in self.snapshot.of("pool_policy_queue") if parts[0] == pool}
+        if stored != of_policies:
+            yield f"{pool} queues of policies: {stored}, should be {of_policies}"
         assert all(a < b for a, b in pairwise(sorted(scores.values())))
+
+
+def _is_capacity(slot: str) -> bool:
+    constraint = slot.partition("@")[0]
+    return constraint in ("line", "new|pool|-") or constraint.startswith(("limit|pool|", "patience_held|", "victim_held|pool|"))
+
+
+def _trees(parks: Mapping[tuple[str, str], Mapping[str, int]]) -> dict[tuple[str, str], dict[str, int]]:
+    """Return the nodes of the trees over the needs of each slot."""
+    trees: dict[tuple[str, str], dict[str, int]] = {}
+    for (slot, need), lanes in parks.items():
+        digits, least = f"{int(need):x}", min(lanes.values())
+        nodes = [(".", str(len(digits))), *((f"{len(digits)}.{digits[:depth]}", digits[depth]) for depth in range(len(digits)))]
+        for node, member in nodes:
+            members = trees.setdefault((slot, node), {})
+            members[member] = min(least, members.get(member, least))
+    return trees

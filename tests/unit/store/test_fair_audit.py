@@ -58,7 +58,11 @@ DAMAGE = {
     "a lane on no spot of anybody": lambda redis: redis.hset(workspace_key("pool_parked", "p"), LANE, f"{SPOT} 4 1"),
     "a policy not found on a constraint": lambda redis: redis.zrem(workspace_key("pool_parking_needs", "p", SPOT), B),
     "its least need wrong": lambda redis: redis.zadd(workspace_key("pool_parking_needs", "p", SPOT), {B: 40}),
-    "a need not found": lambda redis: redis.zrem(workspace_key("pool_parking_needs", "p", f"{SPOT}@{B}"), "4"),
+    "a need not found": lambda redis: redis.zrem(workspace_key("pool_parking_tree", "p", f"{SPOT}@{B}", "1."), "4"),
+    "a wrong score in the tree": lambda redis: redis.zadd(
+        workspace_key("pool_parking_tree", "p", f"{SPOT}@{B}", "."), {"1": 3}
+    ),
+    "a lane blocked since another time": lambda redis: redis.zadd(workspace_key("pool_blocked_since", "p"), {LANE: 3}),
 }
 
 

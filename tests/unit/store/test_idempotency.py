@@ -269,7 +269,7 @@ TWICE: dict[str, Args] = {
     "heartbeat": lambda of: {"id": of["held"].id, "fence": 1},
     "read_usage_history": lambda _: {"pool": "p"},
     "end_hold": lambda of: {"pool": "want", "owner": of["wanting"].id},
-    "list_lanes": lambda _: {"pool": "p"},
+    "list_lanes": lambda _: {"pool": "p", "after": "", "count": 10},
     "get_last_event_id": lambda _: {},
     "release_job_lock": lambda _: {"job": "audit", "token": "a"},
     "take_job_lock": lambda _: {"job": "audit", "token": "a", "ttl_ms": 60_000},
@@ -286,7 +286,7 @@ TWICE: dict[str, Args] = {
     "take_outbox": lambda _: {"count": 9, "claim_ms": 1000, "start_ms": 1000, "tries": 3, "ids": '["n1","n2","n3"]'},
     "measure_outbox": lambda _: {},
     "park_task": lambda _: _park("new"),
-    "give_patience_hold": lambda _: {"pool": "p"},
+    "give_patience_hold": lambda _: {"pool": "p", "first": 0, "best": "", "count": 10},
     "delete_policy": lambda _: {"op": "o", "pool": "p", "component": "orchestrator/gone"},
     "set_policy": lambda _: {"component": "x/y", "priority": 3, "profile": "batch", "group": "", **_NEW},
     "create_pool": lambda _: {

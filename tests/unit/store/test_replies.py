@@ -17,77 +17,7 @@ from app.store.keys import key
 from app.store.lua_linker import load_commands
 from app.store.scripts import ScriptReply
 from tests.support.world import World
-
-Act = Callable[[World], ScriptReply]
-ACTS: dict[tuple[str, str], Act] = {}
-
-
-def replies(command: str, tag: str) -> Callable[[Act], Act]:
-    """Marks what brings a reply about; it is given a workspace with pool `p` (gpu 2), group `g` and policy `t` in it."""
-
-    def note(act: Act) -> Act:
-        ACTS[command, tag] = act
-        return act
-
-    return note
-
-
-def register_call(command: str, tag: str, **args: Any) -> None:
-    """A reply that needs nothing but the call."""
-    ACTS[command, tag] = lambda world: world.call(command, **args)
-
-
-ABSENT, NOWHERE = "0" * 20, "nowhere"
-NUMBERS: dict[str, Any] = {"op": "o", "reserved": "", "limit": "", "weight": 1, "settings": "[]"}
-POLICY: dict[str, Any] = {"component": "x/y", "priority": 1, "profile": "batch", "group": "", **NUMBERS}
-PAGE: dict[str, Any] = {"cursor": "0", "count": 10, "repair": False}
-
-for command in ("read_counters", "get_last_event_id", "read_clock", "list_pools", "list_tokens", "get_workspace"):
-    register_call(command, "found")
-for command in ("read_usage_history", "list_lanes"):
-    register_call(command, "found", pool="p")
-for command in ("audit_accounts", "audit_holds"):
-    register_call(command, "audited", pool="p", repair=False)
-    register_call(command, "not_found", pool=NOWHERE, repair=False)
-register_call("resume_unfinished", "advanced")
-register_call("list_active", "page", pool="p", after=0, count=10)
-register_call("list_active", "not_found", pool=NOWHERE, after=0, count=10)
-register_call("audit_index", "audited", kind="leases", part="", **PAGE)
-register_call("audit_lanes", "audited", pool="p", **PAGE)
-register_call("audit_lanes", "not_found", pool=NOWHERE, **PAGE)
-register_call("audit_requests", "audited", after=-1, count=10, repair=False)
-register_call("cancel", "not_found", id=ABSENT)
-register_call("checkpoint", "not_found", op="o", id=ABSENT, fence=1, state="progress", seconds=0, reference=None, routine="")
-register_call("list_component_pools", "found", component="orchestrator/t")
-register_call("copy_workspace", "copied", after="0-0", most=10)
-register_call("copy_workspace", "moved", after="1-1", most=10)
-register_call("list_live_ids", "found", most=10)
-register_call("list_live_ids", "too_many", most=-1)
-register_call("copy_requests", "read", ids='["nobody"]')
-register_call("enforce_deadlines", "enforced")
-register_call("drop", "not_found", id=ABSENT)
-register_call("read_events", "found", after="0", count=10)
-register_call("explain", "not_found", id=ABSENT)
-register_call("get_requests", "found", ids='["nobody"]')
-register_call("delete_group", "deleted", op="o", pool="p", group="h")
-register_call("delete_group", "in_use", op="o", pool="p", group="g")
-register_call("delete_group", "not_found", op="o", pool="p", group=NOWHERE)
-register_call("set_group", "set", pool="p", group="new", parent="g", **NUMBERS)
-register_call("set_group", "refused", pool="p", group="new", parent="", **NUMBERS | {"reserved": "gpu=3"})
-register_call("set_group", "not_found", pool="p", group="new", parent=NOWHERE, **NUMBERS)
-register_call("heartbeat", "not_found", id=ABSENT, fence=1)
-register_call("end_hold", "stale", pool="p", owner=ABSENT)
-register_call("read_usage_history", "not_found", pool=NOWHERE)
-register_call("read_latest_events", "found", count=10)
-register_call("release_job_lock", "given_back", job="audit", token="a")
-register_call("take_job_lock", "taken", job="audit", token="a", ttl_ms=1000)
-register_call("list_requests", "page", before=1, count=10, scan=10, filter="{}")
-register_call("get_request", "not_found", id=ABSENT, poll=False)
-register_call("begin_reconcile", "seen", token="a", ttl_ms=1000, why="missed")
-register_call("finish_reconcile", "done", token="a", next=None, ttl_ms=1000, took_ms=1, found="nothing")
-register_call("read_pool_metrics", "measured", pool="p")
-register_call("read_pool_metrics", "not_found", pool=NOWHERE)
-register_call("give_patience_hold", "none", pool="p")
+from tests.unit.store.reply_calls import ABSENT, ACTS, NOWHERE, PATIENCE, POLICY, Act, register_call, replies
 
 
 @replies("delete_policy", "unfinished")
@@ -266,7 +196,18 @@ def _(world: World) -> ScriptReply:
     world.submit(gpu=1)
     world.submit(gpu=2)
     world.clock.advance(300)
-    return world.call("give_patience_hold", pool="p")
+    return world.call("give_patience_hold", **PATIENCE)
+
+
+@replies("give_patience_hold", "more")
+def _(world: World) -> ScriptReply:
+    world.submit(gpu=2)
+    for mcpu in (1, 2, 3):
+        world.submit(gpu=2, mcpu=mcpu)
+    world.clock.advance(300)
+    for mcpu in (4, 5, 6):
+        world.submit(gpu=2, mcpu=mcpu, preemption_class=9)
+    return world.call("give_patience_hold", **PATIENCE)
 
 
 @replies("delete_policy", "in_use")

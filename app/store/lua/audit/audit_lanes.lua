@@ -1,7 +1,7 @@
 -- Compare a stretch of the lanes of a pool with their expected scores, and check that the constraint of each still blocks it.
--- @use accounts amounts audit_findings fair_share_order lane_grants lanes parking parking_lookup queue_order rechecks
--- @reads component_lanes pool_parked pool_parking pool_parking_needs pool_unfinished
--- @writes pool_in_share pool_lanes pool_parking_counts pool_strict_line unfinished
+-- @use accounts amounts audit_findings fair_share_order lane_grants lanes parking parking_subtrees parking_tree queue_order rechecks share_sides
+-- @reads component_lanes pool_parked pool_parking pool_parking_needs pool_queue_syncs pool_unfinished
+-- @writes pool_blocked_since pool_in_share pool_lanes pool_parking_counts pool_strict_line unfinished
 -- @args pool cursor count repair
 -- @reply audited differences cursor
 -- @reply not_found
@@ -10,7 +10,7 @@ audit_findings.start(args.repair)
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found() end
 
-local has_unfinished_work = pool.fields.reviewing or pool.fields.unsettled or redis.call('EXISTS', keys.pool_unfinished(args.pool)) == 1
+local has_unfinished_work = pool.fields.reviewing or pool.fields.unsettled or redis.call('EXISTS', keys.pool_unfinished(args.pool), keys.pool_queue_syncs(args.pool)) > 0
 if has_unfinished_work and redis.call('SISMEMBER', keys.unfinished(), args.pool) == 0 then
   if audit_findings.add('todo', args.pool, nil, 'listed') then redis.call('SADD', keys.unfinished(), args.pool) end
 end
@@ -18,12 +18,12 @@ end
 local function check(id)
   local lane = lanes.open(id)
   local path, head, lane_score = accounts.path(args.pool, lane.component), lanes.head(lane)
-  if not path or not head or redis.call('SISMEMBER', keys.component_lanes(lane.component), id) == 0 then
+  if not path or not head or not redis.call('ZSCORE', keys.component_lanes(lane.component), id) then
     return audit_findings.add('lane', args.pool .. ' ' .. id, 'listed', nil)
   end
   local in_share = lanes.is_in_share(path, lane)
   local stored_score = queue_order.stored_score(pool, path[1], lane_score, in_share)
-  local constraint, need, _, slot = parking.find(pool, id)
+  local constraint, need, since, slot = parking.find(pool, id)
   local parking_key = slot == 'line' and keys.pool_strict_line(args.pool) or keys.pool_parking(args.pool, slot, need)
   local stored_in_share = redis.call('SISMEMBER', keys.pool_in_share(args.pool), id) == 1
   if stored_in_share ~= in_share then audit_findings.add('lane', args.pool .. ' ' .. id .. ' in share', stored_in_share, in_share) end
@@ -31,12 +31,16 @@ local function check(id)
     local stored = tonumber(redis.call('ZSCORE', key, id))
     if stored ~= stored_score then audit_findings.add('lane', key .. ' ' .. id, stored and amounts.format(stored), amounts.format(stored_score)) end
   end
-  local needs, policy_name = keys.pool_parking_needs(args.pool, slot), string.match(slot, '@(.+)$')
-  local need_exists = slot == 'line' or redis.call('ZSCORE', needs, need)
-  if not need_exists then audit_findings.add('lane', needs .. ' ' .. need, nil, need) end
-  local least = policy_name and redis.call('ZRANGE', needs, 0, 0)[1]
+  local policy_name = string.match(slot, '@(.+)$')
+  local broken_node = slot ~= 'line' and parking_subtrees.broken_node(pool, slot, need)
+  if broken_node then audit_findings.add('lane', args.pool .. ' ' .. id .. ' tree', broken_node, 'the least score') end
+  local least = policy_name and slot ~= 'line' and parking_tree.least_need(pool, slot)
   local stored_least = least and redis.call('ZSCORE', keys.pool_parking_needs(args.pool, constraint), policy_name)
-  if least and tonumber(stored_least or 0) ~= tonumber(least) then audit_findings.add('lane', needs .. ' least', stored_least or nil, least) end
+  if least and tonumber(stored_least or 0) ~= tonumber(least) then audit_findings.add('lane', constraint .. ' least need of ' .. policy_name, stored_least or nil, least) end
+  local stored_since = redis.call('ZSCORE', keys.pool_blocked_since(args.pool), id)
+  local expected_since = parking.is_capacity(constraint) and tonumber(since) or nil
+  if tonumber(stored_since or '') ~= expected_since then audit_findings.add('lane', args.pool .. ' ' .. id .. ' blocked since', stored_since, expected_since) end
+  if not pool.fields.crossing and not share_sides.is_right(path, lane) then audit_findings.add('lane', args.pool .. ' ' .. id .. ' side', 'wrong', 'by its amounts') end
   local stored, expected = fair_share_order.scores(pool, path[1])
   if stored ~= expected then audit_findings.add('lane', args.pool .. ' satisfaction of ' .. lane.component, stored, expected) end
   local is_settled = not pool.fields.unsettled and constraint ~= 'line'
@@ -56,10 +60,9 @@ if not pool.fields.reviewing then
 end
 if audit_findings.any() and args.repair == '1' then
   for _, id in ipairs(redis.call('HKEYS', keys.pool_parked(args.pool))) do lanes.detach(pool, lanes.open(id)) end
-  for _, constraint in ipairs(constraints) do
-    parking_lookup.clear(pool, constraint)
-  end
-  redis.call('DEL', keys.pool_parking_counts(args.pool), keys.pool_lanes(args.pool), keys.pool_strict_line(args.pool), keys.pool_in_share(args.pool))
+  for _, constraint in ipairs(constraints) do parking_subtrees.clear(pool, constraint, parking.BACKFILL) end
+  redis.call('DEL', keys.pool_parking_counts(args.pool), keys.pool_lanes(args.pool), keys.pool_strict_line(args.pool), keys.pool_in_share(args.pool),
+    keys.pool_blocked_since(args.pool))
   rechecks.start(pool)
 end
 return reply.audited(audit_findings.list(), scanned[1])

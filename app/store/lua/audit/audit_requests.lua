@@ -1,7 +1,8 @@
 -- Compare a stretch of requests with the structures each has to be in, and in no others; repair if asked.
 -- @use accounts amounts audit_findings clock eligibility lanes leases queue_order rechecks requests
--- @reads delayed pool_holds pool_unfinished task unstarted
--- @writes component_lanes ended lane lane_walltimes leases meta outbox pool_allocations pool_queue pool_walltime_ends request requests waiting
+-- @reads delayed pool_holds pool_queue_syncs task unstarted
+-- @writes component_lanes ended lane lane_walltimes leases meta outbox pool_allocations pool_policy_queue pool_queue
+-- @writes pool_walltime_ends request requests waiting
 -- @args now after count repair
 -- @reply audited differences last
 
@@ -12,7 +13,8 @@ audit_findings.start(args.repair)
 local function expected_keys(request, lane)
   local expected_scores, possible_keys = {}, {keys.waiting(), keys.leases(), keys.ended(), keys.lane(lane.id), keys.lane_walltimes(lane.id)}
   for _, name in ipairs(lanes.pools(lane.component)) do
-    for _, key in ipairs({keys.pool_queue(name), keys.pool_allocations(name), keys.pool_walltime_ends(name)}) do possible_keys[#possible_keys + 1] = key end
+    local pool_keys = {keys.pool_queue(name), keys.pool_policy_queue(name, lane.component), keys.pool_allocations(name), keys.pool_walltime_ends(name)}
+    for _, key in ipairs(pool_keys) do possible_keys[#possible_keys + 1] = key end
   end
   if request.status == states.queued then
     local lane_score = queue_order.lane_score(tonumber(request.class), tonumber(request.seq))
@@ -21,17 +23,18 @@ local function expected_keys(request, lane)
     if request.walltime_s then expected_scores[keys.lane_walltimes(lane.id)] = tonumber(request.walltime_s) end
     for _, name in ipairs(lanes.pools(lane.component)) do
       local path = accounts.path(name, lane.component)
-      if path[#path].fields.reviewing or redis.call('HEXISTS', keys.pool_unfinished(name), 'sync ' .. lane.id) == 1 then expected_scores[keys.pool_queue(name)] = 'either'
-      elseif lanes.is_attached(path[#path], lane) then expected_scores[keys.pool_queue(name)] = queue_order.rank_score(path[#path], path[1], lane_score) end
+      local queue_key, policy_queue_key = keys.pool_queue(name), keys.pool_policy_queue(name, lane.component)
+      if path[#path].fields.reviewing or redis.call('ZSCORE', keys.pool_queue_syncs(name), lane.id) then
+        expected_scores[queue_key], expected_scores[policy_queue_key] = 'either', 'either'
+      elseif lanes.is_attached(path[#path], lane) then
+        expected_scores[queue_key], expected_scores[policy_queue_key] = queue_order.rank_score(path[#path], path[1], lane_score), lane_score
+      end
     end
   elseif string.find(transitions, ' ' .. request.status .. '>', 1, true) then
     expected_scores[keys.leases()] = true
-    if request.pool ~= '' then
-      expected_scores[keys.pool_allocations(request.pool)] = tonumber(request.fence)
-      if request.walltime_s then
-        expected_scores[keys.pool_walltime_ends(request.pool)] = tonumber(request.granted_ms) + tonumber(request.walltime_s) * 1000
-      end
-    end
+    if request.pool ~= '' then expected_scores[keys.pool_allocations(request.pool)] = tonumber(request.fence) end
+    local walltime_ms = request.pool ~= '' and request.walltime_s and tonumber(request.walltime_s) * 1000
+    if walltime_ms then expected_scores[keys.pool_walltime_ends(request.pool)] = tonumber(request.granted_ms) + walltime_ms end
   else
     expected_scores[keys.ended()] = tonumber(request.ended_ms)
   end
@@ -59,21 +62,17 @@ local function check_task(request)
     if not is_ended and audit_findings.add('task', task .. ' ' .. request.id, of, request.id) then release_from_task(request) end
     return
   end
-  local outbox_time = redis.call('ZSCORE', keys.outbox(), task) or redis.call('ZSCORE', keys.unstarted(), task)
-    or redis.call('ZSCORE', keys.delayed(), task)
+  local outbox_time = false
+  for _, key in ipairs({keys.outbox(), keys.unstarted(), keys.delayed()}) do outbox_time = outbox_time or redis.call('ZSCORE', key, task) end
   if not outbox_time and (is_ended or status ~= states.queued and (request.started_ms or '') == '') then
-    if audit_findings.add('task', task .. ' ' .. status .. ' in the outbox', nil, 'there') then
-      redis.call('ZADD', keys.outbox(), amounts.format(clock.now), task)
-    end
+    local repairs = audit_findings.add('task', task .. ' ' .. status .. ' in the outbox', nil, 'there')
+    if repairs then redis.call('ZADD', keys.outbox(), amounts.format(clock.now), task) end
   end
 end
 
 local function check(id)
   local request = requests.load(id)
-  if not request then
-    if audit_findings.add('request', id, nil, 'a request') then redis.call('ZREM', keys.requests(), id) end
-    return
-  end
+  if not request then return audit_findings.add('request', id, nil, 'a request') and redis.call('ZREM', keys.requests(), id) end
   local lane = lanes.of(request)
   local expected_scores, possible_keys = expected_keys(request, lane)
   for _, key in ipairs(possible_keys) do
@@ -90,13 +89,13 @@ local function check(id)
   end
   if request.task then check_task(request) end
   if request.status ~= states.queued then return end
-  local lane_exists = redis.call('SISMEMBER', keys.component_lanes(lane.component), lane.id) == 1
+  local lane_exists = redis.call('ZSCORE', keys.component_lanes(lane.component), lane.id)
   for _, name in ipairs(lanes.pools(lane.component)) do
     local path = accounts.path(name, lane.component)
     local pool, is_eligible = path[#path], not eligibility.refusal(path, lane.units, lane.fixed)
     if not pool.fields.reviewing and (not lane_exists or lanes.is_attached(pool, lane) ~= is_eligible) then
       if audit_findings.add('lane', name .. ' ' .. lane.id, lanes.is_attached(pool, lane), is_eligible) then
-        redis.call('SADD', keys.component_lanes(lane.component), lane.id)
+        redis.call('ZADD', keys.component_lanes(lane.component), 0, lane.id)
         rechecks.start(pool)
       end
     end
@@ -106,9 +105,8 @@ end
 local function check_counter(name, minimum)
   local stored = tonumber(redis.call('HGET', keys.meta(), name)) or 0
   if stored >= minimum then return end
-  if audit_findings.add('counter', name, amounts.format(stored), 'at least ' .. amounts.format(minimum)) then
-    redis.call('HSET', keys.meta(), name, amounts.format(minimum))
-  end
+  local repairs = audit_findings.add('counter', name, amounts.format(stored), 'at least ' .. amounts.format(minimum))
+  if repairs then redis.call('HSET', keys.meta(), name, amounts.format(minimum)) end
 end
 
 local ids = redis.call('ZRANGEBYSCORE', keys.requests(), '(' .. args.after, '+inf', 'WITHSCORES', 'LIMIT', 0, tonumber(args.count))

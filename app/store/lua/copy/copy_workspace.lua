@@ -4,7 +4,7 @@
 -- changed without an event. If these are too many, or the stream no longer reaches back to `after`, the reply is `moved` and the
 -- copy starts again.
 -- @use amounts clock lanes request_copies
--- @reads component_lanes component_pools events group hold meta orphaned_lanes policy pool pool_groups pool_holds
+-- @reads component_lanes component_pools events group hold meta orphaned_lanes policy pool pool_blocked_since pool_groups pool_holds pool_parking_tree pool_policy_lanes pool_policy_queue pool_queue_syncs
 -- @reads pool_in_share pool_lane_amounts pool_lanes pool_parked pool_parking pool_parking_counts pool_parking_needs
 -- @reads pool_policies pool_preemptions pool_queue pool_run_times pool_satisfaction pool_strict_line pool_unfinished
 -- @reads pool_victims pools preemption_deadlines unfinished
@@ -44,17 +44,17 @@ for _, entry in ipairs(new_events) do
   end
 end
 
--- With fair share the needs of a constraint are policies, and each policy has needs of its own.
-local function copy_slot(pool, slot)
-  copy('zset', keys.pool_parking_needs(pool, slot))
-  for _, need in ipairs(redis.call('ZRANGE', keys.pool_parking_needs(pool, slot), 0, -1)) do
-    if string.find(need, '/', 1, true) then copy_slot(pool, slot .. '@' .. need) else copy('zset', keys.pool_parking(pool, slot, need)) end
-  end
+-- Copy a slot of one need, and the nodes of its tree.
+local function copy_slot(pool, slot, need)
+  if slot == 'line' then return end
+  local digits = string.format('%x', tonumber(need))
+  copy('zset', keys.pool_parking(pool, slot, need), keys.pool_parking_tree(pool, slot, '.'))
+  for depth = 0, #digits - 1 do copy('zset', keys.pool_parking_tree(pool, slot, #digits .. '.' .. string.sub(digits, 1, depth))) end
 end
 
 local function copy_component(component)
   copy('zset', keys.component_pools(component))
-  copy('set', keys.component_lanes(component))
+  copy('zset', keys.component_lanes(component))
 end
 
 local function copy_pool(pool)
@@ -62,10 +62,11 @@ local function copy_pool(pool)
     keys.pool_holds(pool), keys.pool_unfinished(pool))
   copy('set', keys.pool_groups(pool), keys.pool_policies(pool), keys.pool_in_share(pool))
   copy('zset', keys.pool_queue(pool), keys.pool_preemptions(pool), keys.pool_lanes(pool),
-    keys.pool_satisfaction(pool), keys.pool_strict_line(pool))
+    keys.pool_satisfaction(pool), keys.pool_strict_line(pool), keys.pool_blocked_since(pool), keys.pool_queue_syncs(pool))
   for _, group in ipairs(redis.call('SMEMBERS', keys.pool_groups(pool))) do copy('hash', keys.group(pool, group)) end
   for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(pool))) do
     copy('hash', keys.policy(pool, component), keys.pool_run_times(pool, component))
+    copy('zset', keys.pool_policy_queue(pool, component), keys.pool_policy_lanes(pool, component))
     copy_component(component)
   end
   for _, id in ipairs(redis.call('HKEYS', keys.pool_holds(pool))) do
@@ -76,19 +77,24 @@ local function copy_pool(pool)
   for i = 1, #victims, 2 do
     if victims[i + 1] == '-' then copy_request(victims[i]) end
   end
-  for _, constraint in ipairs(redis.call('HKEYS', keys.pool_parking_counts(pool))) do copy_slot(pool, constraint) end
-  local copied_shapes = {}
-  for _, id in ipairs(redis.call('HKEYS', keys.pool_parked(pool))) do
+  for _, constraint in ipairs(redis.call('HKEYS', keys.pool_parking_counts(pool))) do copy('zset', keys.pool_parking_needs(pool, constraint)) end
+  local copied_shapes, parked = {}, redis.call('HGETALL', keys.pool_parked(pool))
+  for i = 1, #parked, 2 do
+    local id, slot, need = parked[i], string.match(parked[i + 1], '^(%S+) (%S+)')
+    copy_slot(pool, slot, need)
+    copy_slot(pool, 'backfill|' .. slot, need)
     local shape = string.gsub(id, '=%d+', '')  -- there may be many lanes, and few that differ in more than amounts
     local lane = not copied_shapes[shape] and lanes.open(id)
     copied_shapes[shape] = true
-    for _, key in ipairs(lane and lane.units.keys or {}) do copy('zset', keys.pool_lane_amounts(pool, lane.component, lane.kind, key)) end
+    for _, key in ipairs(lane and lane.units.keys or {}) do
+      copy('zset', keys.pool_lane_amounts(pool, 'fits', lane.component, lane.kind, key), keys.pool_lane_amounts(pool, 'exceeds', lane.component, lane.kind, key))
+    end
   end
 end
 
 copy('hash', keys.meta(), keys.pools())
-copy('set', keys.unfinished(), keys.orphaned_lanes())
-copy('zset', keys.preemption_deadlines())
+copy('set', keys.unfinished())
+copy('zset', keys.preemption_deadlines(), keys.orphaned_lanes())
 for _, pool in ipairs(redis.call('HKEYS', keys.pools())) do copy_pool(pool) end
-for _, id in ipairs(redis.call('SMEMBERS', keys.orphaned_lanes())) do copy_component(lanes.open(id).component) end
+for _, id in ipairs(redis.call('ZRANGE', keys.orphaned_lanes(), 0, -1)) do copy_component(lanes.open(id).component) end
 return reply.copied(amounts.format(clock.now), rows, requests)

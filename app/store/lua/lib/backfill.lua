@@ -1,8 +1,8 @@
 -- Backfill behind a patience hold (EASY): a request may pass its owner if it ends before the owner could start.
--- @use accounts amounts clock lanes parking parking_lookup patience_hold queue_order
+-- @use accounts amounts clock lanes parking parking_lookup parking_subtrees parking_tree patience_hold queue_order
 -- @reads lane lane_walltimes
 
-local BACKFILL = 32  -- requests compared per lane, of those that end in time
+local BACKFILL = 32  -- requests compared per lane, and lanes per slot, of those that end in time
 
 -- Return the first request of a lane that ends before the shadow time, and its lane score.
 local function first_to_end_before(lane, shadow)
@@ -33,14 +33,31 @@ function backfill.may_pass(pool, candidate, owner)
   return true
 end
 
--- Return the lanes that only the patience hold blocks and that may pass its owner.
+-- Return the lanes of a slot that may pass the owner: the first in queue order, and those with a waiter that ends in time.
+local function lanes_of_slot(pool, slot, room, owner)
+  local ids, backfill_slot = {parking_tree.first(pool, slot, room)}, parking.BACKFILL .. slot
+  ids[2] = nil  -- its score
+  if not parking_tree.any(pool, backfill_slot) then return ids end
+  if owner.shadow == nil then owner.shadow = patience_hold.shadow_time(pool, owner) or false end
+  if not owner.shadow then return ids end
+  local seconds = math.floor((owner.shadow - clock.now) / 1000)
+  for _, id in ipairs(parking_subtrees.list(pool, backfill_slot, room, seconds, BACKFILL)) do ids[#ids + 1] = id end
+  return ids
+end
+
+-- Return the lanes that only the patience hold blocks and that may pass its owner; of very many, some of each slot.
 function backfill.candidates(pool, owner)
   local candidates = {}
-  for _, constraint in ipairs(parking.occupied_constraints(pool)) do
+  for _, constraint in ipairs(parking_lookup.occupied_constraints(pool)) do
     local id, key = string.match(constraint, '^patience_held|([^|]+)|(.+)$')
-    local parked = id and parking_lookup.all(pool, constraint, accounts.room('victim_held', accounts.by_id(pool.name, id), pool, key)) or {}
-    for _, candidate in ipairs(parked) do
-      if backfill.may_pass(pool, candidate, owner) then candidates[candidate.id] = candidate end
+    local room = id and accounts.room('victim_held', accounts.by_id(pool.name, id), pool, key)
+    for _, slot in ipairs(id and parking_lookup.slots(pool, constraint, room) or {}) do
+      for _, lane_id in ipairs(lanes_of_slot(pool, slot, room, owner)) do
+        local lane = lanes.open(lane_id)
+        local path, _, lane_score = accounts.path(pool.name, lane.component), lanes.head(lane)
+        local candidate = {id = lane_id, queue_score = queue_order.queue_score(pool, path[1], lane_score, lanes.is_in_share(path, lane))}
+        if backfill.may_pass(pool, candidate, owner) then candidates[lane_id] = candidate end
+      end
     end
   end
   return candidates

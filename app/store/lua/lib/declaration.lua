@@ -1,6 +1,6 @@
 -- One pool of a declaration: whether it is still as planned, and whether waiters or allocations forbid the change.
--- @use accounts amounts deletions lanes quotas
--- @reads component_lanes group lane policy pool_allocations pool_groups pool_lanes pool_policies pool_queue
+-- @use accounts amounts deletions quotas
+-- @reads group policy pool_allocations pool_groups pool_lanes pool_policies pool_policy_queue pool_queue pool_queue_syncs
 -- @reads pool_unfinished pools
 -- @writes unfinished
 
@@ -62,17 +62,9 @@ end
 -- True if the change deletes something while work in the pool is unfinished: its queue may still name deleted members.
 function declaration.has_unfinished_work(change)
   local removes_policies = change.before and (not change.after or #change.gone.policies > 0)
-  if not removes_policies or redis.call('EXISTS', keys.pool_unfinished(change.name)) == 0 then return false end
+  if not removes_policies or redis.call('EXISTS', keys.pool_unfinished(change.name), keys.pool_queue_syncs(change.name)) == 0 then return false end
   redis.call('SADD', keys.unfinished(), change.name)
   return true
-end
-
-local function waiting(pool, component)
-  local count = 0
-  for _, id in ipairs(redis.call('SMEMBERS', keys.component_lanes(component))) do
-    if lanes.is_attached(pool, lanes.open(id)) then count = count + redis.call('ZCARD', keys.lane(id)) end
-  end
-  return count
 end
 
 -- Return the first account to be deleted that is in use, with its numbers of waiters and allocations; nil if none is.
@@ -83,7 +75,7 @@ function declaration.find_use(change)
     if queued + active + redis.call('EXISTS', keys.pool_lanes(pool.name)) > 0 then return {'pool', queued, active} end
   end
   for _, component in ipairs(pool and change.after and change.gone.policies or {}) do
-    local queued, active = waiting(pool, component), accounts.policy(pool.name, component).used.step_run or 0
+    local queued, active = redis.call('ZCARD', keys.pool_policy_queue(pool.name, component)), accounts.policy(pool.name, component).used.step_run or 0
     if queued + active > 0 then return {'policy:' .. component, queued, active} end
   end
 end

@@ -1,5 +1,5 @@
--- Fair share: the satisfaction ratio of each policy, by its published share and its present use. The lower, the sooner it is
--- served. Policies with the same ratio are one tier of the queue. A queue score is the tier, then class, then age.
+-- Fair share: the satisfaction ratio of each policy, by its published share and its present use; the lowest is served first.
+-- Policies with the same ratio are one tier of the queue. A queue score is the tier, then class, then age.
 -- @use amounts dirty_pools
 -- @reads pool
 -- @writes pool_satisfaction
@@ -65,7 +65,7 @@ function fair_share_order.tier_of_score(pool, score)
   return math.min(TIERS, redis.call('ZCOUNT', keys.pool_satisfaction(pool.name), '-inf', '(' .. score))
 end
 
--- Return how many policies have a lower score than this one.
+-- Return how many have a lower score than this one.
 function fair_share_order.tier(pool, component) return fair_share_order.tier_of_score(pool, fair_share_order.score(pool, component)) end
 
 -- Return the policies with the lowest score among these, and their tier.
@@ -82,32 +82,37 @@ function fair_share_order.least_satisfied(pool, components)
   return least_policies, fair_share_order.tier(pool, least_policies[1])
 end
 
--- Return the lowest score among the policies that `fits` selects, page by page; nil if it selects none.
+-- Return the lowest score among the policies that `fits` selects; nil if it selects none.
 function fair_share_order.lowest_score(pool, fits)
-  local first, PAGE = 0, 32
-  while true do
-    local page = redis.call('ZRANGE', keys.pool_satisfaction(pool.name), first, first + PAGE - 1, 'WITHSCORES')
+  for first = 0, math.huge, 32 do
+    local page = redis.call('ZRANGE', keys.pool_satisfaction(pool.name), first, first + 31, 'WITHSCORES')
     if #page == 0 then return nil end
     local components, scores = {}, {}
-    for i = 1, #page, 2 do
-      components[#components + 1] = page[i]
-      scores[page[i]] = amounts.format(tonumber(page[i + 1]))
-    end
-    local fitting = fits(components)[1]
-    if fitting then return scores[fitting] end
-    first = first + PAGE
+    for i = 1, #page, 2 do components[#components + 1], scores[page[i]] = page[i], amounts.format(tonumber(page[i + 1])) end
+    local first_fitting = fits(components)[1]
+    if first_fitting then return scores[first_fitting] end
   end
 end
 
--- Return how many policies have exactly this score, and which.
-function fair_share_order.count_at(pool, score) return redis.call('ZCOUNT', keys.pool_satisfaction(pool.name), score, score) end
+-- Return the policies with exactly this score.
 function fair_share_order.policies_at(pool, score) return redis.call('ZRANGEBYSCORE', keys.pool_satisfaction(pool.name), score, score) end
+
+-- Return all policies with their tiers, the least satisfied first.
+function fair_share_order.policies_by_tier(pool)
+  local rows, tier, last_score = {}, 0, nil
+  local raw = redis.call('ZRANGE', keys.pool_satisfaction(pool.name), 0, -1, 'WITHSCORES')
+  for i = 1, #raw, 2 do
+    if raw[i + 1] ~= last_score then tier, last_score = math.min(TIERS, #rows), raw[i + 1] end
+    rows[#rows + 1] = {component = raw[i], tier = tier}
+  end
+  return rows
+end
 
 -- Return how a pool is watched after its rules changed, until the next pass: `1`, or `anew` if its stored starvation is void.
 -- Under other disciplines the stored scores are deleted.
 function fair_share_order.watch_state(name)
-  local values = redis.call('HMGET', keys.pool(name), 'discipline', 'watched')
-  if values[1] == 'fair_share' and values[2] ~= 'anew' then return '1' end
-  if values[1] ~= 'fair_share' then redis.call('DEL', keys.pool_satisfaction(name)) end
+  local discipline, watched = unpack(redis.call('HMGET', keys.pool(name), 'discipline', 'watched'))
+  if discipline == 'fair_share' then return watched == 'anew' and 'anew' or '1' end
+  redis.call('DEL', keys.pool_satisfaction(name))
   return 'anew'
 end

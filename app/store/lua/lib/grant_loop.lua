@@ -1,15 +1,16 @@
 -- The pass after a change: in every dirty pool, grant in queue order all that can be granted, within a budget.
--- @use accounts dirty_pools grants hold_owners lane_grants lanes parking parking_lookup patience_hold
+-- @use accounts crossings dirty_pools grants hold_owners lane_grants lanes parking parking_lookup patience_hold work_budget
 -- @reads orphaned_lanes
 -- @writes pool unfinished
 
-local budget, unfinished
+local budget, unfinished, is_first
 local pools_in_pass = {}  -- pools with a pass under way, nested
 local pass
 
--- Take one judgement from the budget, more where many holds count; the first judgement of a call is always made.
+-- Take one judgement from the budget, more where many holds count; the first of a call is always made. None while lanes cross.
 local function is_spent(pool)
-  if budget <= 0 then return true end
+  if budget <= 0 or pool.fields.crossing or work_budget.is_used_up() and not is_first then return true end
+  is_first = false
   budget = budget - 1 - math.floor((tonumber(pool.fields.victim_holds) or 0) / 10)
   return false
 end
@@ -37,14 +38,14 @@ end
 
 -- Grant in queue order. The patience hold ends as soon as a limit blocks its owner.
 local function best_effort(pool, set)
-  local constraints = parking.occupied_constraints(pool, set)
+  local constraints = parking_lookup.occupied_constraints(pool, set)
   lane_grants.reset(pool)
   while true do
     local owner = patience_hold.owner(pool)
     local blocker = owner and accounts.blocker(owner.path, owner.lane.units, owner.lane.fixed, false)
     if blocker and blocker.account ~= 'pool' then
       grants.end_patience_hold(pool)
-      owner, constraints = nil, parking.occupied_constraints(pool)
+      owner, constraints = nil, parking_lookup.occupied_constraints(pool)
     end
     local candidate = lane_grants.next_candidate(pool, constraints, owner)
     if not candidate then return true end
@@ -59,7 +60,7 @@ end
 -- head; only owners of victim holds pass it.
 local function strict(pool, set)
   lane_grants.reset(pool)
-  for _, constraint in ipairs(parking.occupied_constraints(pool, set)) do
+  for _, constraint in ipairs(parking_lookup.occupied_constraints(pool, set)) do
     while constraint ~= 'line' do
       local id, queue_score = parking_lookup.first(pool, constraint, lane_grants.room(pool, constraint))
       if not id then break end
@@ -88,9 +89,10 @@ local function grant_in_order(pool)
     unfinished = true
     return
   end
+  if not crossings.resume(pool) then return mark_unsettled(pool) end
   for _, hold in ipairs(pool.fields.victim_holds and hold_owners.unfillable(pool) or {}) do grants.end_victim_hold(pool, hold) end
   local grant_all = pool.fields.queueing == 'strict' and strict or best_effort
-  if not grant_all(pool, not was_unsettled and set or nil) then return mark_unsettled(pool) end
+  if not grant_all(pool, not was_unsettled and set or nil) or pool.fields.crossing then return mark_unsettled(pool) end
   if was_unsettled then
     pool.fields.unsettled = nil
     redis.call('HDEL', pool.key, 'unsettled')
@@ -105,12 +107,8 @@ end
 
 -- Run the pass of every dirty pool. Says whether the budget ended first.
 function grant_loop.run(count)
-  budget, unfinished = count, false
-  local name = next(dirty_pools.all())
-  while name do
-    pass(accounts.pool(name))
-    name = next(dirty_pools.all())
-  end
+  budget, unfinished, is_first = count, false, true
+  for name in function() return next(dirty_pools.all()) end do pass(accounts.pool(name)) end
   return unfinished
 end
 

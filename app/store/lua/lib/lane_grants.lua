@@ -48,10 +48,8 @@ function lane_grants.grant_or_park(pool, candidate, owner)
   end
   local strict = pool.fields.queueing == 'strict' and blocker.account == 'pool'
   parking.park(pool, lane.id, strict and 'line' or parking.constraint_of(blocker), strict and 0 or blocker.need, candidate.queue_score)
-  if owner and backfill_by_pool[pool.name] then
-    local candidate_again = blocker.kind == 'patience_held' and {id = candidate.id, queue_score = candidate.queue_score}
-    backfill_by_pool[pool.name][candidate.id] = candidate_again and backfill.may_pass(pool, candidate_again, owner) and candidate_again or nil
-  end
+  local was_backfill = (backfill_by_pool[pool.name] or {})[candidate.id]
+  if was_backfill or blocker.kind == 'patience_held' then backfill_by_pool[pool.name] = nil end
   return blocker.account
 end
 

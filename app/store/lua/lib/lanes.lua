@@ -1,22 +1,23 @@
--- Lanes: all waiters of one shape are judged together, by their head. A pool refers to the lanes that it may grant.
--- @use amounts fair_share_order parking queue_order
+-- Lanes: all waiters of one shape are judged together, by their head. A pool refers to the lanes that it may grant. A lane is
+-- named by its shape: component, kind, amounts, and a tail for what else belongs to the shape of its requests (`|pools=a,b`).
+-- @use amounts fair_share_order parking queue_order share_sides
 -- @reads component_pools lane pool_parked
--- @writes pool_in_share pool_lane_amounts pool_lanes
+-- @writes pool_in_share pool_lanes pool_policy_lanes
 
 local cache = {}
 
-function lanes.name(component, fixed, resources)
-  return component .. (fixed and '|f|' or '|p|') .. resources
+function lanes.name(component, fixed, resources, tail)
+  return component .. (fixed and '|f|' or '|p|') .. resources .. ((tail or '') ~= '' and '|' .. tail or '')
 end
 
 function lanes.of(request)
-  return lanes.open(lanes.name(request.component, request.preemptible == '0', request.resources))
+  return lanes.open(lanes.name(request.component, request.preemptible == '0', request.resources, request.shape))
 end
 
 function lanes.open(id)
   local lane = cache[id]
   if not lane then
-    local component, kind, text = string.match(id, '^([^|]+)|([pf])|(.*)$')
+    local component, kind, text = string.match(id, '^([^|]+)|([pf])|([^|]*)')
     lane = {id = id, component = component, kind = kind, fixed = kind == 'f', units = amounts.decode(text)}
     cache[id] = lane
   end
@@ -55,6 +56,7 @@ function lanes.reposition(path, lane)
   local score = queue_order.stored_score(pool, policy, lane_score, in_share)
   redis.call(in_share and 'SADD' or 'SREM', keys.pool_in_share(pool.name), lane.id)
   redis.call('ZADD', keys.pool_lanes(pool.name), amounts.format(score), lane.id)
+  if fair_share_order.applies(pool) then redis.call('ZADD', keys.pool_policy_lanes(pool.name, lane.component), amounts.format(score), lane.id) end
   parking.reposition(pool, lane.id, score)
   return score
 end
@@ -67,35 +69,16 @@ end
 -- Attach a lane to a pool, or judge it anew: parked on the constraint that blocks it.
 function lanes.attach(path, lane, constraint, need)
   local policy, pool = path[1], path[#path]
-  for _, key in ipairs(lane.units.keys) do
-    local share = keys.pool_lane_amounts(pool.name, lane.component, lane.kind, key)
-    if (policy.reserved[key] or 0) > 0 then redis.call('ZADD', share, amounts.format(lane.units.of[key]), lane.id)
-    else redis.call('ZREM', share, lane.id) end
-  end
+  share_sides.write(path, lane)
   fair_share_order.update(pool, policy)
+  if not fair_share_order.applies(pool) then redis.call('ZREM', keys.pool_policy_lanes(pool.name, lane.component), lane.id) end
   parking.park(pool, lane.id, constraint, need, lanes.reposition(path, lane))
 end
 
 function lanes.detach(pool, lane)
-  for _, key in ipairs(lane.units.keys) do
-    redis.call('ZREM', keys.pool_lane_amounts(pool.name, lane.component, lane.kind, key), lane.id)
-  end
+  share_sides.remove(pool, lane)
   redis.call('SREM', keys.pool_in_share(pool.name), lane.id)
   redis.call('ZREM', keys.pool_lanes(pool.name), lane.id)
+  redis.call('ZREM', keys.pool_policy_lanes(pool.name, lane.component), lane.id)
   parking.remove(pool, lane.id)
-end
-
--- Reposition the lanes of a policy whose in-share flag changed with the use of these units.
-function lanes.reposition_crossed(path, units, kind, column, sign)
-  local policy, pool = path[1], path[#path]
-  for _, key in ipairs(units.keys) do
-    local reserved = policy.reserved[key] or 0
-    if reserved > 0 then
-      local after = reserved - (policy[column][key] or 0)
-      local before = after + sign * units.of[key]
-      local crossed = redis.call('ZRANGEBYSCORE', keys.pool_lane_amounts(pool.name, policy.component, kind, key),
-        '(' .. amounts.format(math.min(before, after)), amounts.format(math.max(before, after)))
-      for _, id in ipairs(crossed) do lanes.reposition(path, lanes.open(id)) end
-    end
-  end
 end

@@ -1,9 +1,11 @@
 -- Where each lane of a pool is parked: on one violated constraint, so that only more room there can help it. With fair share the
 -- lanes of each policy have slots of their own: the least satisfied is found first though tiers change.
--- @use amounts clock fair_share_order queue_order
--- @writes pool_parked pool_parking pool_parking_counts pool_parking_needs pool_strict_line
+-- @use amounts clock fair_share_order parking_tree queue_order
+-- @reads lane_walltimes
+-- @writes pool_blocked_since pool_parked pool_parking pool_parking_counts pool_parking_needs pool_strict_line
 
 parking.NEW = 'new|pool|-'
+parking.BACKFILL = 'backfill|'
 
 local function slot_of(pool, id)
   local text = redis.call('HGET', keys.pool_parked(pool.name), id)
@@ -34,22 +36,40 @@ function parking.is_capacity(constraint)
     string.match(constraint, '^patience_held|') or string.match(constraint, '^victim_held|pool|')
 end
 
--- Store the smallest need of a policy's lanes on a constraint, or remove the policy.
+-- With fair share: store the smallest need of a policy's lanes on a constraint, or remove the policy.
 local function update_least_need(pool, constraint, component)
-  local needs = redis.call('ZRANGE', keys.pool_parking_needs(pool.name, constraint .. '@' .. component), 0, 0, 'WITHSCORES')
-  if needs[1] then redis.call('ZADD', keys.pool_parking_needs(pool.name, constraint), needs[2], component)
+  local need = parking_tree.least_need(pool, constraint .. '@' .. component)
+  if need then redis.call('ZADD', keys.pool_parking_needs(pool.name, constraint), need, component)
   else redis.call('ZREM', keys.pool_parking_needs(pool.name, constraint), component) end
+end
+
+-- Store the shortest walltime that a waiter of the lane promised, if the lane is parked on the patience hold: it may pass the
+-- owner of the hold. Such lanes are found in the slot of backfill.
+local function write_walltime(pool, id, slot, need, is_parked)
+  if string.sub(slot, 1, 14) ~= 'patience_held|' then return end
+  local shortest = is_parked and redis.call('ZRANGE', keys.lane_walltimes(id), 0, 0, 'WITHSCORES')[2]
+  local backfill_slot = parking.BACKFILL .. slot
+  local parking_key = keys.pool_parking(pool.name, backfill_slot, need)
+  if shortest then redis.call('ZADD', parking_key, shortest, id)
+  elseif redis.call('ZREM', parking_key, id) == 0 then return end
+  parking_tree.update(pool, backfill_slot, need)
+end
+
+-- Store the score of a lane in its slot.
+local function write_score(pool, id, slot, need, score)
+  if slot == 'line' then return redis.call('ZADD', keys.pool_strict_line(pool.name), score, id) end
+  redis.call('ZADD', keys.pool_parking(pool.name, slot, need), score, id)
+  parking_tree.update(pool, slot, need)
+  write_walltime(pool, id, slot, need, true)
 end
 
 local function unpark(pool, id, slot, need)
   if slot == 'line' then return redis.call('ZREM', keys.pool_strict_line(pool.name), id) end
   local constraint, component = constraint_and_policy(slot)
-  local parking_key = keys.pool_parking(pool.name, slot, need)
-  redis.call('ZREM', parking_key, id)
-  if redis.call('EXISTS', parking_key) == 0 then
-    redis.call('ZREM', keys.pool_parking_needs(pool.name, slot), need)
-    if component ~= '' then update_least_need(pool, constraint, component) end
-  end
+  redis.call('ZREM', keys.pool_parking(pool.name, slot, need), id)
+  parking_tree.update(pool, slot, need)
+  write_walltime(pool, id, slot, need, false)
+  if component ~= '' then update_least_need(pool, constraint, component) end
   if redis.call('HINCRBY', keys.pool_parking_counts(pool.name), constraint, -1) == 0 then
     redis.call('HDEL', keys.pool_parking_counts(pool.name), constraint)
   end
@@ -58,21 +78,21 @@ end
 -- Park a lane on a constraint; NEW is always met, so that the next pass judges the lane.
 function parking.park(pool, id, constraint, need, queue_score)
   local old_constraint, old_need, since, old_slot = parking.find(pool, id)
-  if not old_constraint or not (parking.is_capacity(old_constraint) and parking.is_capacity(constraint)) then since = amounts.format(clock.now) end
+  local was_capacity, is_capacity = old_constraint and parking.is_capacity(old_constraint), parking.is_capacity(constraint)
+  if not (was_capacity and is_capacity) then
+    since = amounts.format(clock.now)
+    if is_capacity then redis.call('ZADD', keys.pool_blocked_since(pool.name), since, id)
+    elseif was_capacity then redis.call('ZREM', keys.pool_blocked_since(pool.name), id) end
+  end
   local component = fair_share_order.applies(pool) and string.match(id, '^[^|]+')
   local slot = component and constraint .. '@' .. component or constraint
   need, queue_score = amounts.format(need), amounts.format(queue_order.without_tier(pool, queue_score))
   local moves = old_slot ~= slot or old_need ~= need
   if old_constraint and moves then unpark(pool, id, old_slot, old_need) end
-  if slot == 'line' then
-    redis.call('ZADD', keys.pool_strict_line(pool.name), queue_score, id)
-  else
-    redis.call('ZADD', keys.pool_parking(pool.name, slot, need), queue_score, id)
-    if moves then
-      redis.call('ZADD', keys.pool_parking_needs(pool.name, slot), need, need)
-      redis.call('HINCRBY', keys.pool_parking_counts(pool.name), constraint, 1)
-      if component then update_least_need(pool, constraint, component) end
-    end
+  write_score(pool, id, slot, need, queue_score)
+  if moves and slot ~= 'line' then
+    redis.call('HINCRBY', keys.pool_parking_counts(pool.name), constraint, 1)
+    if component then update_least_need(pool, constraint, component) end
   end
   redis.call('HSET', keys.pool_parked(pool.name), id, slot .. ' ' .. need .. ' ' .. since)
 end
@@ -80,28 +100,19 @@ end
 -- Store another score of a lane in its slot.
 function parking.reposition(pool, id, queue_score)
   local slot, need = slot_of(pool, id)
-  if not slot then return end
-  local parking_key = slot == 'line' and keys.pool_strict_line(pool.name) or keys.pool_parking(pool.name, slot, need)
-  redis.call('ZADD', parking_key, amounts.format(queue_order.without_tier(pool, queue_score)), id)
+  if slot then write_score(pool, id, slot, need, amounts.format(queue_order.without_tier(pool, queue_score))) end
+end
+
+-- Store the shortest walltime of a lane after a waiter with a walltime came or went.
+function parking.update_walltime(pool, id)
+  local slot, need = slot_of(pool, id)
+  if slot then write_walltime(pool, id, slot, need, true) end
 end
 
 function parking.remove(pool, id)
   local slot, need = slot_of(pool, id)
   if not slot then return end
   unpark(pool, id, slot, need)
+  redis.call('ZREM', keys.pool_blocked_since(pool.name), id)
   redis.call('HDEL', keys.pool_parked(pool.name), id)
-end
-
--- Return the constraints of a set (of all, if nil) that have lanes parked on them.
-function parking.occupied_constraints(pool, set)
-  if not set then return redis.call('HKEYS', keys.pool_parking_counts(pool.name)) end
-  local names, occupied = {}, {}
-  for constraint in pairs(set) do names[#names + 1] = constraint end
-  for first = 1, #names, 1000 do  -- unpack takes so many for sure
-    local numbers = redis.call('HMGET', keys.pool_parking_counts(pool.name), unpack(names, first, math.min(#names, first + 999)))
-    for i, count in ipairs(numbers) do
-      if count then occupied[#occupied + 1] = names[first + i - 1] end
-    end
-  end
-  return occupied
 end

@@ -1,20 +1,34 @@
 -- Waiters: into a lane and the queues of its pools, and out of all of them at once.
 -- @use accounts amounts dirty_pools lanes nudges parking queue_order
--- @writes component_lanes lane lane_walltimes orphaned_lanes pool_queue pool_unfinished waiting
+-- @writes component_lanes lane lane_walltimes orphaned_lanes pool_policy_queue pool_queue pool_queue_syncs waiting
 
 function queue.enter(request, lane, lane_score, deadline)
   redis.call('ZADD', keys.lane(lane.id), amounts.format(lane_score), request.id)
   if request.walltime_s then redis.call('ZADD', keys.lane_walltimes(lane.id), request.walltime_s, request.id) end
-  redis.call('SADD', keys.component_lanes(lane.component), lane.id)
+  redis.call('ZADD', keys.component_lanes(lane.component), 0, lane.id)
   redis.call('ZADD', keys.waiting(), amounts.format(deadline), request.id)
   nudges.send()
+end
+
+-- Store a waiter in the queue of a pool, and in that of its policy there.
+function queue.write_score(path, id, lane_score)
+  local policy, pool = path[1], path[#path]
+  redis.call('ZADD', keys.pool_queue(pool.name), amounts.format(queue_order.rank_score(pool, policy, lane_score)), id)
+  redis.call('ZADD', keys.pool_policy_queue(pool.name, policy.component), amounts.format(lane_score), id)
+end
+
+-- Remove a waiter from the queue of a pool.
+function queue.remove(pool, component, id)
+  redis.call('ZREM', keys.pool_queue(pool), id)
+  redis.call('ZREM', keys.pool_policy_queue(pool, component), id)
 end
 
 -- Enter the queue of a pool. A lane new to the pool is parked on its constraint; a lane with a new head is repositioned. With
 -- strict queueing it may become the first of the line. If a limit blocks the new head, it must not block the line: the pass judges it.
 function queue.enter_pool(path, request, lane, lane_score, constraint, need)
   local pool = path[#path]
-  redis.call('ZADD', keys.pool_queue(pool.name), amounts.format(queue_order.rank_score(pool, path[1], lane_score)), request.id)
+  queue.write_score(path, request.id, lane_score)
+  if request.walltime_s then parking.update_walltime(pool, lane.id) end
   if not lanes.is_attached(pool, lane) then lanes.attach(path, lane, constraint, need)
   elseif lanes.head(lane) == request.id then
     lanes.reposition(path, lane)
@@ -24,8 +38,8 @@ end
 
 -- Detach an empty lane from every pool.
 function queue.forget_lane(lane)
-  redis.call('SREM', keys.component_lanes(lane.component), lane.id)
-  redis.call('SREM', keys.orphaned_lanes(), lane.id)
+  redis.call('ZREM', keys.component_lanes(lane.component), lane.id)
+  redis.call('ZREM', keys.orphaned_lanes(), lane.id)
   for _, name in ipairs(lanes.pools(lane.component)) do lanes.detach(accounts.pool(name), lane) end
 end
 
@@ -44,14 +58,15 @@ end
 function queue.leave(id, lane)
   local was_head = lanes.head(lane) == id
   redis.call('ZREM', keys.lane(lane.id), id)
-  redis.call('ZREM', keys.lane_walltimes(lane.id), id)
+  local had_walltime = redis.call('ZREM', keys.lane_walltimes(lane.id), id) == 1
   redis.call('ZREM', keys.waiting(), id)
   local lane_is_empty = redis.call('EXISTS', keys.lane(lane.id)) == 0
   local changed_pools = {}
   for _, name in ipairs(lanes.pools(lane.component)) do
-    redis.call('ZREM', keys.pool_queue(name), id)
+    queue.remove(name, lane.component, id)
     local path = accounts.path(name, lane.component)
     local pool = path[#path]
+    if had_walltime then parking.update_walltime(pool, lane.id) end
     if was_head and lanes.is_attached(pool, lane) then
       changed_pools[#changed_pools + 1] = pool
       if not lane_is_empty then replace_head(path, lane) end
@@ -75,7 +90,7 @@ end
 
 -- Schedule the sync of a lane with the pool's queue, beginning with its first waiter.
 function queue.schedule_sync(pool, lane)
-  redis.call('HSET', keys.pool_unfinished(pool.name), 'sync ' .. lane.id, '-inf')
+  redis.call('ZADD', keys.pool_queue_syncs(pool.name), 0, lane.id)
 end
 
 -- Schedule the sync of a lane that a recheck has not reached, before a waiter joins it and hides the old scores at its ends.

@@ -1,7 +1,9 @@
 -- The position of a waiter in the queue of a pool: lanes in share count before lanes that borrow; with fair share lower tiers
--- first.
+-- first. If very many lanes are in share, only the first of them count as such, and the position is a lower bound.
 -- @use accounts amounts fair_share_order lanes queue_order
--- @reads lane pool_in_share pool_lanes pool_queue
+-- @reads lane pool_in_share pool_lanes pool_policy_queue pool_queue
+
+local COUNTED = 200
 
 local function range_bound(number, exclusive)
   return (exclusive and '(' or '') .. amounts.format(number)
@@ -18,16 +20,25 @@ local function count_in_share(pool, ids, low, high)
   return count
 end
 
--- With fair share: count all of lower tiers, and of the same tier those of a higher class or age.
+-- With fair share: count all waiters of policies in lower tiers, and of the same tier those of a higher class or age.
 local function find_by_tier(pool, lane, score)
-  local tier, tiers, before_count = fair_share_order.tier(pool, lane.component), {}, 0
-  for _, id in ipairs(redis.call('ZRANGE', keys.pool_lanes(pool.name), 0, -1)) do
-    local component = lanes.open(id).component
-    tiers[component] = tiers[component] or fair_share_order.tier(pool, component)
-    if tiers[component] < tier then before_count = before_count + redis.call('ZCARD', keys.lane(id))
-    elseif tiers[component] == tier then before_count = before_count + redis.call('ZCOUNT', keys.lane(id), '-inf', range_bound(score, true)) end
+  local own_tier, before_count = fair_share_order.tier(pool, lane.component), 0
+  for _, row in ipairs(fair_share_order.policies_by_tier(pool)) do
+    local queued = keys.pool_policy_queue(pool.name, row.component)
+    if row.tier < own_tier then before_count = before_count + redis.call('ZCARD', queued)
+    elseif row.tier == own_tier then before_count = before_count + redis.call('ZCOUNT', queued, '-inf', range_bound(score, true)) end
   end
   return 1 + before_count
+end
+
+-- Return the lanes in share that count one by one: the first in queue order.
+local function lanes_in_share(pool)
+  local ids = {}
+  if redis.call('SCARD', keys.pool_in_share(pool.name)) <= COUNTED then return redis.call('SMEMBERS', keys.pool_in_share(pool.name)) end
+  for _, id in ipairs(redis.call('ZRANGE', keys.pool_lanes(pool.name), 0, COUNTED - 1)) do
+    if redis.call('SISMEMBER', keys.pool_in_share(pool.name), id) == 1 then ids[#ids + 1] = id end
+  end
+  return ids
 end
 
 -- Return the position, 1 for the first; nil if the waiter is not in this queue.
@@ -36,7 +47,7 @@ function queue_positions.find(pool, lane, id)
   local score = tonumber(redis.call('ZSCORE', queue_key, id))
   if not score then return nil end
   if fair_share_order.applies(pool) then return find_by_tier(pool, lane, score) end
-  local ids = redis.call('SMEMBERS', keys.pool_in_share(pool.name))
+  local ids = lanes_in_share(pool)
   local in_share = redis.call('SISMEMBER', keys.pool_in_share(pool.name), lane.id) == 1
   local low, high = 0, const.RANK_COUNT * const.MAX_SUBMISSIONS
   local before_count = 0

@@ -1,7 +1,9 @@
 -- After a change of a pool, a group or a policy: recheck eligibility and score of every lane, a bounded part at a time.
--- @use accounts amounts dirty_pools eligibility fair_share_order grants lanes nudges parking patience_hold queue queue_order requests victim_holds
+-- @use accounts amounts dirty_pools eligibility fair_share_order grants lanes nudges parking patience_hold queue requests victim_holds work_budget
 -- @reads component_lanes lane pool_policies
--- @writes orphaned_lanes pool pool_queue pool_unfinished unfinished
+-- @writes orphaned_lanes pool pool_queue_syncs pool_unfinished unfinished
+
+local function is_enough(done, count) return done >= count or done > 0 and work_budget.is_used_up() end
 
 -- Start a recheck: the pool grants nothing until all its lanes are rechecked.
 function rechecks.start(pool)
@@ -23,7 +25,7 @@ local function exclude(pool, lane)
   for _, name in ipairs(lanes.pools(lane.component)) do
     if lanes.is_attached(accounts.pool(name), lane) then return end
   end
-  redis.call('SADD', keys.orphaned_lanes(), lane.id)
+  redis.call('ZADD', keys.orphaned_lanes(), 0, lane.id)
 end
 
 local function recheck(path, lane)
@@ -35,31 +37,35 @@ local function recheck(path, lane)
     for _, name in ipairs(lanes.pools(lane.component)) do
       if lanes.is_attached(accounts.pool(name), lane) then return end
     end
-    return redis.call('SADD', keys.orphaned_lanes(), lane.id)
+    return redis.call('ZADD', keys.orphaned_lanes(), 0, lane.id)
   end
-  redis.call('SREM', keys.orphaned_lanes(), lane.id)
-  local is_syncing = redis.call('HEXISTS', keys.pool_unfinished(pool.name), 'sync ' .. lane.id) == 1
+  redis.call('ZREM', keys.orphaned_lanes(), lane.id)
+  local is_syncing = redis.call('ZSCORE', keys.pool_queue_syncs(pool.name), lane.id)
   if not attached or is_syncing or not queue.is_in_order(path, lane) then queue.schedule_sync(pool, lane) end
   lanes.attach(path, lane, parking.NEW, 0)
+end
+
+-- Return the next lanes of a component by id, behind an id.
+local function next_lanes(component, id)
+  return redis.call('ZRANGEBYLEX', keys.component_lanes(component), id == '' and '-' or '(' .. id, '+', 'LIMIT', 0, 32)
 end
 
 -- Recheck up to `count` lanes; return how many, and whether that was all.
 function rechecks.step(pool, count)
   local work_key, count_done = keys.pool_unfinished(pool.name), 0
   local from = redis.call('HGET', work_key, 'review') or ''
-  local components = redis.call('SMEMBERS', keys.pool_policies(pool.name))
-  local component_from = string.match(from, '^[^|]*')
+  local components, component_from = redis.call('SMEMBERS', keys.pool_policies(pool.name)), string.match(from, '^[^|]*')
   table.sort(components)
   for _, component in ipairs(components) do
-    local ids = component >= component_from and redis.call('SMEMBERS', keys.component_lanes(component)) or {}
-    table.sort(ids)
-    for _, id in ipairs(ids) do
-      if component > component_from or id > from then
-        if count_done >= count then return count_done, false end
+    local ids = component >= component_from and next_lanes(component, component == component_from and from or '') or {}
+    while #ids > 0 do
+      for _, id in ipairs(ids) do
+        if is_enough(count_done, count) then return count_done, false end
         recheck(accounts.path(pool.name, component), lanes.open(id))
         redis.call('HSET', work_key, 'review', id)
         count_done = count_done + 1
       end
+      ids = next_lanes(component, ids[#ids])
     end
   end
   redis.call('HDEL', work_key, 'review')
@@ -74,38 +80,33 @@ end
 
 -- Sync up to `count` waiters of changed lanes with the queue of the pool.
 function rechecks.sync_queue(pool, count)
-  local count_done, queued = 0, keys.pool_queue(pool.name)
-  for _, field in ipairs(redis.call('HKEYS', keys.pool_unfinished(pool.name))) do
-    local id = string.match(field, '^sync (.+)$')
-    local lane = id and lanes.open(id)
-    local path = lane and accounts.path(pool.name, lane.component)
+  local count_done, syncs = 0, keys.pool_queue_syncs(pool.name)
+  for first in function() return redis.call('ZRANGE', syncs, 0, 0, 'WITHSCORES') end do
+    local id, from = unpack(first)
+    if not id then return count_done, true end
+    local lane = lanes.open(id)
+    local path = accounts.path(pool.name, lane.component)
     local attached = path and lanes.is_attached(pool, lane)
-    local from = id and redis.call('HGET', keys.pool_unfinished(pool.name), field)
-    local members = id and redis.call('ZRANGEBYSCORE', keys.lane(id), from, '+inf', 'WITHSCORES', 'LIMIT', 0, count - count_done) or {}
+    local members = redis.call('ZRANGEBYSCORE', keys.lane(id), from, '+inf', 'WITHSCORES', 'LIMIT', 0, 32)
     for i = 1, #members, 2 do
-      if attached then
-        redis.call('ZADD', queued, amounts.format(queue_order.rank_score(pool, path[1], tonumber(members[i + 1]))), members[i])
-      else redis.call('ZREM', queued, members[i]) end
-      from, count_done = '(' .. members[i + 1], count_done + 1
+      if is_enough(count_done, count) then return count_done, false end
+      if attached then queue.write_score(path, members[i], tonumber(members[i + 1])) else queue.remove(pool.name, lane.component, members[i]) end
+      redis.call('ZADD', syncs, amounts.format(tonumber(members[i + 1]) + 1), id)
+      count_done = count_done + 1
     end
-    if id and count_done >= count then
-      redis.call('HSET', keys.pool_unfinished(pool.name), field, from)
-      return count_done, false
-    end
-    if id then redis.call('HDEL', keys.pool_unfinished(pool.name), field) end
+    if #members == 0 then redis.call('ZREM', syncs, id) end
   end
-  return count_done, true
 end
 
 -- Reject up to `count` waiters of lanes that fit no pool any more.
 function rechecks.reject_orphans(count)
   local count_done = 0
-  for _, id in ipairs(redis.call('SMEMBERS', keys.orphaned_lanes())) do
+  for id in function() return redis.call('ZRANGE', keys.orphaned_lanes(), 0, 0)[1] end do
     local lane = lanes.open(id)
     local reasons = eligibility.refusals(lane.component, lane.units, lane.fixed)
-    local members = reasons and redis.call('ZRANGE', keys.lane(id), 0, count - count_done - 1) or {}
-    if #members == 0 then redis.call('SREM', keys.orphaned_lanes(), id) end
-    for _, request_id in ipairs(members) do
+    local request_id = reasons and redis.call('ZRANGE', keys.lane(id), 0, 0)[1]
+    if not request_id then redis.call('ZREM', keys.orphaned_lanes(), id) else
+      if is_enough(count_done, count) then return count_done, false end
       local request, fields = requests.load(request_id), {}
       queue.leave(request_id, lane)
       if request then  -- else it was lost
@@ -114,7 +115,6 @@ function rechecks.reject_orphans(count)
       end
       count_done = count_done + 1
     end
-    if count_done >= count then return count_done, false end
   end
   return count_done, true
 end

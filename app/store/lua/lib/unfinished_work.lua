@@ -1,6 +1,6 @@
 -- Resume unfinished work: rechecks, then grants, then the sync of queues, then rejections.
 -- @use accounts dirty_pools grant_loop rechecks
--- @reads pool_unfinished
+-- @reads pool_queue_syncs pool_unfinished
 -- @writes unfinished
 
 -- Resume up to `count` items; return 1 if any are left, else 0.
@@ -24,7 +24,7 @@ function unfinished_work.resume(count)
   for _, name in ipairs(pools) do
     local pool = accounts.pool(name)
     if pool and not spend(rechecks.sync_queue(pool, remaining)) then return 1 end
-    if redis.call('EXISTS', keys.pool_unfinished(name)) == 0 then redis.call('SREM', keys.unfinished(), name) end
+    if redis.call('EXISTS', keys.pool_unfinished(name), keys.pool_queue_syncs(name)) == 0 then redis.call('SREM', keys.unfinished(), name) end
   end
   if not spend(rechecks.reject_orphans(remaining)) then return 1 end
   return grant_loop.settle(remaining)

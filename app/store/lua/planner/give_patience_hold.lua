@@ -1,8 +1,11 @@
--- Give the patience hold of a pool, if it has none, to the first waiter that capacity has blocked for too long.
+-- Give the patience hold of a pool, if it has none, to the first waiter that capacity has blocked for too long. If very many
+-- lanes are blocked for so long, more than `count`, each call compares so many of the queue: `first` is where they begin, 0 for
+-- the head, and `best` is the best lane before them.
 -- @use accounts amounts clock lanes parking patience_hold queue_order requests
--- @reads lane pool_lanes
--- @args now pool
+-- @reads lane pool_blocked_since pool_lanes
+-- @args now pool first best count
 -- @reply given id
+-- @reply more first best
 -- @reply none
 
 clock.start(args.now)
@@ -13,6 +16,7 @@ if not is_due then return reply.none() end
 local since_ms = clock.now - tonumber(pool.fields.patience_s) * 1000
 
 local PAGE = 16
+local count = tonumber(args.count)
 
 -- Return the first waiter of a lane that waits too long, and its lane score: the head, else the oldest of each class.
 local function first_overdue(lane)
@@ -33,20 +37,38 @@ local function first_overdue(lane)
   end
 end
 
-local best_id, best_score, best_path, best_lane
-local scores = redis.call('ZRANGE', keys.pool_lanes(pool.name), 0, -1, 'WITHSCORES')
-for i = 1, #scores, 2 do
-  if best_score and tonumber(scores[i + 1]) > best_score then break end
-  local constraint, _, since = parking.find(pool, scores[i])
-  if parking.is_capacity(constraint) and constraint ~= parking.NEW and tonumber(since) <= since_ms then
-    local lane = lanes.open(scores[i])
-    local path = accounts.path(pool.name, lane.component)
-    local id, lane_score = first_overdue(lane)
-    local queue_score = id and queue_order.queue_score(pool, path[1], lane_score, lanes.is_in_share(path, lane))
-    local blocker = id and (not best_score or queue_score < best_score) and accounts.blocker(path, lane.units, lane.fixed, false)
-    if blocker and blocker.account == 'pool' then best_id, best_score, best_path, best_lane = id, queue_score, path, lane end
-  end
+local best
+
+-- Compare a lane, if capacity has blocked it for too long, with the best so far.
+local function compare(id)
+  local constraint, _, since = parking.find(pool, id)
+  if not constraint or not parking.is_capacity(constraint) or constraint == parking.NEW or tonumber(since) > since_ms then return end
+  local lane = lanes.open(id)
+  local path = accounts.path(pool.name, lane.component)
+  local request_id, lane_score = first_overdue(lane)
+  local queue_score = request_id and queue_order.queue_score(pool, path[1], lane_score, lanes.is_in_share(path, lane))
+  local blocker = request_id and (not best or queue_score < best.queue_score) and accounts.blocker(path, lane.units, lane.fixed, false)
+  if blocker and blocker.account == 'pool' then best = {id = request_id, queue_score = queue_score, path = path, lane = lane} end
 end
-if not best_id then return reply.none() end
-patience_hold.open(best_path, best_lane, best_id)
-return reply.given(best_id)
+
+-- Compare a stretch of the pool's lanes in queue order. Return the number of lanes seen so far, nil if no later lane can be better.
+local function compare_stretch(first)
+  local scores = redis.call('ZRANGE', keys.pool_lanes(pool.name), first, first + count - 1, 'WITHSCORES')
+  for i = 1, #scores, 2 do
+    if best and tonumber(scores[i + 1]) > best.queue_score then return nil end
+    compare(scores[i])
+  end
+  return #scores == 2 * count and first + count or nil
+end
+
+local overdue = redis.call('ZRANGEBYSCORE', keys.pool_blocked_since(pool.name), '-inf', amounts.format(since_ms), 'LIMIT', 0, count + 1)
+if #overdue <= count then
+  for _, id in ipairs(overdue) do compare(id) end
+else
+  if args.best ~= '' then compare(args.best) end
+  local next_first = compare_stretch(tonumber(args.first))
+  if next_first then return reply.more(amounts.format(next_first), best and best.lane.id) end
+end
+if not best then return reply.none() end
+patience_hold.open(best.path, best.lane, best.id)
+return reply.given(best.id)

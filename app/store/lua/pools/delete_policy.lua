@@ -1,6 +1,6 @@
 -- Delete the policy of a component, unless it has waiters or allocations.
--- @use accounts clock deletions lanes operation_replies quotas rechecks requests unfinished_work
--- @reads component_lanes lane pool_unfinished
+-- @use accounts clock deletions operation_replies quotas rechecks requests unfinished_work
+-- @reads pool_policy_queue pool_queue_syncs pool_unfinished
 -- @writes unfinished
 -- @args now events_kept chunk op pool component
 -- @reply deleted more
@@ -14,15 +14,12 @@ if operation_replies.find(args.op) then return reply.deleted(unfinished_work.res
 local pool = accounts.pool(args.pool)
 local policy = pool and accounts.policy(args.pool, args.component)
 if not policy then return reply.not_found() end
-local queued, active = 0, policy.used.step_run or 0
-for _, id in ipairs(redis.call('SMEMBERS', keys.component_lanes(args.component))) do
-  if lanes.is_attached(pool, lanes.open(id)) then queued = queued + redis.call('ZCARD', keys.lane(id)) end
-end
-if queued + active > 0 then return reply.in_use(queued, active) end
-if redis.call('EXISTS', keys.pool_unfinished(args.pool)) == 1 then  -- its queue may still name deleted waiters
+if redis.call('EXISTS', keys.pool_unfinished(args.pool), keys.pool_queue_syncs(args.pool)) > 0 then  -- its queue may still name deleted waiters
   redis.call('SADD', keys.unfinished(), args.pool)
   return reply.unfinished()
 end
+local queued, active = redis.call('ZCARD', keys.pool_policy_queue(args.pool, args.component)), policy.used.step_run or 0
+if queued + active > 0 then return reply.in_use(queued, active) end
 
 quotas.update_reserved_sums(pool, quotas.parent(pool, policy), policy.reserved, -1)
 deletions.policy(args.pool, args.component)

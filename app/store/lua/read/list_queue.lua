@@ -23,47 +23,51 @@ local function lowest_rank_score(borrow_flag)
   return (flag < borrow_flag and rank or rank + 1) * const.MAX_SUBMISSIONS
 end
 
-local streams = {}
-for _, id in ipairs(redis.call('SMEMBERS', keys.pool_in_share(args.pool))) do
-  local policy = accounts.policy(args.pool, lanes.open(id).component)
-  streams[#streams + 1] = {lane = id, policy = policy, from = amounts.format(queue_order.lane_score_from(pool, policy, lowest_rank_score(0)))}
+-- A stream is a lane in share, or the pool's queue: its waiters that borrow, or, where very many lanes are in share, those in share.
+local streams, MOST_STREAMS = {}, 200
+if redis.call('SCARD', keys.pool_in_share(args.pool)) <= MOST_STREAMS then
+  for _, id in ipairs(redis.call('SMEMBERS', keys.pool_in_share(args.pool))) do
+    local policy = accounts.policy(args.pool, lanes.open(id).component)
+    streams[#streams + 1] = {key = keys.lane(id), policy = policy, from = amounts.format(queue_order.lane_score_from(pool, policy, lowest_rank_score(0)))}
+  end
+else
+  streams[1] = {key = queued, wants_share = true, from = amounts.format(lowest_rank_score(0))}
 end
-local borrowers = {from = amounts.format(lowest_rank_score(1))}
-streams[#streams + 1] = borrowers
+streams[#streams + 1] = {key = queued, wants_share = false, from = amounts.format(lowest_rank_score(1))}
 
 local function is_in_share(id)
   local request = requests.load(id)
-  return redis.call('SISMEMBER', keys.pool_in_share(args.pool), lanes.of(request).id) == 1
+  return request ~= nil and redis.call('SISMEMBER', keys.pool_in_share(args.pool), lanes.of(request).id) == 1
 end
 
-local skipped, SKIPPED = 0, 500  -- waiters in share passed over in one call, at most
+local SKIPPED = 250  -- waiters that a stream passes over in one call, at most
 
--- Read the next waiter of a stream ahead; the borrowers are the queue without those in share.
+-- Read the next waiter of a stream ahead. A stream that passed over too many is stalled: its score is that of the next waiter.
 local function fetch(stream)
   repeat
     stream.id = nil
-    skipped = skipped + (stream.lane and 0 or 1)
-    stream.stalled = not stream.lane and skipped > SKIPPED + count
+    stream.reads = (stream.reads or 0) + 1
+    stream.stalled = not stream.policy and stream.reads > SKIPPED + count
     if stream.stalled then return end
-    local members = redis.call('ZRANGEBYSCORE', stream.lane and keys.lane(stream.lane) or queued, stream.from, '+inf', 'WITHSCORES',
-      'LIMIT', 0, 1)
+    local members = redis.call('ZRANGEBYSCORE', stream.key, stream.from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
     if not members[1] then return end
     stream.from = '(' .. members[2]
-    if stream.lane then stream.queue_score = queue_order.queue_score(pool, stream.policy, tonumber(members[2]), true)
-    else stream.queue_score = queue_order.with_share_flag(pool, tonumber(members[2]), false) end
+    if stream.policy then stream.queue_score = queue_order.queue_score(pool, stream.policy, tonumber(members[2]), true)
+    else stream.queue_score = queue_order.with_share_flag(pool, tonumber(members[2]), stream.wants_share) end
     stream.id = members[1]
-  until stream.lane or not is_in_share(stream.id)
+  until stream.policy or is_in_share(stream.id) == stream.wants_share
 end
 
 for _, stream in ipairs(streams) do fetch(stream) end
 local ids, queue_scores = {}, {}
 while #ids < count do
-  local first
+  local first, stalled = nil, nil
   for _, stream in ipairs(streams) do
     if stream.id and (not first or stream.queue_score < first.queue_score) then first = stream end
+    if stream.stalled and (not stalled or stream.queue_score < stalled.queue_score) then stalled = stream end
   end
-  if borrowers.stalled and not (first and first.queue_score < borrowers.queue_score) then
-    return reply.page(ids, queue_scores, amounts.format(borrowers.queue_score))
+  if stalled and not (first and first.queue_score < stalled.queue_score) then
+    return reply.page(ids, queue_scores, amounts.format(stalled.queue_score))
   end
   if not first then return reply.page(ids, queue_scores, '') end
   ids[#ids + 1], queue_scores[#queue_scores + 1] = first.id, amounts.format(first.queue_score)

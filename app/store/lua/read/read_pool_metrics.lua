@@ -1,7 +1,7 @@
 -- Read the metrics of a pool and its policies: numbers by name, amounts by column and key. With fair share also the starvation
 -- status of each policy. A number that does not apply is empty.
 -- @use accounts amounts clock fair_share_order
--- @reads component_lanes lane policy pool pool_allocations pool_parked pool_policies pool_queue pool_victims request
+-- @reads policy pool pool_allocations pool_policies pool_policy_queue pool_queue pool_victims request
 -- @args now pool
 -- @reply measured now keys columns amounts numbers policy_columns policies
 -- @reply not_found
@@ -26,35 +26,23 @@ local function column_fields(columns)
   return names
 end
 
--- Find the oldest waiter of a lane, submission number and id; of each class the first is the oldest.
-local function find_oldest(lane, count, oldest)
-  local from, remaining = '-inf', count
-  while remaining > 0 do
-    local members = redis.call('ZRANGEBYSCORE', keys.lane(lane), from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-    if #members == 0 then return end
-    remaining = remaining - 1
+-- Return when the oldest waiter of a policy was submitted, empty if there is none; of each class the first is the oldest.
+local function oldest_ms(component)
+  local from, oldest_number, oldest_id = '-inf', nil, nil
+  while true do
+    local members = redis.call('ZRANGEBYSCORE', keys.pool_policy_queue(args.pool, component), from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+    if #members == 0 then break end
     local lane_score = tonumber(members[2])
     local number = lane_score % const.MAX_SUBMISSIONS
-    if not oldest.number or number < oldest.number then oldest.number, oldest.id = number, members[1] end
+    if not oldest_number or number < oldest_number then oldest_number, oldest_id = number, members[1] end
     from = amounts.format(lane_score - number + const.MAX_SUBMISSIONS)
   end
-end
-
-local function count_waiting(component)
-  local queued, oldest = 0, {}
-  for _, lane in ipairs(redis.call('SMEMBERS', keys.component_lanes(component))) do
-    if redis.call('HEXISTS', keys.pool_parked(args.pool), lane) == 1 then
-      local count = redis.call('ZCARD', keys.lane(lane))
-      queued = queued + count
-      find_oldest(lane, count, oldest)
-    end
-  end
-  return amounts.format(queued), oldest.id and redis.call('HGET', keys.request(oldest.id), 'submitted_ms') or ''
+  return oldest_id and redis.call('HGET', keys.request(oldest_id), 'submitted_ms') or ''
 end
 
 local policy_fields, policies = column_fields(POLICY_COLUMNS), {}
 for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))) do
-  local queued, since_ms = count_waiting(component)
+  local queued, since_ms = redis.call('ZCARD', keys.pool_policy_queue(args.pool, component)), oldest_ms(component)
   local score, status = '', ''
   if fair_share_order.applies(pool) then
     local policy = accounts.policy(args.pool, component)

@@ -1,0 +1,63 @@
+-- Walks through the parking tree of a slot: several lanes at once, its soundness, its deletion.
+-- @use amounts parking_tree
+-- @writes pool_parking pool_parking_needs pool_parking_tree
+
+local function children(pool, slot, node)
+  return redis.call('ZRANGE', keys.pool_parking_tree(pool.name, slot, node), 0, -1, 'WITHSCORES')
+end
+
+-- Return up to `count` lanes of a slot whose need fits the room and whose stored score is at most `highest`, least scores first in
+-- each subtree.
+function parking_subtrees.list(pool, slot, room, highest, count)
+  local ids = {}
+  local function add_leaf(digits)
+    local parking_key = keys.pool_parking(pool.name, slot, amounts.format(tonumber(digits, 16)))
+    for _, id in ipairs(redis.call('ZRANGEBYSCORE', parking_key, '-inf', highest, 'LIMIT', 0, count - #ids)) do ids[#ids + 1] = id end
+  end
+  local function add_subtree(length, digits)
+    if #digits > 0 and tonumber(digits .. string.rep('0', length - #digits), 16) > room then return end
+    if #digits == length then return add_leaf(digits) end
+    local members = children(pool, slot, length .. '.' .. digits)
+    for i = 1, #members, 2 do
+      if #ids < count and tonumber(members[i + 1]) <= highest then add_subtree(length, digits .. members[i]) end
+    end
+  end
+  local lengths = children(pool, slot, parking_tree.ROOT)
+  for i = 1, #lengths, 2 do
+    if #ids < count and tonumber(lengths[i + 1]) <= highest then add_subtree(tonumber(lengths[i]), '') end
+  end
+  return ids
+end
+
+-- Return a node above this need that does not have the least score below it; nil if all have.
+function parking_subtrees.broken_node(pool, slot, need)
+  local digits = string.format('%x', tonumber(need))
+  local score = redis.call('ZRANGE', keys.pool_parking(pool.name, slot, need), 0, 0, 'WITHSCORES')[2]
+  for depth = #digits, 0, -1 do
+    local node = depth == 0 and parking_tree.ROOT or #digits .. '.' .. string.sub(digits, 1, depth - 1)
+    local member = depth == 0 and tostring(#digits) or string.sub(digits, depth, depth)
+    local stored = redis.call('ZSCORE', keys.pool_parking_tree(pool.name, slot, node), member)
+    if not stored or tonumber(stored) ~= tonumber(score) then return node end
+    score = redis.call('ZRANGE', keys.pool_parking_tree(pool.name, slot, node), 0, 0, 'WITHSCORES')[2]
+  end
+end
+
+-- Delete the slots of a constraint with their trees. Only the audit needs this: a slot without lanes has no tree.
+function parking_subtrees.clear(pool, constraint, backfill_prefix)
+  local function clear_node(slot, length, digits)
+    if #digits == length then return redis.call('DEL', keys.pool_parking(pool.name, slot, amounts.format(tonumber(digits, 16)))) end
+    local members = children(pool, slot, length .. '.' .. digits)
+    for i = 1, #members, 2 do clear_node(slot, length, digits .. members[i]) end
+    redis.call('DEL', keys.pool_parking_tree(pool.name, slot, length .. '.' .. digits))
+  end
+  local slots = {constraint, backfill_prefix .. constraint}
+  for _, component in ipairs(redis.call('ZRANGE', keys.pool_parking_needs(pool.name, constraint), 0, -1)) do
+    slots[#slots + 1], slots[#slots + 2] = constraint .. '@' .. component, backfill_prefix .. constraint .. '@' .. component
+  end
+  for _, slot in ipairs(slots) do
+    local lengths = children(pool, slot, parking_tree.ROOT)
+    for i = 1, #lengths, 2 do clear_node(slot, tonumber(lengths[i]), '') end
+    redis.call('DEL', keys.pool_parking_tree(pool.name, slot, parking_tree.ROOT))
+  end
+  redis.call('DEL', keys.pool_parking_needs(pool.name, constraint))
+end
