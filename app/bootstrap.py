@@ -42,6 +42,7 @@ from app.store.schema import check_schema
 from app.store.task_outbox import TaskStore
 from app.store.tokens import TokenStore
 from app.store.usage_samples import UsageSampleStore
+from app.store.work_resumer import BackgroundResumer, WorkResumer
 from app.store.workspace_copy import RedisProvider, ThrowawayRedis, WorkspaceCopier
 from app.store.workspaces import WorkspaceRegistry
 
@@ -71,11 +72,20 @@ class Services:
 
 
 def make_services(
-    client: RedisClient, settings: Settings, clock: Clock | None = None, redis_provider: RedisProvider | None = None
+    client: RedisClient,
+    settings: Settings,
+    clock: Clock | None = None,
+    redis_provider: RedisProvider | None = None,
+    *,
+    in_background: bool = False,
 ) -> Services:
-    """Return the services on a Redis. Dry runs use a Redis of `redis_provider`, else a throwaway server of this process."""
+    """Return the services on a Redis. Dry runs use a Redis of `redis_provider`, else a throwaway server of this process.
+
+    With `in_background` a thread resumes unfinished work, so that no answer to a client waits for it."""
     limits = _limits(settings)
-    ledger, workspaces = Ledger(client, clock, limits), WorkspaceRegistry(client)
+    resumer = BackgroundResumer(WorkResumer(Ledger(client, clock, limits))) if in_background else None
+    ledger = Ledger(client, clock, limits, resume_later=resumer.add if resumer else None)
+    workspaces = WorkspaceRegistry(client)
     cleanup, audit = Cleanup(ledger, workspaces), Audit(ledger, AuditStore(client, clock, settings.chunk))
     reconciler = Reconciler(PlanStore(client, clock, limits), ledger)
     reconcile_lock = ReconcileLock(Nudges(client, clock), reconciler)

@@ -39,7 +39,7 @@ def application() -> Flask:
     traces = Tracing("poolkeeper-api") if settings.traces else None
     check = check_schema_before_scripts(client)
     observe(client, check, partial(process_metrics.time, SCRIPT_DURATION), *([traces.script_span] if traces else []))
-    services = make_services(client, settings)
+    services = make_services(client, settings, in_background=True)
     gunicorn_worker.stop_callbacks.append(services.long_polls.close)
     required = settings.require_token or not is_loopback(settings.host)
     options = HttpOptions(token_required=required, max_body_bytes=settings.max_body_bytes)

@@ -28,5 +28,5 @@ class Audit:
         return findings
 
     def _finish(self, workspace: str, repaired: bool) -> None:
-        while repaired and self._ledger.resume_unfinished(workspace):
-            pass
+        if repaired:
+            self._ledger.resume_all_unfinished(workspace)

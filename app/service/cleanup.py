@@ -29,9 +29,7 @@ class Cleanup:
         ended = [self._ledger.clean_up(workspace)]
         while any((ended[-1].expired_leases, ended[-1].expired_waiters, ended[-1].pruned_requests)) and len(ended) < MAX_CALLS:
             ended.append(self._ledger.clean_up(workspace))
-        for _ in range(MAX_CALLS):
-            if not self._ledger.resume_unfinished(workspace):
-                break
+        self._ledger.resume_all_unfinished(workspace, MAX_CALLS)
         return CleanupCounts(
             expired_leases=sum(swept.expired_leases for swept in ended),
             expired_waiters=sum(swept.expired_waiters for swept in ended),

@@ -164,7 +164,7 @@ class DecisionCache:
                 snapshot = self._plan_store.read_snapshot(workspace, pool, even_if_idle=True)
             except UnfinishedWork:
                 event_before = NO_SINGLE_EVENT
-                self._ledger.resume_unfinished(workspace)
+                self._ledger.resume_all_unfinished(workspace, 1)
             else:
                 event_after = self._ledger.get_last_event_id(workspace)
                 return PoolDecisions(

@@ -36,7 +36,7 @@ class PoolShares:
             try:
                 snapshot = self._plan_store.read_snapshot(workspace, pool, even_if_idle=True)
             except UnfinishedWork:
-                self._ledger.resume_unfinished(workspace)
+                self._ledger.resume_all_unfinished(workspace, 1)
                 continue
             if snapshot is None:
                 raise NotFound("pool", pool)

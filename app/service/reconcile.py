@@ -164,7 +164,7 @@ class Reconciler:
         return True
 
     def _finish_unfinished_work(self, workspace: str) -> bool:
-        return any(not self._ledger.resume_unfinished(workspace) for _ in range(MAX_CALLS))
+        return self._ledger.resume_all_unfinished(workspace, MAX_CALLS)
 
 
 def _is_strict_fair_share(snapshot: PoolSnapshot) -> bool:

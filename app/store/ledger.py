@@ -1,14 +1,15 @@
 """The ledger: one typed method per Lua command. A refusal of a script is raised as an exception; any other reply is a model.
 
-A script touches a bounded number of records a call and reports unfinished work. The ledger then calls `resume_unfinished` until
-none is left. If the process dies in between, the next call or the next cleanup job goes on.
+A script touches a bounded number of records a call and reports unfinished work. It is resumed until none is left
+(`work_resumer.py`). If the process dies in between, the next call or the next cleanup job goes on.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from app.domain import amounts
@@ -34,22 +35,28 @@ from app.store.reply_outcomes import (
     submit_outcome,
 )
 from app.store.scripts import ScriptReply, Scripts
+from app.store.work_resumer import MAX_CALLS, WorkResumer
 
-MAX_RESUMES = 100_000
-"""Calls of `resume_unfinished` before the ledger gives up: enough for millions of waiters, and finite if Redis is corrupt."""
-
-
-PATIENCE_LANES = 100
-"""Lanes that one call of `give_patience_hold` compares."""
+PATIENCE_LANES = 100  # compared in one call of `give_patience_hold`
 
 
 class Ledger:
     """The pools, policies, requests and allocations of every workspace on one Redis."""
 
-    def __init__(self, client: RedisClient, clock: Clock | None = None, limits: LedgerLimits | None = None) -> None:
+    def __init__(
+        self,
+        client: RedisClient,
+        clock: Clock | None = None,
+        limits: LedgerLimits | None = None,
+        *,
+        resume_later: Callable[[str], None] | None = None,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`resume_later` takes a workspace with unfinished work; without it, each method resumes the work itself."""
         self._scripts = Scripts(client)
         self._clock = clock or RedisClock()
         self._limits = limits or LedgerLimits()
+        self._resumer, self._resume_later = WorkResumer(self, pause), resume_later
 
     # requests
 
@@ -79,12 +86,14 @@ class Ledger:
         self, workspace: str, specs: Sequence[tuple[str, RequestSpec, str | None]], *, with_positions: bool
     ) -> list[Request | Refusal]:
         rows = [codec.encode_request(*request) for request in specs]
-        args = {"remember_s": self._limits.idempotency_ttl_s, "specs": json.dumps(rows), "with_positions": with_positions}
-        reply = self._change("submit", workspace, **args)
-        answers = [submit_outcome(row, *outcome) for row, outcome in zip(rows, reply.fields["outcomes"], strict=True)]
-        if reply.fields["more"] != "1":
-            return answers
-        return [self._refreshed(workspace, answer) for answer in answers]
+        answers: list[Request | Refusal] = []
+        while len(answers) < len(rows):
+            rest = rows[len(answers) :]
+            args = {"remember_s": self._limits.idempotency_ttl_s, "specs": json.dumps(rest), "with_positions": with_positions}
+            reply = self._change("submit", workspace, **args)
+            done = [submit_outcome(row, *outcome) for row, outcome in zip(rest, reply.fields["outcomes"], strict=False)]
+            answers += [self._refreshed(workspace, answer) for answer in done] if reply.fields["more"] == "1" else done
+        return answers
 
     def _refreshed(self, workspace: str, answer: Request | Refusal) -> Request | Refusal:
         """Read a queued request again: it may have been granted when unfinished work was resumed."""
@@ -147,16 +156,22 @@ class Ledger:
 
     def read_counters(self, workspace: str) -> dict[str, int]:
         """Return the metric counters of a workspace."""
-        counters = codec.to_mapping(self._scripts.call("read_counters", workspace).fields["counts"])
-        return {name: int(count) for name, count in counters.items()}
+        reply = self._scripts.call("read_counters", workspace)
+        return {name: int(count) for name, count in codec.to_mapping(reply.fields["counts"]).items()}
 
     def release_all(
         self, workspace: str, allocations: Sequence[tuple[str, int]], outcome: str = "succeeded"
     ) -> list[Request | Refusal]:
         """Release allocations (id, fence) in order in one call. Each is released or refused for itself."""
-        rows = json.dumps([(request, str(fence), outcome) for request, fence in allocations])
-        outcomes = self._change("release", workspace, allocations=rows).fields["outcomes"]
-        return [release_outcome(request_id, *returned) for (request_id, _), returned in zip(allocations, outcomes, strict=True)]
+        rows = [(request, str(fence), outcome) for request, fence in allocations]
+        answers: list[Request | Refusal] = []
+        while len(answers) < len(rows):
+            rest = rows[len(answers) :]
+            outcomes = self._change("release", workspace, allocations=json.dumps(rest)).fields["outcomes"]
+            answers += [
+                release_outcome(request_id, *returned) for (request_id, *_), returned in zip(rest, outcomes, strict=False)
+            ]
+        return answers
 
     def cancel(self, workspace: str, request: str) -> Request:
         """Cancel a queued request."""
@@ -190,7 +205,7 @@ class Ledger:
 
     def update_pool(self, workspace: str, name: str, change: PoolUpdate) -> None:
         """Merge a change into a pool. Its waiters have been checked again when this returns."""
-        reply = self._change(
+        reply = self._change_rules(
             "update_pool",
             workspace,
             name=name,
@@ -231,10 +246,10 @@ class Ledger:
     def delete_policy(self, workspace: str, pool: str, component: str, operation: str | None = None) -> None:
         """Delete the policy of a component, unless the component has queued requests or allocations in the pool."""
         args = {"op": operation or _new_operation_id(), "pool": pool, "component": component}
-        reply = self._change("delete_policy", workspace, **args)
+        reply = self._change_rules("delete_policy", workspace, **args)
         while reply.tag == "unfinished":
             self.resume_all_unfinished(workspace)
-            reply = self._change("delete_policy", workspace, **args)
+            reply = self._change_rules("delete_policy", workspace, **args)
         require_unused(require_found(reply, "policy", f"{component} in pool {pool}"), f"policy {component}")
 
     def set_group(self, workspace: str, pool: str, group: str, spec: GroupSpec) -> bool:
@@ -243,17 +258,17 @@ class Ledger:
 
     def delete_group(self, workspace: str, pool: str, group: str, operation: str | None = None) -> None:
         """Delete a group without children."""
-        reply = self._change("delete_group", workspace, op=operation or _new_operation_id(), pool=pool, group=group)
+        reply = self._change_rules("delete_group", workspace, op=operation or _new_operation_id(), pool=pool, group=group)
         if require_found(reply, "group", f"{group} in pool {pool}").tag == "in_use":
             raise Conflict("in_use", f"group {group} is the parent of {reply.fields['child'].replace(':', ' ', 1)}")
 
     def declare(self, workspace: str, steps: Sequence[DeclarationStep], operation: str | None = None) -> bool:
         """Apply the steps of a declaration, all or none. False if a pool has changed since the steps were planned."""
         args = {"op": operation or _new_operation_id(), "changes": declaration_codec.encode_steps(steps)}
-        reply = self._change("declare", workspace, **args)
+        reply = self._change_rules("declare", workspace, **args)
         while reply.tag == "unfinished":
             self.resume_all_unfinished(workspace)
-            reply = self._change("declare", workspace, **args)
+            reply = self._change_rules("declare", workspace, **args)
         return declaration_codec.was_applied(reply)
 
     def update_workspace(self, workspace: str, change: WorkspaceSettings) -> None:
@@ -270,52 +285,50 @@ class Ledger:
         )
 
     def give_patience_hold(self, workspace: str, pool: str) -> str | None:
-        """Give the patience hold of a pool to the first waiter past its patience; return its id. None: no hold is given."""
-        progress = {"first": "0", "best": ""}
-        while True:
-            args = {"now": self._clock.now_ms(), "pool": pool, "count": PATIENCE_LANES, **progress}
-            reply = self._scripts.call("give_patience_hold", workspace, **args)
-            if reply.tag != "more":
-                break
-            progress = reply.fields
+        """Give the patience hold of a pool to the first waiter past its patience; return its id, or None."""
+        args: dict[str, Any] = {"now": self._clock.now_ms(), "pool": pool, "count": PATIENCE_LANES, "first": 0, "best": ""}
+        while (reply := self._scripts.call("give_patience_hold", workspace, **args)).tag == "more":
+            args |= reply.fields
         return reply.fields["id"] if reply.tag == "given" else None
 
     def resume_unfinished(self, workspace: str) -> bool:
         """Resume unfinished work of bounded scripts, one call. True if some is still left."""
-        reply = self._scripts.call("resume_unfinished", workspace, **self._frame())
-        return bool(reply.fields["more"] == "1")
+        return bool(self._scripts.call("resume_unfinished", workspace, **self._frame()).fields["more"] == "1")
 
     def take_job_lock(self, workspace: str, job: str, token: str, ttl_s: int) -> bool:
-        """Take the lock of a periodic job for this workspace. False if another token has it. It lapses after `ttl_s`."""
+        """Take the lock of a job for this workspace. False if another token has it. It lapses after `ttl_s`."""
         return self._scripts.call("take_job_lock", workspace, job=job, token=token, ttl_ms=ttl_s * 1000).tag == "taken"
 
     def release_job_lock(self, workspace: str, job: str, token: str) -> None:
         """Release the lock of a periodic job, if this token still has it."""
         self._scripts.call("release_job_lock", workspace, job=job, token=token)
 
-    # calls
-
     def _frame(self) -> dict[str, int | None]:
         return {"now": self._clock.now_ms(), "events_kept": self._limits.events_kept, "chunk": self._limits.chunk}
 
     def _change(self, command: str, workspace: str, **args: Any) -> ScriptReply:
+        """Call a command. Work that it leaves is resumed in the background if there is one, else before this returns."""
+        return self._call(command, workspace, self._resume_later or self.resume_all_unfinished, args)
+
+    def _change_rules(self, command: str, workspace: str, **args: Any) -> ScriptReply:
+        """Call a command that changes a pool, a group or a policy. Its waiters have been checked again when this returns."""
+        return self._call(command, workspace, self.resume_all_unfinished, args)
+
+    def _call(self, command: str, workspace: str, resume: Callable[[str], object], args: Mapping[str, Any]) -> ScriptReply:
         reply = self._scripts.call(command, workspace, **self._frame(), **args)
         if reply.fields.get("more") == "1":
-            self.resume_all_unfinished(workspace)
+            resume(workspace)
         return reply
 
-    def resume_all_unfinished(self, workspace: str) -> None:
-        """Resume unfinished work of bounded scripts until none is left."""
-        for _ in range(MAX_RESUMES):
-            if not self.resume_unfinished(workspace):
-                return
-        raise RuntimeError(f"unfinished work of workspace {workspace} makes no progress; run poolkeeperd audit --repair")
+    def resume_all_unfinished(self, workspace: str, max_calls: int = MAX_CALLS) -> bool:
+        """Resume unfinished work of bounded scripts until none is left. False if some is left after so many calls."""
+        return self._resumer.finish(workspace, max_calls)
 
     def _set_account(
         self, command: str, workspace: str, pool: str, parent: str | None, spec: GroupSpec | PolicySpec, **names: Any
     ) -> bool:
         parent_field = {"group": names.pop("own_group"), "parent": parent} if "own_group" in names else {"group": parent}
-        reply = self._change(
+        reply = self._change_rules(
             command,
             workspace,
             op=_new_operation_id(),

@@ -346,8 +346,8 @@ class Structures:
             constraint, _, whose = spot.partition("@")
             counts[constraint] = str(int(counts.get(constraint, 0)) + len(lanes))
             if whose:
-                least = needs.setdefault(constraint, {})
-                least[whose] = min(int(need), least.get(whose, int(need)))
+                of_policies = needs.setdefault(constraint, {})
+                of_policies[whose] = min(int(need), of_policies.get(whose, int(need)))
         yield from self._same(counts, "pool_parking_counts", pool)
         lacked = {parts[1]: value for parts, value in self.snapshot.of("pool_parking_needs") if parts[0] == pool}
         if lacked != needs:

@@ -141,7 +141,7 @@ def test_a_submit_amid_unfinished_work_is_read_again_when_that_is_done(client: R
     try:
         answer = submits.requests.submit(world.workspace, spec("high"))
         assert (submits.scripts[0], submits.scripts[-1]) == ("submit", "get_request")
-        assert set(submits.scripts[1:-1]) == {"resume_unfinished"}
+        assert set(submits.scripts[1:-1]) == {"resume_unfinished", "take_job_lock", "release_job_lock"}
         assert answer == submits.ledger.get_request(world.workspace, answer.id)
         assert set(answer.position) == {"p", "q"}
     finally:

@@ -1,5 +1,6 @@
--- Release allocations one after the other, and grant after each what then fits.
--- @use clock grant_loop releases requests
+-- Release allocations one after the other, and grant after each what then fits. There are fewer outcomes than allocations if the
+-- work budget ends first.
+-- @use clock grant_loop releases requests work_budget
 -- @args now events_kept chunk allocations
 -- @reply released outcomes more
 
@@ -8,6 +9,7 @@ requests.set_stream_length(args.events_kept)
 
 local outcomes, more = {}, 0
 for i, entry in ipairs(cjson.decode(args.allocations)) do
+  if i > 1 and work_budget.is_used_up() then break end
   local tag, request, reason = releases.release(entry[1], entry[2], entry[3])
   more = math.max(more, grant_loop.settle(tonumber(args.chunk)))
   if tag == 'released' and entry[3] == 'vacated' then request = requests.flat(requests.load(entry[1])) end  -- it may be granted again

@@ -1,6 +1,7 @@
--- Admit requests one after the other, each wholly: granted at once, queued or rejected. `with_positions`, for a single spec: an
+-- Admit requests one after the other, each wholly: granted at once, queued or rejected. There are fewer outcomes than specs if the
+-- work budget ends first. `with_positions`, for a single spec: an
 -- outcome that is queued is replaced by `read`, the request as `get_request` returns it.
--- @use admission clock grant_loop leases queue_positions requests
+-- @use admission clock grant_loop leases queue_positions requests work_budget
 -- @args now events_kept chunk remember_s specs with_positions
 -- @reply admitted outcomes more
 
@@ -9,6 +10,7 @@ requests.set_stream_length(args.events_kept)
 
 local outcomes, more = {}, 0
 for i, spec in ipairs(cjson.decode(args.specs)) do
+  if i > 1 and work_budget.is_used_up() then break end
   local tag, fields, request = admission.admit(spec, args.remember_s)
   more = math.max(more, grant_loop.settle(tonumber(args.chunk)))
   outcomes[i] = {tag, fields}

@@ -1,0 +1,140 @@
+"""Resumes the work that bounded scripts leave, so that no workspace keeps Redis from the others.
+
+1. A process takes the job lock `resume` of the workspace. While another process has it, that process goes on.
+2. It runs `resume_unfinished`, and pauses as long as the script took, until no work is left.
+3. It releases the lock, and looks once more: a script may have left work after the last call and found the lock taken.
+
+The lock saves work, and no rule rests on it: every call is atomic. If the process dies, the lock lapses, and the next call,
+reconcile or cleanup goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Protocol
+from weakref import WeakSet
+
+from app.domain.errors import StoreUnavailable
+
+log = logging.getLogger(__name__)
+
+LOCK, LOCK_S = "resume", 5
+LOCK_RENEWAL_S = 2.0
+HELD_PAUSE_S = 0.01
+"""The pause before another look at the lock of another process."""
+MAX_CALLS = 100_000
+"""Calls of one workspace before the resumer gives up: enough for millions of waiters, and finite if Redis is corrupt."""
+
+
+class ResumableLedger(Protocol):
+    """What the resumer needs of the ledger."""
+
+    def resume_unfinished(self, workspace: str) -> bool:
+        """Resume unfinished work, one call. True if some is still left."""
+        ...
+
+    def take_job_lock(self, workspace: str, job: str, token: str, ttl_s: int) -> bool:
+        """Take a job lock, or prolong it. False if another token has it."""
+        ...
+
+    def release_job_lock(self, workspace: str, job: str, token: str) -> None:
+        """Release a job lock, if this token still has it."""
+        ...
+
+
+class WorkResumer:
+    """Resumes the unfinished work of a workspace until none is left."""
+
+    def __init__(self, ledger: ResumableLedger, pause: Callable[[float], None] = time.sleep) -> None:
+        self._ledger, self._pause = ledger, pause
+
+    def finish(self, workspace: str, max_calls: int = MAX_CALLS) -> bool:
+        """Return True once no work is left, False after so many calls. The first call needs no lock: mostly it is the last."""
+        calls = 1
+        while self._resume(workspace):
+            token = secrets.token_hex(8)
+            if not self._ledger.take_job_lock(workspace, LOCK, token, LOCK_S):
+                calls += 1
+                self._pause(HELD_PAUSE_S)
+            else:
+                try:
+                    calls += self._resume_locked(workspace, token, max_calls - calls)
+                finally:
+                    self._ledger.release_job_lock(workspace, LOCK, token)
+            if calls >= max_calls:
+                return False
+        return True
+
+    def _resume_locked(self, workspace: str, token: str, max_calls: int) -> int:
+        """Return the number of calls until no work was left, or of all that are allowed."""
+        renewal = time.monotonic() + LOCK_RENEWAL_S
+        for call in range(1, max_calls + 1):
+            if not self._resume(workspace):
+                return call
+            if time.monotonic() > renewal:
+                self._ledger.take_job_lock(workspace, LOCK, token, LOCK_S)
+                renewal = time.monotonic() + LOCK_RENEWAL_S
+        return max(1, max_calls)
+
+    def _resume(self, workspace: str) -> bool:
+        start = time.monotonic()
+        more = self._ledger.resume_unfinished(workspace)
+        if more:
+            self._pause(time.monotonic() - start)
+        return more
+
+
+class BackgroundResumer:
+    """Resumes unfinished work in a thread of its own, so that no answer waits for it. The thread starts with the first work."""
+
+    def __init__(self, resumer: WorkResumer) -> None:
+        self._resumer = resumer
+        self._thread: threading.Thread | None = None
+        self._forget()
+        _INSTANCES.add(self)
+
+    def add(self, workspace: str) -> None:
+        """Have the work of a workspace resumed soon; a workspace that waits for its turn is not added twice."""
+        with self._lock:
+            if workspace in self._waiting:
+                return
+            self._waiting.add(workspace)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="poolkeeper-resume", daemon=True)
+                self._thread.start()
+        self._queue.put(workspace)
+
+    def _run(self) -> None:
+        while True:
+            workspace = self._queue.get()
+            with self._lock:
+                self._waiting.discard(workspace)
+            try:
+                self._resumer.finish(workspace)
+            except StoreUnavailable as error:
+                log.warning("unfinished work of workspace %s is left to the workers: %s", workspace, error)
+            except Exception:
+                log.exception("unfinished work of workspace %s cannot be resumed", workspace)
+
+    def _forget(self) -> None:
+        """Forget thread and queue, as at the start and after a fork: a thread does not survive it."""
+        self._lock, self._queue = threading.Lock(), SimpleQueue[str]()
+        self._waiting: set[str] = set()
+        self._thread = None
+
+
+_INSTANCES: WeakSet[BackgroundResumer] = WeakSet()
+
+
+def _forget_all_after_fork() -> None:
+    for instance in list(_INSTANCES):
+        instance._forget()
+
+
+os.register_at_fork(after_in_child=_forget_all_after_fork)
