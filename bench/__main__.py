@@ -1,4 +1,7 @@
-"""`python -m bench [WORD …] [--quick] [--trace FOLDER]`: all rows, or those named; estimates are held against a trace."""
+"""`python -m bench [WORD …] [NUMBER …] [--quick] [--trace FOLDER]`: all rows, or those named.
+
+Estimates are held against a trace. The numbers are those of the shapes that the adversary queues.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from redis import Redis
 
 from app.store.connection import connect
 from app.store.embedded_redis import EmbeddedRedis, find_server
-from bench import cycle, depth, estimates, service, sharing, taking_back, tasks
+from bench import adversary, cycle, depth, estimates, service, sharing, taking_back, tasks
 from bench.timing import machine
 
 
@@ -18,7 +21,9 @@ def main() -> None:
     """Start a server of its own and measure on it."""
     quick = "--quick" in sys.argv
     trace = sys.argv[sys.argv.index("--trace") + 1] if "--trace" in sys.argv else None
-    row_names = [word for word in sys.argv[1:] if not word.startswith("-") and word != trace]
+    words = [word for word in sys.argv[1:] if not word.startswith("-") and word != trace]
+    row_names = [word for word in words if not word.isdecimal()]
+    sizes = tuple(int(word) for word in words if word.isdecimal())
     with tempfile.TemporaryDirectory() as folder, EmbeddedRedis(Path(folder)) as server:
         client = connect(server.url, timeout_s=60)
         assert isinstance(client, Redis)
@@ -38,6 +43,9 @@ def main() -> None:
             print("shares: fair share, worked out and granted by")
             sharing.run((100, 1_000, 10_000), 3 if quick else 9)
             depth.compare(client, 1 if quick else 3)
+        if not row_names or "adversary" in row_names:
+            print("adversary: many shapes of one workspace, and what they cost")
+            adversary.run(sizes or ((1_000, 10_000) if quick else (1_000, 10_000, 100_000)), quick=quick)
         if not row_names or "http" in row_names:
             print("http: the service under gunicorn")
             service.run(client, server.url, quick=quick)

@@ -1,0 +1,186 @@
+"""What a client with many shapes costs everyone else: the longest script, a release, and the submits of another workspace.
+
+A workspace queues requests of which no two ask the same, behind one allocation of the whole pool. Then it does all that its
+tokens allow while workers reconcile it. Each case has a server and a time of its own: a case that does not end is cut off.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from redis import Redis
+from redis.exceptions import RedisError
+
+from app.store.connection import connect
+from app.store.embedded_redis import EmbeddedRedis
+from app.store.lua_linker import load_commands
+from bench.adversary_calls import Adversary, Case, audit_once, reconcile_until, submit_elsewhere
+from bench.timing import quantile
+
+MAX_SCRIPT_MS, MAX_RELEASE_MS, MAX_RATIO = 10, 5, 3
+RELEASE_SIZE = 10_000
+"""The number of shapes at which the time of a release is bounded."""
+LOGGED_US = 50
+"""The server logs a script that takes as long as this."""
+SLOWEST_NAMED = 6
+AUDIT_S = 8
+"""An audit that takes longer is ended: its calls are bounded, and there are many."""
+
+
+class CutOff(Exception):  # noqa: N818 - a state of the world
+    """The time of a case is over."""
+
+
+@dataclass(slots=True)
+class Figures:
+    """What was measured in one case."""
+
+    longest_ms: dict[str, float] = field(default_factory=dict)
+    fill_s: float = 0
+    large_release_s: float = 0
+    release_p99_ms: float = 0
+    quiet_p99_ms: float = 0
+    busy_p99_ms: float = 0
+    left_out: int = 0
+    cut_off: str = ""
+
+
+def run(sizes: tuple[int, ...], *, quick: bool) -> None:
+    """Print a line for each number of shapes, and at the middle one a line for each variant of the pool."""
+    middle = sizes[len(sizes) // 2]
+    cases = [Case(shapes) for shapes in sizes]
+    cases += [Case(middle, keys=2), Case(middle, discipline="fair_share")]
+    for case in cases:
+        _print(case, measure(case, seconds=2 if quick else 5))
+
+
+def measure(case: Case, seconds: float) -> Figures:
+    """Return the figures of a case, on a server of its own; others submit for `seconds` in quiet, and as long beside it."""
+    figures = Figures()
+    with tempfile.TemporaryDirectory() as folder, EmbeddedRedis(Path(folder)) as server:
+        client = connect(server.url, timeout_s=600)
+        assert isinstance(client, Redis)
+        _log_scripts(client)
+        adversary = Adversary(client, case)
+        try:
+            with _time_limit(case.max_s), _apart(submit_elsewhere, server.url) as elsewhere:
+                _act(figures, adversary, server.url, elsewhere, seconds)
+        except CutOff:
+            figures.cut_off = f"cut off after {case.max_s} s, {adversary.act_s():.1f} s into {adversary.act}"
+        figures.longest_ms = _longest_scripts(server.url)
+        if figures.cut_off:
+            os.kill(adversary.server_pid, signal.SIGKILL)  # a script that writes cannot be ended otherwise
+    return figures
+
+
+def _act(figures: Figures, adversary: Adversary, url: str, elsewhere: Connection, seconds: float) -> None:
+    """Measure in this order: quiet, the queue, the release of the whole pool, releases one by one, all calls."""
+    figures.quiet_p99_ms = _p99_ms(elsewhere, lambda: time.sleep(seconds))
+    figures.fill_s = _seconds(adversary.fill)
+    figures.large_release_s = _seconds(adversary.release_all_units)
+    figures.release_p99_ms = quantile(adversary.time_releases(), 0.99) * 1000
+    with _apart(reconcile_until, url):
+        figures.busy_p99_ms = _p99_ms(elsewhere, lambda: adversary.call_everything(seconds))
+    figures.left_out = adversary.left_out
+    with _apart(audit_once, url) as audit:
+        audit.poll(AUDIT_S)
+
+
+def _seconds(act: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    act()
+    return time.perf_counter() - start
+
+
+def _p99_ms(elsewhere: Connection, act: Callable[[], object]) -> float:
+    """Return the p99 of the submits of another workspace during an act."""
+    elsewhere.send("measure")
+    act()
+    elsewhere.send("report")
+    return quantile(elsewhere.recv(), 0.99) * 1000
+
+
+@contextmanager
+def _apart(work: Callable[[Connection, str], None], url: str) -> Iterator[Connection]:
+    """Run `work` in a process of its own for as long as the context."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=work, args=(theirs, url), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        ours.recv()  # it is ready
+        yield ours
+    finally:
+        process.kill()
+        process.join()
+        ours.close()
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    def raise_cut_off(*_: object) -> None:
+        raise CutOff
+
+    before = signal.signal(signal.SIGALRM, raise_cut_off)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _log_scripts(client: Redis) -> None:
+    """Have the server log its scripts; all are loaded, so that each is called by its hash."""
+    for command in load_commands().values():
+        client.script_load(command.text)
+    client.config_set("slowlog-max-len", 1_000_000)
+    client.config_set("slowlog-log-slower-than", LOGGED_US)
+
+
+def _longest_scripts(url: str) -> dict[str, float]:
+    """Return the milliseconds of the longest call of each command, the longest first; none if the server does not answer."""
+    names = {command.sha: name for name, command in load_commands().items()}
+    longest: dict[str, float] = {}
+    try:
+        client = connect(url, timeout_s=5)
+        assert isinstance(client, Redis)
+        client.ping()
+        for entry in client.slowlog_get(1_000_000):
+            word, _, rest = entry["command"].decode(errors="replace").partition(" ")
+            if word == "EVALSHA":
+                name = names[rest.partition(" ")[0]]
+                longest[name] = max(longest.get(name, 0), entry["duration"] / 1000)
+    except RedisError:
+        return {}
+    return dict(sorted(longest.items(), key=lambda row: -row[1]))
+
+
+def _print(case: Case, figures: Figures) -> None:
+    print(f"  {case.label}: queued in {figures.fill_s:.1f} s, the whole pool released in {figures.large_release_s:.2f} s")
+    if figures.cut_off:
+        print(f"    {figures.cut_off}")
+    scripts = [f"{name} {ms:.1f} ms" for name, ms in list(figures.longest_ms.items())[:SLOWEST_NAMED]]
+    longest = (
+        f"{scripts[0]} (bound {MAX_SCRIPT_MS} ms), {', '.join(scripts[1:])}" if scripts else "still running, the server is busy"
+    )
+    print(f"    longest scripts: {longest}")
+    if figures.left_out:
+        print(f"    {figures.left_out} calls were left out: those before took too long")
+    if figures.release_p99_ms:
+        bound = f" (bound {MAX_RELEASE_MS} ms)" if case.shapes == RELEASE_SIZE else ""
+        print(f"    a release that grants, p99 {figures.release_p99_ms:.1f} ms{bound}")
+    if figures.busy_p99_ms:
+        ratio = figures.busy_p99_ms / figures.quiet_p99_ms
+        print(f"    submits of another workspace, p99 {figures.busy_p99_ms:.1f} ms, in quiet {figures.quiet_p99_ms:.1f} ms: "
+              f"{ratio:.1f} x (bound {MAX_RATIO} x)")  # fmt: skip

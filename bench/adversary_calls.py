@@ -1,0 +1,302 @@
+"""The calls of the adversary, of its workers, and of a client of another workspace."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
+
+from redis import Redis
+
+from app.bootstrap import Services, make_services
+from app.domain.dry_run import DryRunUnavailable
+from app.domain.errors import Conflict, Refusal
+from app.domain.models import Request
+from app.domain.pool_settings import PoolSettings
+from app.domain.request_filter import RequestFilter
+from app.domain.specs import PolicySpec, PoolSpec, PoolUpdate, RequestSpec
+from app.settings import Settings
+from app.store.connection import connect
+from app.store.ledger import Ledger
+from app.store.plan_store import PlanStore, UnfinishedWork
+
+WORKSPACE, ELSEWHERE = "adversary", "elsewhere"
+COMPONENTS = 10
+BATCH = 1_000
+RELEASES, RELEASES_S = 300, 5
+GRANTS = 1_000
+"""About so many waiters fit into the pool."""
+PAGES = 20
+RATE_PER_S = 200
+MAX_ROUND_S = 15
+"""The time after which no further call of a round begins."""
+TICK_S = 2.0
+"""How often a worker cleans up and samples the usage, at most."""
+PAUSES_PER_PASS = 5
+"""A worker pauses so many times as long as its pass took, as the gap between two nudges is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A pool, and how many different shapes wait in it."""
+
+    shapes: int
+    keys: int = 1
+    discipline: str = "reserved"
+
+    @property
+    def label(self) -> str:
+        """What tells it from the others."""
+        keys = "one key that varies" if self.keys == 1 else f"{self.keys} keys that vary"
+        return f"{self.shapes:,} shapes, {keys}, {self.discipline}"
+
+    @property
+    def max_s(self) -> int:
+        """The seconds after which the case is cut off."""
+        return 25 if self.shapes <= 10_000 else 45
+
+    @property
+    def capacity(self) -> dict[str, int]:
+        """The pool: half of all shapes fit at a time, but not many more than `GRANTS`."""
+        units = min(self.shapes * GRANTS // 2, self.shapes * (self.shapes + 1) // 4)
+        return {f"unit{number}": units for number in range(self.keys)}
+
+    def shape(self, number: int) -> dict[str, int]:
+        """The amounts of one request. The second key asks much where the first asks little."""
+        amounts = {"unit0": number + 1, "unit1": self.shapes - number}
+        return {key: amounts[key] for key in self.capacity}
+
+
+class Adversary:
+    """A client that may do all that an administrator of its workspace may."""
+
+    def __init__(self, client: Redis, case: Case) -> None:
+        self.left_out = 0
+        self._begin("nothing")
+        self.server_pid = int(client.info("server")["process_id"])
+        self._case, self._random = case, random.Random(1)
+        self._services, self._ledger = make_services(client, Settings()), Ledger(client)
+        self._plan_store = PlanStore(client)
+        self._running: deque[tuple[str, int]] = deque()
+        self._waiting: list[str] = []
+
+    def _begin(self, act: str) -> None:
+        self.act, self._began_s = act, time.monotonic()
+
+    def act_s(self) -> float:
+        """Return how long the present call, or the present series of calls, has taken."""
+        return time.monotonic() - self._began_s
+
+    def fill(self) -> None:
+        """Take the whole pool, and queue all shapes in no order behind it."""
+        self._begin("submit")
+        settings = PoolSettings.model_validate({"discipline": self._case.discipline})
+        self._services.pools.create(WORKSPACE, PoolSpec(name="p", capacity=self._case.capacity, settings=settings))
+        share = {"unit0": self._case.shapes // (2 * COMPONENTS)}
+        for number in range(COMPONENTS):
+            policy = PolicySpec(priority=number % 3, reserved=share if number % 2 else {})
+            self._services.pools.set_policy(WORKSPACE, "p", f"t{number}", policy)
+        self._submit([self._spec(0, self._case.capacity)])
+        numbers = self._random.sample(range(self._case.shapes), self._case.shapes)
+        for first in range(0, len(numbers), BATCH):
+            self._submit([self._spec(number, self._case.shape(number)) for number in numbers[first : first + BATCH]])
+
+    def _spec(self, number: int, resources: dict[str, int]) -> RequestSpec:
+        return RequestSpec(component=f"t{number % COMPONENTS}", resources=resources, checkpoint="auto", lease_s=3600)
+
+    def _submit(self, specs: list[RequestSpec]) -> None:
+        for answer in self._services.requests.submit_batch(WORKSPACE, specs):
+            if isinstance(answer, Request) and answer.fence:
+                self._running.append((answer.id, answer.fence))
+            elif isinstance(answer, Request):
+                self._waiting.append(answer.id)
+
+    def release_all_units(self) -> None:
+        """Release the allocation of the whole pool: many waiters are granted."""
+        self._begin("the release of the whole pool")
+        self._services.requests.release(WORKSPACE, *self._running.popleft())
+
+    def time_releases(self) -> list[float]:
+        """Return the seconds of releases, each of which grants the first waiters that fit; as many wait as before."""
+        self._begin("releases")
+        times: list[float] = []
+        until = time.monotonic() + RELEASES_S
+        while len(times) < RELEASES and time.monotonic() < until:
+            times.append(self._release())
+            self._submit([self._any_spec()])
+        return times
+
+    def _release(self) -> float:
+        if not self._running:
+            self._read_allocations()
+        allocation = self._running.popleft()
+        start = time.perf_counter()
+        with suppress(Conflict):
+            self._services.requests.release(WORKSPACE, *allocation)
+        return time.perf_counter() - start
+
+    def _read_allocations(self) -> None:
+        rows = self._services.queries.list_pool_requests(WORKSPACE, "p", "active", None, 100)[0]
+        self._running.extend((row.request.id, row.request.fence or 0) for row in rows)
+
+    def call_everything(self, seconds: float) -> None:
+        """Call everything once, and again as long as there is time; `left_out` counts the calls for which there was none."""
+        until, latest = time.monotonic() + seconds, time.monotonic() + MAX_ROUND_S
+        while True:
+            for name, call in self._calls():
+                if time.monotonic() > latest:
+                    self.left_out += 1
+                    continue
+                self._begin(name)
+                with suppress(Refusal, UnfinishedWork):
+                    call()
+            if time.monotonic() > until:
+                return
+
+    def _calls(self) -> Iterator[tuple[str, Callable[[], object]]]:
+        """Yield every call with its name; a call finds the pool as the calls before have left it."""
+        yield from self._calls_of_a_viewer()
+        yield from self._calls_of_a_requester()
+        yield from self._calls_of_an_administrator()
+
+    def _calls_of_a_requester(self) -> Iterator[tuple[str, Callable[[], object]]]:
+        requests = self._services.requests
+        for _ in range(20):
+            yield "release", self._release
+            yield "submit", lambda: self._submit([self._any_spec()])
+        yield "submit a batch", lambda: self._submit([self._any_spec() for _ in range(BATCH)])
+        for _ in range(20):
+            yield "cancel", lambda: requests.cancel(WORKSPACE, self._any_waiter())
+        for request, fence in list(self._running)[:20]:
+            yield "heartbeat", partial(requests.heartbeat, WORKSPACE, request, fence)
+            yield "checkpoint", partial(requests.checkpoint, WORKSPACE, request, fence, "completed")
+
+    def _calls_of_a_viewer(self) -> Iterator[tuple[str, Callable[[], object]]]:
+        services = self._services
+        for _ in range(10):
+            yield "get", lambda: services.requests.get(WORKSPACE, self._any_waiter())
+        for _ in range(3):
+            yield "explain", lambda: services.explain.explain(WORKSPACE, self._any_waiter())
+        yield "list the queue", self._list_queue
+        yield "list requests", lambda: services.queries.list_requests(WORKSPACE, RequestFilter())
+        yield "get the pool", lambda: services.pools.get(WORKSPACE, "p")
+        yield "metrics", lambda: services.metrics.get_workspace_metrics(WORKSPACE)
+        yield "metrics", lambda: list(services.metrics.list_pool_metrics(WORKSPACE))
+        yield "shares", lambda: services.pool_shares.get(WORKSPACE, "p")
+        yield "estimates", lambda: services.estimates.list_estimates(WORKSPACE, "p")
+        yield "snapshot", lambda: self._plan_store.read_snapshot(WORKSPACE, "p", even_if_idle=True)
+        yield "patience", lambda: self._ledger.give_patience_hold(WORKSPACE, "p")
+        yield "usage", lambda: services.usage_history.record(WORKSPACE)
+        yield "export", lambda: services.declarations.export(WORKSPACE)
+        yield "events", lambda: services.requests.list_events(WORKSPACE)
+        yield "dry run", self._dry_run
+
+    def _calls_of_an_administrator(self) -> Iterator[tuple[str, Callable[[], object]]]:
+        pools, size = self._services.pools, self._case.capacity
+        larger = {key: 2 * units for key, units in size.items()}
+        for queueing in ("strict", "best_effort"):
+            settings = PoolSettings.model_validate({"queueing": queueing})
+            yield f"queueing {queueing}", partial(pools.update, WORKSPACE, "p", PoolUpdate(settings=settings))
+        for capacity in (larger, size):
+            yield "resize", partial(pools.update, WORKSPACE, "p", PoolUpdate(capacity=capacity))
+        for limit in ({"unit0": self._case.shapes // 10}, {}):
+            policy = PolicySpec(priority=5, limit=limit)
+            yield "change a policy", partial(pools.set_policy, WORKSPACE, "p", "t1", policy)
+        yield "clean-up", lambda: self._services.cleanup.run(WORKSPACE)
+
+    def _list_queue(self) -> None:
+        cursor: str | None = "q:"
+        for _ in range(PAGES):
+            _, cursor = self._services.queries.list_pool_requests(WORKSPACE, "p", "queued", cursor)
+            if not cursor:
+                return
+
+    def _dry_run(self) -> None:
+        with suppress(DryRunUnavailable):
+            self._services.dry_run.submit(WORKSPACE, self._any_spec())
+
+    def _any_spec(self) -> RequestSpec:
+        number = self._random.randrange(self._case.shapes)
+        return self._spec(number, self._case.shape(number))
+
+    def _any_waiter(self) -> str:
+        return self._random.choice(self._waiting)
+
+
+def reconcile_until(connection: Connection, url: str) -> None:
+    """Reconcile the workspace of the adversary, as a worker does after nudges and ticks."""
+    os.nice(5)  # what is measured is the time of the server, and not of a core that two clients share
+    logging.disable()
+    jobs = _services(url).periodic_jobs
+    connection.send("ready")
+    tick = time.monotonic()
+    while not connection.poll():
+        start = time.monotonic()
+        jobs.reconcile_workspace(WORKSPACE)
+        if start >= tick:
+            jobs.reconcile()
+            jobs.cleanup()
+            jobs.record_usage()
+            tick = time.monotonic() + TICK_S
+        time.sleep(max(0.02, PAUSES_PER_PASS * (time.monotonic() - start)))
+
+
+def submit_elsewhere(connection: Connection, url: str) -> None:
+    """Submit and release in a workspace of its own, so many a second.
+
+    After `measure` it begins; after the next message it sends the seconds of each submit. A submit that is late because the one
+    before took long counts from when it was due.
+    """
+    services = _services(url)
+    services.pools.create(ELSEWHERE, PoolSpec(name="p", capacity={"gpu": 10}))
+    services.pools.set_policy(ELSEWHERE, "p", "t", PolicySpec())
+    _submit_and_release(services)
+    connection.send("ready")
+    with suppress(EOFError, OSError):
+        while connection.recv() == "measure":
+            times = _submit_until(services, connection.poll)
+            connection.recv()
+            connection.send(times)
+
+
+def _submit_until(services: Services, is_over: Callable[[], bool]) -> list[float]:
+    times: list[float] = []
+    due = time.perf_counter()
+    while not is_over():
+        if (early_s := due - time.perf_counter()) > 0:
+            time.sleep(early_s)
+            due = time.perf_counter()  # a late wake-up is of this process, and not of the server
+        times.append(_submit_and_release(services) - due)
+        due += 1 / RATE_PER_S
+    return times
+
+
+def _submit_and_release(services: Services) -> float:
+    """Submit and release; return the time between both."""
+    request = services.requests.submit(ELSEWHERE, RequestSpec(component="t", resources={"gpu": 1}))
+    submitted = time.perf_counter()
+    services.requests.release(ELSEWHERE, request.id, request.fence or 0)
+    return submitted
+
+
+def audit_once(connection: Connection, url: str) -> None:
+    """Audit the workspace of the adversary once, and say so."""
+    os.nice(5)
+    audit = _services(url).audit
+    connection.send("ready")
+    audit.run(WORKSPACE)
+    with suppress(OSError):
+        connection.send("done")
+
+
+def _services(url: str) -> Services:
+    client = connect(url, timeout_s=600)
+    assert isinstance(client, Redis)
+    return make_services(client, Settings())
