@@ -167,7 +167,9 @@ def _longest_scripts(url: str) -> dict[str, float]:
 
 
 def _print(case: Case, figures: Figures) -> None:
-    print(f"  {case.label}: queued in {figures.fill_s:.1f} s, the whole pool released in {figures.large_release_s:.2f} s")
+    print(f"  {case.label} (load {os.getloadavg()[0]:.1f}): queued in {figures.fill_s:.1f} s")
+    if figures.large_release_s:
+        print(f"    the whole pool released in {figures.large_release_s:.2f} s")
     if figures.cut_off:
         print(f"    {figures.cut_off}")
     scripts = [f"{name} {ms:.1f} ms" for name, ms in list(figures.longest_ms.items())[:SLOWEST_NAMED]]

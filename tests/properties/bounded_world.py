@@ -1,0 +1,348 @@
+"""A workspace in which one size is large, and calls of every command in it, with pages of ten.
+
+The pool has units of `cpu`, which are used up, and of `gpu`, which are plenty. So a request that asks cpu waits, and the
+release of a small allocation hands over to the first waiter.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from app.domain.declaration import GroupDeclaration, PolicyDeclaration, export_pool
+from app.domain.declaration_diff import DeclarationStep
+from app.domain.models import Request
+from app.domain.plan_steps import EvictOverLimit, OverLimitVictim
+from app.domain.queue_score import BORROWING_STEP, MAX_AMOUNT
+from app.domain.specs import RequestSpec, WorkspaceSettings
+from app.domain.tasks import TaskDispatch, TaskSpec
+from app.domain.tokens import Role, Token
+from app.store.connection import RedisClient
+from app.store.nudges import Nudges
+from app.store.task_outbox import TaskStore
+from app.store.tokens import TokenStore
+from tests.support.world import World
+
+PAGE = 10
+CPU, GPU, DISK, RESERVED = 10**6, 10**9, 10**6, 10**6
+BATCH = 50
+VICTIM_CPU = 20
+
+
+class BoundedWorld(World):
+    """A workspace with a pool `p` whose cpu is used up, and the queue of a component `a`."""
+
+    def __init__(self, client: RedisClient, settings: dict[str, Any]) -> None:
+        super().__init__(client, chunk=PAGE)
+        self.tasks, self.nudges = TaskStore(client, self.clock, self.limits), Nudges(client, self.clock)
+        self.tokens = TokenStore(client, self.clock)
+        self.pool(settings=settings, gpu=GPU, cpu=CPU, disk=DISK)
+        self.group("g")
+        self.policy("a", priority=1, reserved={"gpu": RESERVED})
+        for component in ("b", "limited", "gone"):
+            self.policy(component)
+        self.policy("owner", priority=9)
+        self.handed_over = self.submit("b", cpu=100, lease_s=3600)
+        self.victims = [self.submit("b", cpu=VICTIM_CPU, checkpoint="auto") for _ in range(3)]
+        self.over_limit = [self.submit("limited", gpu=2) for _ in range(2)]
+        self.holder = self.submit("b", cpu=CPU - 100 - 3 * VICTIM_CPU - 10)
+        self.waiting = [self.submit("a", cpu=100) for _ in range(5)]
+
+    def submit_many(self, specs: list[RequestSpec]) -> list[Request]:
+        """Submit in batches, and look that all are accepted."""
+        answers: list[Any] = []
+        for first in range(0, len(specs), BATCH):
+            answers += self.submit_all(specs[first : first + BATCH])
+        assert all(isinstance(answer, Request) for answer in answers)
+        return answers
+
+    def resume_all(self) -> None:
+        """Resume all that bounded scripts have left."""
+        self.ledger.resume_all_unfinished(self.workspace)
+
+    def snapshot_rules(self) -> str:
+        """Return the version of the rules that a step of a plan has to name."""
+        return self.snapshot(even_if_idle=True).rules_version
+
+
+def call_every_command(world: BoundedWorld) -> None:
+    """Call every command at least once; those that change most come last."""
+    _read(world)
+    _read_as_a_service(world)
+    _audit(world)
+    _change_requests(world)
+    _change_tasks(world)
+    _change_tokens(world)
+    _run_jobs(world)
+    _preempt(world)
+    _change_pools(world)
+    _hand_over(world)
+
+
+def _read(world: BoundedWorld) -> None:
+    waiter = world.waiting[2].id
+    ids = json.dumps([request.id for request in world.waiting])
+    assert world.call("get_request", id=waiter, poll=True).tag == "found"
+    assert world.call("explain", id=waiter).tag == "found"
+    assert world.call("get_requests", ids=ids).fields["requests"]
+    assert world.call("list_requests", before=MAX_AMOUNT, count=PAGE, scan=PAGE, filter="{}").fields["found"]
+    assert world.call("list_active", pool="p", after=0, count=PAGE).fields["found"]
+    first = world.call("list_queue", pool="p", after=-BORROWING_STEP - 1, count=PAGE).fields
+    world.call("list_queue", pool="p", after=first["queue_scores"][-1], count=PAGE)
+    assert world.call("get_pool", name="p").tag == "found"
+    assert world.call("list_pools").fields["pools"]
+    assert world.call("list_component_pools", component="orchestrator/a").fields["pools"]
+    assert world.call("get_workspace").tag
+    assert world.call("read_events", after="0", count=PAGE).fields["entries"]
+    assert world.call("read_latest_events", count=PAGE).fields["entries"]
+    assert world.call("get_last_event_id").fields["id"] != "0-0"
+
+
+def _read_as_a_service(world: BoundedWorld) -> None:
+    ids = json.dumps([request.id for request in world.waiting])
+    world.call("read_clock")
+    assert world.call("read_counters").fields["submitted"]
+    assert world.call("read_pool_metrics", pool="p").tag == "measured"
+    world.call("read_run_times", pool="p", components=json.dumps(["orchestrator/a"]))
+    assert world.call("read_snapshot", pool="p", most=PAGE, anyway=True).tag == "found"
+    assert world.call("read_demand", pool="p", after=0, count=PAGE).tag == "read"
+    world.call("list_live_ids", most=PAGE)
+    assert world.call("copy_requests", ids=ids).fields["found"]
+    last = world.ledger.get_last_event_id(world.workspace)
+    assert world.call("copy_workspace", after=last, most=PAGE).tag == "copied"
+    samples = {"apart_ms": 0, "most": PAGE, "listed": PAGE}
+    assert world.call("sample_usage", pool="p", **samples).tag == "sampled"
+    assert world.call("read_usage_history", pool="p").fields["samples"]
+
+
+def _audit(world: BoundedWorld) -> None:
+    page = {"count": PAGE, "repair": False}
+    assert world.call("audit_requests", after="-1", **page).tag == "audited"
+    for kind, part in (("requests", ""), ("waiting", ""), ("pool_queue", "p"), ("pool_allocations", "p")):
+        assert world.call("audit_index", kind=kind, part=part, cursor="0", **page).tag == "audited"
+    assert world.call("list_lanes", pool="p").fields["lanes"]
+    assert world.call("audit_lanes", pool="p", cursor="0", **page).tag == "audited"
+    assert world.call("audit_accounts", pool="p", repair=False).tag == "audited"
+    assert world.call("audit_holds", pool="p", repair=False).tag == "audited"
+
+
+def _change_requests(world: BoundedWorld) -> None:
+    """Submit beside the queue and into it, and leave it; a large grant has lanes change from share to borrowing."""
+    small = world.submit("b", cpu=1, lease_s=60)
+    target = {"id": small.id, "fence": small.fence}
+    assert world.call("start", runner="r", **target).tag == "alive"
+    assert world.call("heartbeat", **target).tag == "alive"
+    report = {"state": "completed", "seconds": 0, "reference": "", "routine": True}
+    assert world.call("checkpoint", op="checkpoint", **target, **report).tag == "alive"
+    world.call("release", allocations=json.dumps([(small.id, str(small.fence), "succeeded")]))
+    queued = world.submit("a", cpu=5_000)
+    assert world.call("cancel", id=queued.id).tag == "cancelled"
+    assert world.call("drop", id=world.waiting.pop().id).tag == "dropped"
+    with_positions = world.ledger.submit(world.workspace, world.request_spec("a", cpu=100), with_positions=True)
+    assert with_positions.position
+    share = world.submit("a", gpu=RESERVED - 20)
+    assert share.fence
+    world.call("release", allocations=json.dumps([(share.id, str(share.fence), "succeeded")]))
+    world.resume_all()
+
+
+def _task(world: BoundedWorld, name: str, component: str, **numbers: Any) -> TaskSpec:
+    later = numbers.pop("not_before", None)
+    return TaskSpec(task=name, name="work", request=world.request_spec(component, **numbers), message={}, not_before=later)
+
+
+def _take_outbox(world: BoundedWorld) -> list[TaskDispatch]:
+    return list(world.tasks.take_outbox(world.workspace, 1, 1, 3, count=PAGE).dispatches)
+
+
+def _change_tasks(world: BoundedWorld) -> None:
+    here, store = world.workspace, world.tasks
+    later = datetime.fromtimestamp(world.clock.now_ms() / 1000 + 3600, UTC)
+    store.park_task(here, _task(world, "granted", "b", gpu=1))
+    store.park_task(here, _task(world, "cancelled", "a", cpu=100))
+    store.park_task(here, _task(world, "later", "a", cpu=100, not_before=later))
+    store.get_task(here, "granted")
+    store.measure_outbox(here)
+    for task in ("cancelled", "later"):
+        store.cancel_task(here, task)
+    request = store.get_task(here, "granted").request
+    assert request
+    store.mark_dispatch_failed(here, _take_outbox(world), 0)
+    world.clock.advance(2)
+    store.mark_dispatched(here, _take_outbox(world), 10)
+    assert world.call("start", id=request.id, fence=request.fence, runner="r").tag == "alive"
+    store.acknowledge_end(here, "later")
+
+
+def _change_tokens(world: BoundedWorld) -> None:
+    token = Token(id="1", name="ci", role=Role.VIEWER, workspaces=("*",))
+    world.tokens.create_token("digest", token, lasts_s=60)
+    assert world.tokens.find_token("digest")
+    world.tokens.list_tokens()
+    world.tokens.throttle_token("1", 10)
+    world.tokens.revoke_token("ci")
+
+
+def _run_jobs(world: BoundedWorld) -> None:
+    here = world.workspace
+    world.nudges.claim_nudge(here)
+    assert world.nudges.begin_reconcile(here, "t", 60) == "begun"
+    world.nudges.finish_reconcile(here, "t", None, 60, 0.001, "nothing")
+    assert world.ledger.take_job_lock(here, "audit", "t", 60)
+    world.ledger.release_job_lock(here, "audit", "t")
+    world.clock.advance(90)
+    assert world.call("clean_up", retention_s=60).tag == "cleaned"
+    world.resume_all()
+    rules = world.snapshot_rules()
+    assert world.call("write_fair_shares", pool="p", rows="[]", watched="1", rules=rules).tag == "published"
+    world.call("give_patience_hold", pool="p")
+
+
+def _preempt(world: BoundedWorld) -> None:
+    """Holds of victims that are passed on, ended, reprieved or forced out, and the hold of patience."""
+    owners = [world.submit("owner", cpu=VICTIM_CPU) for _ in world.victims]
+    for owner, victim in zip(owners, world.victims, strict=True):
+        result = world.preempt(owner, victim)
+        assert result.applied, result.reason
+    assert world.checkpoint(world.victims[0], "defer", 10).directive == "checkpoint"
+    world.cancel(owners[0])
+    assert world.pass_on(world.victims[0], owners[1]).applied
+    assert world.end_hold(owners[2]).reason == "enough"
+    world.cancel(owners[2])
+    assert world.reprieve(world.victims[2]).applied
+    for _ in range(2):
+        world.clock.advance(700)
+        assert world.call("enforce_deadlines").tag == "enforced"
+        world.resume_all()
+    assert world.call("give_patience_hold", pool="p").tag == "given"
+    waiter = world.waiting[-1].id
+    assert world.call("explain", id=waiter).tag == "found"
+    assert world.call("get_request", id=waiter, poll=True).tag == "found"
+    assert world.call("read_snapshot", pool="p", most=PAGE, anyway=True).tag == "found"
+    world.submit("b", cpu=1)
+    world.policy("limited", limit={"gpu": 2})
+    over_limit = world.over_limit[1]
+    evicted = OverLimitVictim(over_limit.id, over_limit.fence or 0, "policy:orchestrator/limited")
+    assert world.apply_step(EvictOverLimit((evicted,)), world.snapshot(even_if_idle=True)).applied
+
+
+def _change_pools(world: BoundedWorld) -> None:
+    here, ledger = world.workspace, world.ledger
+    world.policy("a", priority=1, reserved={"gpu": RESERVED // 2})
+    world.group("g", limit={"gpu": GPU})
+    ledger.delete_group(here, "p", "g")
+    ledger.delete_policy(here, "p", "orchestrator/gone")
+    world.update_pool(cpu=CPU - 1)
+    world.update_pool(settings={"patience_s": 100_000, "queueing": "strict"})
+    assert world.call("explain", id=world.waiting[-1].id).tag == "found"
+    assert world.call("read_snapshot", pool="p", most=PAGE, anyway=True).tag == "found"
+    world.submit("a", cpu=100)
+    world.update_pool(settings={"queueing": "best_effort"})
+    ledger.update_workspace(here, WorkspaceSettings(unmanaged="reject"))
+    world.pool("new", tpu=1)
+    world.policy("a", "new")
+    ledger.delete_pool(here, "new")
+    before = export_pool(world.get_pool())
+    assert ledger.declare(here, [DeclarationStep(before, before.model_copy(update={"description": "changed"}))])
+
+
+def _hand_over(world: BoundedWorld) -> None:
+    """Release units for the first waiter, and then nearly the whole pool: the grants of one call are bounded."""
+    for allocation in (world.handed_over, world.holder):
+        rows = json.dumps([(allocation.id, str(allocation.fence), "succeeded")])
+        assert world.call("release", allocations=rows).tag == "released"
+        assert world.call("resume_unfinished").tag == "advanced"
+
+
+# Each makes one size large.
+
+
+def queue_shapes(world: BoundedWorld, count: int) -> None:
+    """Queue requests of which no two ask as much of the key that is used up."""
+    world.submit_many([world.request_spec("a", cpu=101 + number) for number in range(count)])
+
+
+def queue_shapes_of_free_units(world: BoundedWorld, count: int) -> None:
+    """Queue requests of which no two ask as much of a key that is not used up; some are within a reserved share."""
+    world.submit_many([world.request_spec("a", gpu=1 + number, cpu=100) for number in range(count)])
+
+
+def queue_shapes_of_two_keys(world: BoundedWorld, count: int) -> None:
+    """Queue requests of which each asks more of one key and less of the other than the one before."""
+    world.submit_many([world.request_spec("a", gpu=count - number, cpu=101 + number) for number in range(count)])
+
+
+def queue_one_shape(world: BoundedWorld, count: int) -> None:
+    """Queue requests that all ask the same."""
+    world.submit_many([world.request_spec("a", cpu=100)] * count)
+
+
+def queue_for_each_policy(world: BoundedWorld, count: int) -> None:
+    """Make policies, and queue one request for each."""
+    add_policies(world, count)
+    world.submit_many([world.request_spec(f"t{number}", cpu=100) for number in range(count)])
+
+
+def add_policies(world: BoundedWorld, count: int) -> None:
+    """Make policies without requests."""
+    declare(world, [PolicyDeclaration(component=f"t{number}") for number in range(count)], [])
+
+
+def add_groups(world: BoundedWorld, count: int) -> None:
+    """Make groups."""
+    declare(world, [], [GroupDeclaration(name=f"g{number}") for number in range(count)])
+
+
+def declare(world: BoundedWorld, policies: list[PolicyDeclaration], groups: list[GroupDeclaration]) -> None:
+    """Add policies and groups to the pool."""
+    before = export_pool(world.get_pool())
+    after = before.model_copy(update={"policies": [*before.policies, *policies], "groups": [*before.groups, *groups]})
+    assert world.ledger.declare(world.workspace, [DeclarationStep(before, after)])
+
+
+def add_pools(world: BoundedWorld, count: int) -> None:
+    """Make pools in which the component of the queue has a policy."""
+    for number in range(count):
+        world.pool(f"other{number}", tpu=1)
+        world.policy("a", f"other{number}")
+
+
+def run_allocations(world: BoundedWorld, count: int) -> None:
+    """Run allocations that promise when they end."""
+    world.submit_many([world.request_spec("b", gpu=1, walltime_s=100_000, checkpoint="auto") for _ in range(count)])
+
+
+def let_deadlines_pass(world: BoundedWorld, count: int) -> None:
+    """Have leases and waiters whose time is up."""
+    world.submit_many([world.request_spec("b", gpu=1, lease_s=30) for _ in range(count)])
+    world.submit_many([world.request_spec("a", cpu=100, queue_ttl_s=30) for _ in range(count)])
+
+
+def end_requests(world: BoundedWorld, count: int) -> None:
+    """Have requests that have ended."""
+    for request in world.submit_many([world.request_spec("b", gpu=1) for _ in range(count)]):
+        world.release(request, request.fence)
+
+
+def park_tasks(world: BoundedWorld, count: int) -> None:
+    """Have tasks that wait, and tasks in the outbox."""
+    for number in range(count):
+        world.tasks.park_task(world.workspace, _task(world, f"waiting{number}", "a", cpu=100))
+        world.tasks.park_task(world.workspace, _task(world, f"sent{number}", "b", gpu=1))
+
+
+def create_tokens(world: BoundedWorld, count: int) -> None:
+    """Have tokens."""
+    for number in range(count):
+        token = Token(id=f"t{number}", name=f"n{number}", role=Role.VIEWER, workspaces=("*",))
+        world.tokens.create_token(f"digest{number}", token)
+
+
+def hold_for_waiters(world: BoundedWorld, count: int) -> None:
+    """Have victims, each of which leaves for a waiter of its own."""
+    world.submit("b", disk=DISK - 2 * count)
+    victims = world.submit_many([world.request_spec("b", disk=2, checkpoint="auto") for _ in range(count)])
+    for victim, owner in zip(victims, world.submit_many([world.request_spec("owner", disk=2)] * count), strict=True):
+        result = world.preempt(owner, victim)
+        assert result.applied, result.reason
