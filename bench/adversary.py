@@ -16,14 +16,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from redis import Redis
 from redis.exceptions import RedisError
 
 from app.store.connection import connect
 from app.store.embedded_redis import EmbeddedRedis
+from app.store.keys import prefix
 from app.store.lua_linker import load_commands
-from bench.adversary_calls import Adversary, Case, audit_once, reconcile_until, submit_elsewhere
+from bench.adversary_calls import ELSEWHERE, Case, audit_once, be_adversary, reconcile_until, submit_elsewhere
 from bench.timing import quantile
 
 MAX_SCRIPT_MS, MAX_RELEASE_MS, MAX_RATIO = 10, 5, 3
@@ -32,6 +34,7 @@ RELEASE_SIZE = 10_000
 LOGGED_US = 50
 """The server logs a script that takes as long as this."""
 SLOWEST_NAMED = 6
+END_S = 2
 AUDIT_S = 8
 """An audit that takes longer is ended: its calls are bounded, and there are many."""
 
@@ -45,6 +48,7 @@ class Figures:
     """What was measured in one case."""
 
     longest_ms: dict[str, float] = field(default_factory=dict)
+    noise_ms: float = 0
     fill_s: float = 0
     large_release_s: float = 0
     release_p99_ms: float = 0
@@ -67,32 +71,51 @@ def measure(case: Case, seconds: float) -> Figures:
     """Return the figures of a case, on a server of its own; others submit for `seconds` in quiet, and as long beside it."""
     figures = Figures()
     with tempfile.TemporaryDirectory() as folder, EmbeddedRedis(Path(folder)) as server:
-        client = connect(server.url, timeout_s=600)
+        client = connect(server.url, timeout_s=5)
         assert isinstance(client, Redis)
         _log_scripts(client)
-        adversary = Adversary(client, case)
-        try:
-            with _time_limit(case.max_s), _apart(submit_elsewhere, server.url) as elsewhere:
+        server_pid = int(client.info("server")["process_id"])
+        with _apart(submit_elsewhere, server.url) as elsewhere, _apart(be_adversary, server.url, case) as connection:
+            adversary = Remote(connection, case.max_s)
+            try:
                 _act(figures, adversary, server.url, elsewhere, seconds)
-        except CutOff:
-            figures.cut_off = f"cut off after {case.max_s} s, {adversary.act_s():.1f} s into {adversary.act}"
-        figures.longest_ms = _longest_scripts(server.url)
+            except CutOff as cut_off:
+                figures.cut_off = str(cut_off)
+        figures.longest_ms, figures.noise_ms = _longest_scripts(server.url)
         if figures.cut_off:
-            os.kill(adversary.server_pid, signal.SIGKILL)  # a script that writes cannot be ended otherwise
+            os.kill(server_pid, signal.SIGKILL)  # a script that writes cannot be ended otherwise
     return figures
 
 
-def _act(figures: Figures, adversary: Adversary, url: str, elsewhere: Connection, seconds: float) -> None:
+def _act(figures: Figures, adversary: Remote, url: str, elsewhere: Connection, seconds: float) -> None:
     """Measure in this order: quiet, the queue, the release of the whole pool, releases one by one, all calls."""
     figures.quiet_p99_ms = _p99_ms(elsewhere, lambda: time.sleep(seconds))
-    figures.fill_s = _seconds(adversary.fill)
-    figures.large_release_s = _seconds(adversary.release_all_units)
-    figures.release_p99_ms = quantile(adversary.time_releases(), 0.99) * 1000
+    figures.fill_s = _seconds(lambda: adversary.call("fill"))
+    figures.large_release_s = _seconds(lambda: adversary.call("release_all_units"))
+    figures.release_p99_ms = quantile(adversary.call("time_releases"), 0.99) * 1000
     with _apart(reconcile_until, url):
-        figures.busy_p99_ms = _p99_ms(elsewhere, lambda: adversary.call_everything(seconds))
-    figures.left_out = adversary.left_out
+        figures.busy_p99_ms = _p99_ms(elsewhere, lambda: adversary.call("call_everything", seconds))
+    figures.left_out = adversary.call("count_left_out")
     with _apart(audit_once, url) as audit:
         audit.poll(AUDIT_S)
+
+
+class Remote:
+    """The adversary in its process: its methods are called by name, and it tells which of its calls is under way."""
+
+    def __init__(self, connection: Connection, max_s: float) -> None:
+        self._connection, self._max_s, self._until = connection, max_s, time.monotonic() + max_s
+
+    def call(self, method: str, *args: object) -> Any:
+        """Return what a method returns. Raise CutOff if the time of the case is over before."""
+        act, began = method, time.monotonic()
+        self._connection.send((method, args))
+        while self._connection.poll(self._until - time.monotonic()):
+            kind, value = self._connection.recv()
+            if kind == "returned":
+                return value
+            act, began = value, time.monotonic()
+        raise CutOff(f"cut off after {self._max_s} s, {time.monotonic() - began:.1f} s into {act}")
 
 
 def _seconds(act: Callable[[], object]) -> float:
@@ -110,34 +133,20 @@ def _p99_ms(elsewhere: Connection, act: Callable[[], object]) -> float:
 
 
 @contextmanager
-def _apart(work: Callable[[Connection, str], None], url: str) -> Iterator[Connection]:
-    """Run `work` in a process of its own for as long as the context."""
+def _apart(work: Callable[..., None], url: str, *args: object) -> Iterator[Connection]:
+    """Run `work` in a process of its own, which ends when its connection is closed, or soon after."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=work, args=(theirs, url), daemon=True)
+    process = context.Process(target=work, args=(theirs, url, *args))
     process.start()
     theirs.close()
     try:
         ours.recv()  # it is ready
         yield ours
     finally:
-        process.kill()
-        process.join()
         ours.close()
-
-
-@contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
-    def raise_cut_off(*_: object) -> None:
-        raise CutOff
-
-    before = signal.signal(signal.SIGALRM, raise_cut_off)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        process.join(END_S)
+        process.kill()
 
 
 def _log_scripts(client: Redis) -> None:
@@ -148,8 +157,11 @@ def _log_scripts(client: Redis) -> None:
     client.config_set("slowlog-log-slower-than", LOGGED_US)
 
 
-def _longest_scripts(url: str) -> dict[str, float]:
-    """Return the milliseconds of the longest call of each command, the longest first; none if the server does not answer."""
+def _longest_scripts(url: str) -> tuple[dict[str, float], float]:
+    """Return the milliseconds of the longest call of each command, the longest first, and of any in the other workspace.
+
+    What is long in the other workspace was not long by its work, but waited for a core. Nothing if the server does not answer.
+    """
     names = {command.sha: name for name, command in load_commands().items()}
     longest: dict[str, float] = {}
     try:
@@ -157,13 +169,14 @@ def _longest_scripts(url: str) -> dict[str, float]:
         assert isinstance(client, Redis)
         client.ping()
         for entry in client.slowlog_get(1_000_000):
-            word, _, rest = entry["command"].decode(errors="replace").partition(" ")
-            if word == "EVALSHA":
-                name = names[rest.partition(" ")[0]]
+            words = entry["command"].decode(errors="replace").split(" ", 4)
+            if words[0] == "EVALSHA":
+                name = ELSEWHERE if words[3] == prefix(ELSEWHERE) else names[words[1]]
                 longest[name] = max(longest.get(name, 0), entry["duration"] / 1000)
     except RedisError:
-        return {}
-    return dict(sorted(longest.items(), key=lambda row: -row[1]))
+        return {}, 0
+    noise_ms = longest.pop(ELSEWHERE, 0)
+    return dict(sorted(longest.items(), key=lambda row: -row[1])), noise_ms
 
 
 def _print(case: Case, figures: Figures) -> None:
@@ -172,11 +185,9 @@ def _print(case: Case, figures: Figures) -> None:
         print(f"    the whole pool released in {figures.large_release_s:.2f} s")
     if figures.cut_off:
         print(f"    {figures.cut_off}")
-    scripts = [f"{name} {ms:.1f} ms" for name, ms in list(figures.longest_ms.items())[:SLOWEST_NAMED]]
-    longest = (
-        f"{scripts[0]} (bound {MAX_SCRIPT_MS} ms), {', '.join(scripts[1:])}" if scripts else "still running, the server is busy"
-    )
-    print(f"    longest scripts: {longest}")
+    first, *others = [f"{name} {ms:.1f} ms" for name, ms in list(figures.longest_ms.items())[:SLOWEST_NAMED]] or ["not known"]
+    print(f"    longest scripts: {first} (bound {MAX_SCRIPT_MS} ms), {', '.join(others)}")
+    print(f"    the longest of the other workspace, which has no work, waited for a core: {figures.noise_ms:.1f} ms")
     if figures.left_out:
         print(f"    {figures.left_out} calls were left out: those before took too long")
     if figures.release_p99_ms:

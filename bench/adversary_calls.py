@@ -35,6 +35,8 @@ GRANTS = 1_000
 """About so many waiters fit into the pool."""
 PAGES = 20
 RATE_PER_S = 200
+PRIORITY = 10
+"""The processes beside the server and the other workspace yield to both: a core they share would be measured otherwise."""
 MAX_ROUND_S = 15
 """The time after which no further call of a round begins."""
 TICK_S = 2.0
@@ -77,22 +79,17 @@ class Case:
 class Adversary:
     """A client that may do all that an administrator of its workspace may."""
 
-    def __init__(self, client: Redis, case: Case) -> None:
-        self.left_out = 0
-        self._begin("nothing")
-        self.server_pid = int(client.info("server")["process_id"])
+    def __init__(self, client: Redis, case: Case, tell: Callable[[str], None]) -> None:
+        self._left_out, self._begin = 0, tell
         self._case, self._random = case, random.Random(1)
         self._services, self._ledger = make_services(client, Settings()), Ledger(client)
         self._plan_store = PlanStore(client)
         self._running: deque[tuple[str, int]] = deque()
         self._waiting: list[str] = []
 
-    def _begin(self, act: str) -> None:
-        self.act, self._began_s = act, time.monotonic()
-
-    def act_s(self) -> float:
-        """Return how long the present call, or the present series of calls, has taken."""
-        return time.monotonic() - self._began_s
+    def count_left_out(self) -> int:
+        """Return the number of calls for which there was no time."""
+        return self._left_out
 
     def fill(self) -> None:
         """Take the whole pool, and queue all shapes in no order behind it."""
@@ -147,12 +144,12 @@ class Adversary:
         self._running.extend((row.request.id, row.request.fence or 0) for row in rows)
 
     def call_everything(self, seconds: float) -> None:
-        """Call everything once, and again as long as there is time; `left_out` counts the calls for which there was none."""
+        """Call everything once, and again as long as there is time."""
         until, latest = time.monotonic() + seconds, time.monotonic() + MAX_ROUND_S
         while True:
             for name, call in self._calls():
                 if time.monotonic() > latest:
-                    self.left_out += 1
+                    self._left_out += 1
                     continue
                 self._begin(name)
                 with suppress(Refusal, UnfinishedWork):
@@ -230,9 +227,21 @@ class Adversary:
         return self._random.choice(self._waiting)
 
 
+def be_adversary(connection: Connection, url: str, case: Case) -> None:
+    """Call the methods of an adversary that are sent by name."""
+    os.nice(PRIORITY)
+    logging.disable()
+    adversary = Adversary(_client(url), case, lambda act: connection.send(("began", act)))
+    connection.send("ready")
+    with suppress(EOFError, BrokenPipeError):
+        while True:
+            method, args = connection.recv()
+            connection.send(("returned", getattr(adversary, method)(*args)))
+
+
 def reconcile_until(connection: Connection, url: str) -> None:
     """Reconcile the workspace of the adversary, as a worker does after nudges and ticks."""
-    os.nice(5)  # what is measured is the time of the server, and not of a core that two clients share
+    os.nice(PRIORITY)
     logging.disable()
     jobs = _services(url).periodic_jobs
     connection.send("ready")
@@ -288,7 +297,7 @@ def _submit_and_release(services: Services) -> float:
 
 def audit_once(connection: Connection, url: str) -> None:
     """Audit the workspace of the adversary once, and say so."""
-    os.nice(5)
+    os.nice(PRIORITY)
     audit = _services(url).audit
     connection.send("ready")
     audit.run(WORKSPACE)
@@ -297,6 +306,10 @@ def audit_once(connection: Connection, url: str) -> None:
 
 
 def _services(url: str) -> Services:
+    return make_services(_client(url), Settings())
+
+
+def _client(url: str) -> Redis:
     client = connect(url, timeout_s=600)
     assert isinstance(client, Redis)
-    return make_services(client, Settings())
+    return client
