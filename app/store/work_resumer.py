@@ -54,22 +54,27 @@ class WorkResumer:
     def __init__(self, ledger: ResumableLedger, pause: Callable[[float], None] = time.sleep) -> None:
         self._ledger, self._pause = ledger, pause
 
-    def finish(self, workspace: str, max_calls: int = MAX_CALLS) -> bool:
-        """Return True once no work is left, False after so many calls. The first call needs no lock: mostly it is the last."""
-        calls = 1
-        while self._resume(workspace):
-            token = secrets.token_hex(8)
+    def finish(self, workspace: str, max_calls: int = MAX_CALLS, *, waits: bool = True) -> bool:
+        """Return True once no work is left, False after so many calls. The first call needs no lock: mostly it is the last.
+
+        While another process has the lock, this one waits, or leaves the work to it (`waits` False)."""
+        calls, token = 1, secrets.token_hex(8)
+        if not self._resume(workspace):
+            return True
+        while calls < max_calls:
             if not self._ledger.take_job_lock(workspace, LOCK, token, LOCK_S):
+                if not waits:
+                    return False
                 calls += 1
                 self._pause(HELD_PAUSE_S)
-            else:
-                try:
-                    calls += self._resume_locked(workspace, token, max_calls - calls)
-                finally:
-                    self._ledger.release_job_lock(workspace, LOCK, token)
-            if calls >= max_calls:
-                return False
-        return True
+                continue
+            try:
+                calls += self._resume_locked(workspace, token, max_calls - calls)
+            finally:
+                self._ledger.release_job_lock(workspace, LOCK, token)
+            if not self._resume(workspace):
+                return True
+        return False
 
     def _resume_locked(self, workspace: str, token: str, max_calls: int) -> int:
         """Return the number of calls until no work was left, or of all that are allowed."""
@@ -80,7 +85,7 @@ class WorkResumer:
             if time.monotonic() > renewal:
                 self._ledger.take_job_lock(workspace, LOCK, token, LOCK_S)
                 renewal = time.monotonic() + LOCK_RENEWAL_S
-        return max(1, max_calls)
+        return max_calls
 
     def _resume(self, workspace: str) -> bool:
         start = time.monotonic()
@@ -116,7 +121,7 @@ class BackgroundResumer:
             with self._lock:
                 self._waiting.discard(workspace)
             try:
-                self._resumer.finish(workspace)
+                self._resumer.finish(workspace, waits=False)
             except StoreUnavailable as error:
                 log.warning("unfinished work of workspace %s is left to the workers: %s", workspace, error)
             except Exception:

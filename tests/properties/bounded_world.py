@@ -121,7 +121,7 @@ def _audit(world: BoundedWorld) -> None:
     assert world.call("audit_requests", after="-1", **page).tag == "audited"
     for kind, part in (("requests", ""), ("waiting", ""), ("pool_queue", "p"), ("pool_allocations", "p")):
         assert world.call("audit_index", kind=kind, part=part, cursor="0", **page).tag == "audited"
-    assert world.call("list_lanes", pool="p").fields["lanes"]
+    assert world.call("list_lanes", pool="p", after="", count=10).fields["lanes"]
     assert world.call("audit_lanes", pool="p", cursor="0", **page).tag == "audited"
     assert world.call("audit_accounts", pool="p", repair=False).tag == "audited"
     assert world.call("audit_holds", pool="p", repair=False).tag == "audited"
@@ -196,7 +196,7 @@ def _run_jobs(world: BoundedWorld) -> None:
     world.resume_all()
     rules = world.snapshot_rules()
     assert world.call("write_fair_shares", pool="p", rows="[]", watched="1", rules=rules).tag == "published"
-    world.call("give_patience_hold", pool="p")
+    world.call("give_patience_hold", pool="p", first=0, best="", count=10)
 
 
 def _preempt(world: BoundedWorld) -> None:
@@ -215,7 +215,7 @@ def _preempt(world: BoundedWorld) -> None:
         world.clock.advance(700)
         assert world.call("enforce_deadlines").tag == "enforced"
         world.resume_all()
-    assert world.call("give_patience_hold", pool="p").tag == "given"
+    assert world.call("give_patience_hold", pool="p", first=0, best="", count=10).tag == "given"
     waiter = world.waiting[-1].id
     assert world.call("explain", id=waiter).tag == "found"
     assert world.call("get_request", id=waiter, poll=True).tag == "found"

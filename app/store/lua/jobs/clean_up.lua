@@ -1,5 +1,5 @@
 -- End what is due, at most `chunk` of each kind: expired leases, waiters that are not polled, and ended requests to be pruned.
--- @use amounts clock grant_loop grants lanes requests
+-- @use amounts clock grant_loop grants lanes requests work_budget
 -- @writes ended leases meta request requests waiting
 -- @args now events_kept chunk retention_s
 -- @reply cleaned expired_leases expired_waiters pruned_requests more
@@ -8,8 +8,15 @@ clock.start(args.now)
 requests.set_stream_length(args.events_kept)
 local count, now = tonumber(args.chunk), amounts.format(clock.now)
 
-local function due_members(key, until_ms)
-  return redis.call('ZRANGEBYSCORE', key, '-inf', until_ms, 'LIMIT', 0, count)
+-- Call a function with each due member of a sorted set, until the work budget ends. Return how many, and whether more may be due.
+local function for_each_due(key, until_ms, finish)
+  local ids, done = redis.call('ZRANGEBYSCORE', key, '-inf', until_ms, 'LIMIT', 0, count), 0
+  for _, id in ipairs(ids) do
+    if done > 0 and work_budget.is_used_up() then return done, true end
+    finish(id)
+    done = done + 1
+  end
+  return done, done == count
 end
 
 local function expire(set, id, reason, take_out)
@@ -23,21 +30,19 @@ end
 -- Write first, as a server out of memory refuses this write and lets ZREM pass: no lease expires while heartbeats are refused.
 redis.call('HSET', keys.meta(), 'swept_ms', now)
 
-local lease_ids = due_members(keys.leases(), now)
-for _, id in ipairs(lease_ids) do expire(keys.leases(), id, 'lease_lapsed', grants.take_back) end
+local leases_ended, more_leases = for_each_due(keys.leases(), now, function(id) expire(keys.leases(), id, 'lease_lapsed', grants.take_back) end)
 
-local waiter_ids = due_members(keys.waiting(), now)
-for _, id in ipairs(waiter_ids) do
+local waiters_ended, more_waiters = for_each_due(keys.waiting(), now, function(id)
   expire(keys.waiting(), id, 'not_polled', function(request) grants.dequeue(request, lanes.of(request)) end)
-end
+end)
 
-local ended_ids = due_members(keys.ended(), amounts.format(clock.now - tonumber(args.retention_s) * 1000))
-for _, id in ipairs(ended_ids) do
+local retained_from_ms = amounts.format(clock.now - tonumber(args.retention_s) * 1000)
+local requests_pruned, more_ended = for_each_due(keys.ended(), retained_from_ms, function(id)
   redis.call('DEL', keys.request(id))
   redis.call('ZREM', keys.requests(), id)
   redis.call('ZREM', keys.ended(), id)
-end
+end)
 
 local more = grant_loop.settle(count)
-if #lease_ids == count or #waiter_ids == count or #ended_ids == count then more = 1 end
-return reply.cleaned(#lease_ids, #waiter_ids, #ended_ids, more)
+if more_leases or more_waiters or more_ended then more = 1 end
+return reply.cleaned(leases_ended, waiters_ended, requests_pruned, more)

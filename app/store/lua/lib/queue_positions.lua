@@ -3,7 +3,7 @@
 -- @use accounts amounts fair_share_order lanes queue_order
 -- @reads lane pool_in_share pool_lanes pool_policy_queue pool_queue
 
-local COUNTED = 200
+local COUNTED = 64
 
 local function range_bound(number, exclusive)
   return (exclusive and '(' or '') .. amounts.format(number)

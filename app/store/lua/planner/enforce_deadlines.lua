@@ -1,6 +1,6 @@
--- Enforce passed deadlines of victims (not of leases), at most `chunk`: extend once for a victim that reports progress, then terminate, then
+-- Enforce passed deadlines of victims (not of leases), at most `chunk`, and no more than the work budget allows: extend once for a victim that reports progress, then terminate, then
 -- force.
--- @use accounts amounts clock grant_loop preemptions requests
+-- @use accounts amounts clock grant_loop preemptions requests work_budget
 -- @writes meta preemption_deadlines
 -- @args now events_kept chunk
 -- @reply enforced terminated forced more
@@ -21,7 +21,8 @@ local function extend(pool, request)
   return true
 end
 
-for _, id in ipairs(due_ids) do
+for i, id in ipairs(due_ids) do
+  if i > 1 and work_budget.is_used_up() then break end
   redis.call('ZADD', keys.preemption_deadlines(), later, id)  -- a broken victim does not block the next call
   local request = requests.load(id)
   local pool = request and request.status == states.preempting and accounts.pool(request.pool)
@@ -37,4 +38,5 @@ for _, id in ipairs(due_ids) do
   end
 end
 local more = grant_loop.settle(count)
-return reply.enforced(terminated, forced, #due_ids == count and 1 or more)
+if #due_ids == count or work_budget.is_used_up() then more = 1 end
+return reply.enforced(terminated, forced, more)

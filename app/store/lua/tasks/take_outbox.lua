@@ -1,6 +1,6 @@
 -- Take due tasks, a bounded number. A delayed task enters the queue. A lost task, or one that no worker started, gets a successor
 -- request. The others are returned to be sent, and claimed by the caller for `claim_ms`.
--- @use amounts clock counters grant_loop grants operation_replies outbox requests tasks
+-- @use amounts clock counters grant_loop grants operation_replies outbox requests tasks work_budget
 -- @writes delayed outbox task unstarted
 -- @args now events_kept chunk count claim_ms start_ms tries ids
 -- @reply taken rows now next more
@@ -19,7 +19,7 @@ local function next_id()
 end
 
 local function due_tasks(key)
-  return redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, count)
+  return redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, work_budget.is_used_up() and 0 or count)
 end
 
 -- Queue the successor of an ended request of a task under its submission number; with a delay if given.
@@ -88,12 +88,14 @@ for _, id in ipairs(due_tasks(keys.unstarted())) do
 end
 
 for _, id in ipairs(due_tasks(keys.delayed())) do
+  if work_budget.is_used_up() then break end
   redis.call('ZREM', keys.delayed(), id)
   local task = tasks.load(id)
   if task and task.due_ms then tasks.enter(task, next_id()) end
 end
 
 for i, id in ipairs(due_tasks(keys.outbox())) do
+  if work_budget.is_used_up() then break end
   local claimed_until_ms = clock.now + tonumber(args.claim_ms) + i - 1  -- in their order, if the claim ends without a result
   redis.call('ZADD', keys.outbox(), amounts.format(claimed_until_ms), id)
   local task = tasks.load(id)

@@ -1,0 +1,125 @@
+"""Very many shapes: the first lane that fits is found whatever its need, and no call works for longer than its budget."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from app.domain.ids import request_id
+from app.domain.models import Request
+from app.store import codec
+from app.store.connection import RedisClient
+from app.store.keys import key
+from tests.support.audit_findings import findings
+from tests.support.world import World
+
+pytestmark = pytest.mark.backends("fake", "embedded")  # the rule is in Lua
+
+
+def needs_of_any_length(rng: random.Random, count: int) -> list[int]:
+    """Return different amounts, as many of one digit as of ten."""
+    return list({rng.randint(1, 16 ** rng.randint(1, 10)) for _ in range(count)})
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_freed_units_go_to_the_first_lanes_that_fit(client: RedisClient, seed: int) -> None:
+    rng, world = random.Random(seed), World(client)
+    holdings = [16**length + rng.randint(0, 16**length) for length in range(2, 11)]
+    world.pool(unit=sum(holdings))
+    world.policy()
+    holders = [world.submit(unit=units) for units in holdings]
+    waiters = {world.submit(unit=need).id: need for need in needs_of_any_length(rng, 80)}
+    free = 0
+    for holder, units in rng.sample(list(zip(holders, holdings, strict=True)), len(holders)):
+        free += units
+        granted = []
+        for waiter, need in waiters.items():
+            if need <= free:
+                granted.append(waiter)
+                free -= need
+        world.release(holder)
+        assert [waiter for waiter in waiters if world.get(waiter).status == "allocated"] == granted
+        for waiter in granted:
+            del waiters[waiter]
+    assert findings(world) == []
+
+
+CROSSING = 400
+"""Lanes that cross between share and borrowing at once; the work budget moves fewer."""
+
+
+def lanes_in_share(world: World) -> int:
+    """Return how many lanes the pool has as in share."""
+    return int(world.client.scard(key("pool_in_share", world.workspace, "p")))
+
+
+def set_up_crossing(world: World) -> tuple[Request, Request]:
+    """The owner has reserved units and uses all, a lender has the rest; lanes of the owner wait with different amounts."""
+    world.pool(unit=3 * CROSSING)
+    world.policy("owner", reserved={"unit": 2 * CROSSING}, priority=1)
+    world.policy("lender", priority=9)
+    owned, lent = world.submit("owner", unit=2 * CROSSING), world.submit("lender", unit=CROSSING)
+    world.submit_all([world.request_spec("owner", unit=need) for need in range(CROSSING + 1, 2 * CROSSING + 1)])
+    assert lanes_in_share(world) == 0
+    return owned, lent
+
+
+def test_lanes_that_cross_into_the_share_are_moved_within_the_budget_and_nothing_is_granted_before(client: RedisClient) -> None:
+    world = World(client)
+    owned, _ = set_up_crossing(world)
+    late = world.submit("lender", unit=1)
+    reply = world.call("release", allocations=f'[["{owned.id}", "{owned.fence}", "succeeded"]]')
+    assert reply.fields["more"] == "1"
+    assert 0 < lanes_in_share(world) < CROSSING
+    assert world.get_pool().unfinished
+    assert world.status(late) == ["queued"]
+    assert world.ledger.resume_all_unfinished(world.workspace)
+    granted = world.get(str(world.client.zrange(key("pool_allocations", world.workspace, "p"), -2, -2)[0]))
+    assert granted.resources["unit"] == CROSSING + 1, "the first waiter in share, though the lender has the higher priority"
+    assert findings(world) == []
+
+
+def test_a_request_that_enters_while_lanes_cross_waits_for_them(client: RedisClient) -> None:
+    world = World(client)
+    owned, _ = set_up_crossing(world)
+    world.call("release", allocations=f'[["{owned.id}", "{owned.fence}", "succeeded"]]')
+    row = codec.encode_request(entered := request_id(), world.request_spec("owner", unit=1), None)
+    reply = world.call("submit", remember_s=60, specs=json.dumps([row]), with_positions=False)
+    assert reply.fields["more"] == "1"
+    assert world.status(world.get(entered)) == ["queued"]
+    assert world.ledger.resume_all_unfinished(world.workspace)
+    assert findings(world) == []
+
+
+def test_a_batch_ends_with_the_budget_and_the_ledger_sends_the_rest(client: RedisClient) -> None:
+    world = World(client)
+    world.pool(unit=1000)
+    world.policy()
+    specs = [world.request_spec(unit=1) for _ in range(150)]
+    rows = json.dumps([codec.encode_request(request_id(), spec, None) for spec in specs])
+    outcomes = world.call("submit", remember_s=60, specs=rows, with_positions=False).fields["outcomes"]
+    assert 0 < len(outcomes) < len(specs)
+    answers = world.submit_all(specs)
+    assert [answer.status for answer in answers] == ["allocated"] * len(specs)
+    released = world.ledger.release_all(world.workspace, [(answer.id, answer.fence) for answer in answers])
+    assert [getattr(answer, "status", None) for answer in released] == ["released"] * len(specs)
+
+
+def test_a_tail_of_the_shape_makes_a_lane_of_its_own(client: RedisClient) -> None:
+    world = World(client)
+    world.pool(unit=1)
+    world.policy()
+    holder, plain, tailed = (world.submit(unit=1) for _ in range(3))
+    world.cancel(tailed)
+    row = codec.encode_request(tailed_id := request_id(), world.request_spec(unit=1), None)
+    row["fields"] += ["shape", "pools=p"]
+    world.call("submit", remember_s=60, specs=json.dumps([row]), with_positions=False)
+    lanes = world.client.zrange(key("pool_lanes", world.workspace, "p"), 0, -1)
+    assert sorted(lanes) == ["orchestrator/t|p|step_run=1,unit=1", "orchestrator/t|p|step_run=1,unit=1|pools=p"]
+    assert [waiter.amounts for waiter in world.snapshot().waiters] == [{"step_run": 1, "unit": 1}] * 2
+    world.release(holder)
+    world.release(plain)
+    assert world.status(world.get(tailed_id)) == ["allocated"]
+    assert findings(world) == []

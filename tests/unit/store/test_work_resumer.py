@@ -1,0 +1,159 @@
+"""Left-over work is resumed by one process a workspace, which pauses as long as each script took."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from app.domain.errors import StoreUnavailable
+from app.store import work_resumer
+from app.store.work_resumer import HELD_PAUSE_S, BackgroundResumer, WorkResumer
+
+W = "lab"
+
+
+class StubLedger:
+    """A ledger with so many calls of work; each call takes a second. Another process may have the lock."""
+
+    def __init__(self, work: int, now: list[float], held: int = 0) -> None:
+        self.work, self.now, self.held = work, now, held
+        self.lock: str | None = None
+        self.calls: list[str] = []
+        self.on_release: Callable[[], None] = lambda: None
+
+    def resume_unfinished(self, workspace: str) -> bool:
+        self.calls.append("resume" if self.lock is None else "resume locked")
+        self.now[0] += 1
+        self.work = max(0, self.work - 1)
+        return self.work > 0
+
+    def take_job_lock(self, workspace: str, job: str, token: str, ttl_s: int) -> bool:
+        self.calls.append("take")
+        if self.held:
+            self.held -= 1
+            return False
+        self.lock = token
+        return True
+
+    def release_job_lock(self, workspace: str, job: str, token: str) -> None:
+        self.calls.append("release")
+        assert self.lock == token
+        self.lock = None
+        self.on_release()
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the time, moved by hand."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    return clock
+
+
+def test_one_call_that_leaves_nothing_takes_no_lock(now: list[float]) -> None:
+    ledger = StubLedger(1, now)
+    assert WorkResumer(ledger, pause=lambda _: None).finish(W)
+    assert ledger.calls == ["resume"]
+
+
+def test_the_rest_is_resumed_under_the_lock_and_looked_for_once_more(now: list[float]) -> None:
+    ledger, pauses = StubLedger(3, now), list[float]()
+    assert WorkResumer(ledger, pause=pauses.append).finish(W)
+    assert ledger.calls == ["resume", "take", "resume locked", "resume locked", "release", "resume"]
+    assert pauses == [1.0, 1.0], "as long as each call that left work"
+
+
+def test_work_left_between_the_last_call_and_the_release_is_not_lost(now: list[float]) -> None:
+    ledger = StubLedger(2, now)
+
+    def leave_work_once() -> None:
+        ledger.on_release = lambda: None
+        ledger.work = 2
+
+    ledger.on_release = leave_work_once
+    assert WorkResumer(ledger, pause=lambda _: None).finish(W)
+    assert ledger.work == 0
+    assert ledger.calls.count("release") == 2
+
+
+def test_while_another_process_resumes_this_one_waits(now: list[float]) -> None:
+    ledger, pauses = StubLedger(9, now, held=2), list[float]()
+    assert WorkResumer(ledger, pause=pauses.append).finish(W)
+    assert pauses.count(HELD_PAUSE_S) == 2
+    assert ledger.calls[:4] == ["resume", "take", "take", "take"]
+
+
+def test_the_background_leaves_the_work_to_the_process_that_has_the_lock(now: list[float]) -> None:
+    ledger = StubLedger(9, now, held=1)
+    assert not WorkResumer(ledger, pause=lambda _: None).finish(W, waits=False)
+    assert ledger.calls == ["resume", "take"]
+
+
+def test_it_gives_up_after_so_many_calls(now: list[float]) -> None:
+    ledger = StubLedger(1000, now)
+    assert not WorkResumer(ledger, pause=lambda _: None).finish(W, 10)
+    assert len([call for call in ledger.calls if call.startswith("resume")]) <= 11
+    assert ledger.lock is None
+
+
+def test_the_lock_is_prolonged_while_work_goes_on(now: list[float]) -> None:
+    ledger = StubLedger(10, now)
+    WorkResumer(ledger, pause=lambda _: None).finish(W)
+    assert ledger.calls.count("take") > 2, "a call takes a second, and the lock lapses after five"
+
+
+class Recorder(WorkResumer):
+    """Records what is finished, and waits for a sign before it ends."""
+
+    def __init__(self, fail: Exception | None = None) -> None:
+        self.finished: list[str] = []
+        self.go, self.began, self.fail = threading.Event(), threading.Semaphore(0), fail
+
+    def finish(self, workspace: str, max_calls: int = 0, *, waits: bool = True) -> bool:
+        self.finished.append(workspace)
+        self.began.release()
+        self.go.wait(10)
+        if self.fail:
+            raise self.fail
+        return True
+
+
+def test_the_background_takes_each_workspace_that_waits_once() -> None:
+    recorder = Recorder()
+    background = BackgroundResumer(recorder)
+    background.add("first")
+    assert recorder.began.acquire(timeout=10)
+    for _ in range(3):
+        background.add("second")
+    recorder.go.set()
+    assert recorder.began.acquire(timeout=10)
+    background.add("last")
+    assert recorder.began.acquire(timeout=10)
+    assert recorder.finished == ["first", "second", "last"]
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("timeout", "Redis is away"), ValueError("a bug")])
+def test_the_background_survives_a_failure(error: Exception) -> None:
+    recorder = Recorder(error)
+    recorder.go.set()
+    background = BackgroundResumer(recorder)
+    for name in ("first", "second"):
+        background.add(name)
+        assert recorder.began.acquire(timeout=10)
+    assert recorder.finished == ["first", "second"]
+
+
+def test_a_fork_starts_a_thread_of_its_own() -> None:
+    recorder = Recorder()
+    recorder.go.set()
+    background = BackgroundResumer(recorder)
+    background.add("parent")
+    assert recorder.began.acquire(timeout=10)
+    before = background._thread
+    work_resumer._forget_all_after_fork()
+    background.add("child")
+    assert recorder.began.acquire(timeout=10)
+    assert background._thread is not before
