@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MAX_STEPS = 2_000
-"""Redis commands after which a script begins no more work, and says that some is left: 3 to 5 ms."""
+MAX_STEPS = 1_500
+"""Redis commands after which a script begins no more work, and says that some is left: 3 to 4 ms."""
 
 
 @dataclass(frozen=True, slots=True)

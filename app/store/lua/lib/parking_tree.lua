@@ -11,11 +11,10 @@ local function children(pool, slot, node)
   return redis.call('ZRANGE', keys.pool_parking_tree(pool.name, slot, node), 0, -1, 'WITHSCORES')
 end
 
--- Write the score of a member, or remove the member (nil). Return the least score of its node, and whether anything changed.
+-- Write the score of a member, or remove the member (nil). Return whether anything changed.
 local function write(pool, slot, node, member, score)
   local node_key = keys.pool_parking_tree(pool.name, slot, node)
-  local changed = score and redis.call('ZADD', node_key, 'CH', score, member) or redis.call('ZREM', node_key, member)
-  return redis.call('ZRANGE', node_key, 0, 0, 'WITHSCORES')[2], changed == 1
+  return (score and redis.call('ZADD', node_key, 'CH', score, member) or redis.call('ZREM', node_key, member)) == 1
 end
 
 -- Bring the tree up to date after a lane of this need came, went or got another score.
@@ -23,9 +22,9 @@ function parking_tree.update(pool, slot, need)
   local digits = string.format('%x', tonumber(need))
   local score = redis.call('ZRANGE', keys.pool_parking(pool.name, slot, need), 0, 0, 'WITHSCORES')[2]
   for depth = #digits, 1, -1 do
-    local changed
-    score, changed = write(pool, slot, #digits .. '.' .. string.sub(digits, 1, depth - 1), string.sub(digits, depth, depth), score)
-    if not changed then return end
+    local node = #digits .. '.' .. string.sub(digits, 1, depth - 1)
+    if not write(pool, slot, node, string.sub(digits, depth, depth), score) then return end
+    score = redis.call('ZRANGE', keys.pool_parking_tree(pool.name, slot, node), 0, 0, 'WITHSCORES')[2]
   end
   write(pool, slot, parking_tree.ROOT, #digits, score)
 end
