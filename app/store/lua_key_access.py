@@ -20,8 +20,8 @@ READ_COMMANDS = {
     *("ZRANGEBYSCORE", "ZREVRANGEBYSCORE", "ZSCAN", "ZSCORE"),
 }
 WRITE_COMMANDS = {
-    *("DEL", "HDEL", "HINCRBY", "HSET", "LTRIM", "PUBLISH", "RPUSH", "SADD", "SET", "SREM", "XADD", "ZADD", "ZREM"),
-    "ZREMRANGEBYSCORE",
+    *("DEL", "GETEX", "HDEL", "HINCRBY", "HSET", "LTRIM", "PUBLISH", "RPUSH", "SADD", "SET", "SREM", "XADD", "ZADD"),
+    *("ZREM", "ZREMRANGEBYSCORE"),
 }
 SEVERAL_KEYS = {"DEL", "EXISTS"}
 """Commands whose arguments all are keys; of every other the first one is."""

@@ -1,7 +1,7 @@
 -- The one place where units are granted and taken back.
 -- @use account_updates accounts amounts clock counters crossings dirty_pools fair_share_order lanes leases nudges outbox parking patience_hold queue requests victim_holds
 -- @reads pool_holds
--- @writes meta pool_allocation_records pool_allocations pool_victims pool_walltime_ends preemption_deadlines
+-- @writes meta pool_allocation_records pool_allocations pool_victims pool_walltime_ends preemption_deadlines waiting
 
 function grants.end_patience_hold(pool)
   local owner = patience_hold.owner(pool)
@@ -68,8 +68,10 @@ end
 function grants.dequeue(request, lane)
   for _, name in ipairs(lanes.pools(lane.component)) do
     local pool = accounts.pool(name)
-    if pool.fields.patience == request.id then grants.end_patience_hold(pool) end
+    local is_patient = pool.fields.patience == request.id
     local hold = pool.fields.victim_holds and redis.call('HEXISTS', keys.pool_holds(name), request.id) == 1 and victim_holds.find(pool, request.id)
+    if is_patient or hold then redis.call('ZREM', keys.waiting(), request.id) end  -- before HSET, which a server out of memory refuses as the first write
+    if is_patient then grants.end_patience_hold(pool) end
     if hold then grants.end_victim_hold(pool, hold) end
   end
   for _, pool in ipairs(queue.leave(request.id, lane)) do dirty_pools.mark(pool) end
@@ -95,7 +97,7 @@ local function settle_victim(request, path, units)
   if hold then victim_holds.update_expected(pool, hold, path, units, -1, true) end
 end
 
--- Take the units of an allocation back.
+-- Take the units of an allocation back. The first write is one that a server out of memory lets pass.
 function grants.take_back(request, is_preempting)
   leases.finish(request.id)
   if request.pool == '' then return end

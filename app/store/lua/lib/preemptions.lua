@@ -95,6 +95,7 @@ function preemptions.accept_late_exit(request)
   local reprieved_ms, by, reason = string.match(request.reprieved or '', '^(%S+) (%S*) (%S+)$')
   if not reprieved_ms or request.preempting_fence ~= request.fence or clock.now - tonumber(reprieved_ms) > RECENT_MS then return false end
   local fields = {}
+  leases.finish(request.id)  -- before HSET, which a server out of memory refuses as the first write
   requests.set(request, fields, 'preempted_by', by)
   requests.set(request, fields, 'reason', reason)
   requests.save(request, fields)

@@ -10,7 +10,8 @@ local AHEAD_MS, ROUNDING_MS, FORGOTTEN_MS = 1000, 0.5, 10000
 
 clock.start(args.now)
 local key = keys.rate(args.token)
-local last_slice_end = tonumber(redis.call('GET', key) or 0)
+-- GETEX is a write that a server out of memory lets pass, as it then does with SET: a token with a rate can still release.
+local last_slice_end = tonumber(redis.call('GETEX', key, 'PX', FORGOTTEN_MS) or 0)
 if last_slice_end > clock.now + AHEAD_MS + ROUNDING_MS then  -- the clock was set back: no request waits for the difference
   last_slice_end = clock.now + AHEAD_MS
   redis.call('SET', key, string.format('%.3f', last_slice_end), 'PX', FORGOTTEN_MS)
