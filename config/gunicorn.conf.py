@@ -13,6 +13,7 @@ from gunicorn.glogging import Logger
 from app import logging_config
 from app.api.metrics import multiprocess_dir
 from app.settings import Settings
+from app.store.child_process import end_with_parent
 
 _settings = Settings.read()
 # The directory in which the counters of all processes meet. Gauges of a process that was killed are removed.
@@ -66,6 +67,11 @@ class ServerLogger(Logger):
 
 
 logger_class = ServerLogger
+
+
+def post_fork(server, worker):
+    """End the process with its server: else it would keep the port after the server was killed."""
+    end_with_parent(worker.ppid)
 
 
 def child_exit(server, worker):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from importlib import import_module
 from threading import Event, Thread
@@ -16,6 +17,7 @@ from app.bootstrap import make_task_store
 from app.domain.errors import StoreUnavailable
 from app.settings import InvalidSetting, Settings
 from app.store.celery_url import celery_broker
+from app.store.child_process import end_with_parent
 from app.store.connection import StoreMisconfigured, connect
 from app.store.nudges import Nudges
 from app.store.schema import check_schema
@@ -59,6 +61,7 @@ def _configuration(settings: Settings) -> dict[str, Any]:
         # A lost connection is noticed by its subscription, too. Without, a worker at work, which fetches nothing meanwhile,
         # fails to acknowledge, and then neither fetches nor notices anything ever again.
         "worker_enable_remote_control": True,
+        "worker_consumer": "workers.consumer:ReconnectingConsumer",
         "worker_cancel_long_running_tasks_on_connection_loss": False,  # rounds do not need the broker
         "broker_connection_retry_on_startup": True,
         "broker_connection_max_retries": None,
@@ -88,7 +91,9 @@ def _find_brokers(**_: object) -> None:
 
 
 @signals.worker_process_init.connect  # in each child, before its first task
-def _trace(**_: object) -> None:
+def _prepare_child(**_: object) -> None:
+    if _main_process != os.getpid():  # else the pool has threads and no children
+        end_with_parent(_main_process)
     if _settings.traces:
         import_module("workers.tasks").traces()
 
@@ -127,5 +132,6 @@ def _send(workspace: str) -> None:
 _senders: dict[str, BrokerRoute] = {}
 _threads: list[NudgeListener | OutboxDispatcher] = []
 _stopping = Event()
+_main_process = os.getpid()  # a child of the pool is a fork, and finds the number of its parent here
 _settings = Settings.read()
 app = make_celery_app(_settings)

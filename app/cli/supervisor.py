@@ -1,8 +1,9 @@
 """Keeps the processes of the service running beside each other, and ends them in order.
 
 Each is in a session of its own, so that a Ctrl-C is for us alone, and none outlives us. One that ends is started again after a
-pause that grows; one that never stands and ends again and again ends it all. So it is with the embedded Redis, which comes
-back with its data and at its address, so that the others need not notice more than a few refused calls.
+pause that grows. Before the service has answered, one that never stands and ends again and again ends it all. So it is with
+the embedded Redis, which comes back with its data and at its address, so that the others need not notice more than a few
+refused calls.
 """
 
 from __future__ import annotations
@@ -100,7 +101,9 @@ class ManagedProcess:
     def _start(self, report: Callable[[str], None]) -> None:
         self.backoff.begin()
         try:
-            self._child = ChildProcess(self._command, self.log, env=self._env, cwd=self._cwd)
+            self._child = ChildProcess(
+                self._command, self.log, env=self._env, cwd=self._cwd, death_signal=signal.SIGKILL
+            )  # nothing of them has data to write, and a port that is still served keeps the next service from starting
         except OSError as error:
             self._schedule_restart(f"could not be started: {error}", report)
 
@@ -166,9 +169,10 @@ class Supervisor:
             self._report(problem or "the embedded Redis is well again")
         self._server_problem = problem
 
-    def stands(self, name: str) -> None:
-        """It has been seen to work."""
-        self._processes[name].backoff.stood = True
+    def mark_ready(self) -> None:
+        """The service has answered: from now on no part that ends again and again ends the others."""
+        for process in self._processes.values():
+            process.backoff.stood = True
 
     def pids(self) -> dict[str, int | None]:
         """Who runs."""

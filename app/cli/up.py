@@ -248,7 +248,7 @@ def _open(supervisor: Supervisor, stop_signal: StopSignal, endpoint: _Endpoint) 
         supervisor.watch()
         why = endpoint.answers()
         if not why:
-            supervisor.stands("api")
+            supervisor.mark_ready()
             return click.echo(endpoint.sign())
         if time.monotonic() > late:
             late = float("inf")

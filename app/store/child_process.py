@@ -1,11 +1,15 @@
 """A process that ends with this one whatever ends this one.
 
-A thread that lives as long as the child starts it, and the kernel sends it SIGTERM when that thread is gone (Linux). SIGTERM
-and not SIGKILL, so that it can put its things in order.
+A thread that lives as long as the child starts it, and the kernel sends the child a signal when that thread is gone (Linux).
+The signal is SIGTERM for a child that has data to write, else SIGKILL, so that its port is free at once.
+
+The kernel tells only the children of a process, and a fork does not inherit the signal. So a child that forks calls
+`end_with_parent` in each fork.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -16,16 +20,34 @@ from pathlib import Path
 from subprocess import DEVNULL, Popen
 from threading import Event, Thread
 
-_LAUNCH = """
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+PR_SET_PDEATHSIG = 1
+"""The option of prctl: the signal that the kernel sends when the thread that started this process is gone."""
+
+_LAUNCH = f"""
+import ctypes, os, sys
+ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, int(sys.argv[2]))
 if os.getppid() == int(sys.argv[1]):  # else the parent died before it could be watched
-    os.execv(sys.argv[2], sys.argv[2:])
+    os.execv(sys.argv[3], sys.argv[3:])
 """
 
 
+def end_with_parent(parent: int) -> None:
+    """End this fork at once if the process `parent` ends, or has ended; only on Linux.
+
+    The thread that forked has to live as long as the parent.
+    """
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before it could be watched
+        os._exit(1)
+
+
 class ChildProcess:
-    """A process that lasts no longer than this one, in a session of its own so that a Ctrl-C is not for it."""
+    """A process that lasts no longer than this one, in a session of its own so that a Ctrl-C is not for it.
+
+    `death_signal` is what the kernel sends to it when this process is gone.
+    """
 
     def __init__(
         self,
@@ -35,9 +57,10 @@ class ChildProcess:
         *,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
+        death_signal: signal.Signals = signal.SIGTERM,
     ) -> None:
         self._command, self._output, self._inherited_fds = command, output, tuple(inherited_fds)
-        self._env, self._cwd = env, cwd
+        self._env, self._cwd, self._death_signal = env, cwd, death_signal
         self._output_before = output.stat().st_size if output.exists() else 0
         self._ended = Event()
         started: Future[Popen[bytes]] = Future()
@@ -56,7 +79,8 @@ class ChildProcess:
         self._ended.set()
 
     def _spawn(self) -> Popen[bytes]:
-        watched = [sys.executable, "-ISc", _LAUNCH, str(os.getpid())] if sys.platform == "linux" else []
+        launch = [sys.executable, "-ISc", _LAUNCH, str(os.getpid()), str(int(self._death_signal))]
+        watched = launch if sys.platform == "linux" else []
         with self._output.open("ab") as log:
             return Popen(
                 [*watched, *self._command],

@@ -82,6 +82,22 @@ def test_what_dies_again_and_again_ends_it_all(parts: list[ManagedProcess], monk
     assert set(process_supervisor.pids().values()) == {None}
 
 
+def test_once_the_service_is_ready_no_part_ends_the_others(
+    parts: list[ManagedProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "FIRST_PAUSE_S", 0.01)
+    messages: list[str] = []
+    process_supervisor = Supervisor(parts, None, messages.append)
+    process_supervisor.mark_ready()
+
+    def has_ended_often() -> bool:
+        process_supervisor.watch()
+        return len(messages) > supervisor.ENDS
+
+    wait_until(has_ended_often, "the worker has ended more often than a part may before")
+    assert process_supervisor.pids()["api"]
+
+
 def test_what_cannot_even_be_started_is_said_and_tried_again(tmp_path: Path) -> None:
     messages: list[str] = []
     ManagedProcess("it", [sys.executable], {}, tmp_path, tmp_path / "no folder" / "it.log").watch(messages.append)
