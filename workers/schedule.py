@@ -1,8 +1,12 @@
-"""When beat ticks: a schedule in memory, which has nothing worth keeping, and no more ticks than somebody takes."""
+"""When beat ticks: a schedule in memory, which has nothing worth keeping, and no more ticks than somebody takes.
+
+Intervals are measured by the monotonic clock. By the wall clock beat would send nothing for an hour if it is set back by an hour.
+"""
 
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any
 
 from celery.beat import ScheduleEntry, Scheduler
@@ -36,6 +40,15 @@ def _periodic(interval_s: float, task: str) -> dict[str, Any]:
 
 class BoundedScheduler(Scheduler):
     """Sends a tick when its time has come, unless many wait already."""
+
+    def _when(self, entry: ScheduleEntry, next_time_to_run: Any, mktime: object = None) -> float:
+        """Return when an entry runs that is due in so many seconds; the entries are ordered by it."""
+        return time.monotonic() + (self.adjust(next_time_to_run) or 0)
+
+    def is_due(self, entry: ScheduleEntry) -> tuple[bool, float]:
+        """True, and the seconds until the next time: an entry is asked for when its time in the order has come."""
+        schedule: Any = entry.schedule
+        return True, schedule.seconds
 
     def apply_entry(self, entry: ScheduleEntry, producer: Producer | None = None) -> None:
         """Sends it, leaves it, or says why it could not."""
