@@ -34,3 +34,7 @@ class ManualClock:
         if seconds < 0:
             raise ValueError(f"time does not go back, not even by {-seconds} s")
         self._now_ms += round(seconds * 1000)
+
+    def set_back(self, seconds: float) -> None:
+        """Go back, as the clock of a machine does when it is corrected."""
+        self._now_ms -= round(seconds * 1000)

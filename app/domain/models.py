@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
@@ -195,6 +195,15 @@ class CleanupCounts:
     expired_leases: int = 0
     expired_waiters: int = 0
     pruned_requests: int = 0
+    cut_times: int = 0
+    """Times that lay too far ahead, after the clock was set back."""
+    times_left: int = 0
+    """1 if such times may be left for the next cleanup."""
+
+    def __add__(self, other: CleanupCounts) -> CleanupCounts:
+        """Return the sums; what is left is what the later cleanup left."""
+        sums = {field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
+        return CleanupCounts(**{**sums, "times_left": other.times_left})
 
 
 @dataclass(frozen=True, slots=True)

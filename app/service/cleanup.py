@@ -26,15 +26,14 @@ class Cleanup:
 
     def run(self, workspace: str) -> CleanupCounts:
         """What time has ended in one workspace, and what is unfinished there; says what ended."""
-        ended = [self._ledger.clean_up(workspace)]
-        while any((ended[-1].expired_leases, ended[-1].expired_waiters, ended[-1].pruned_requests)) and len(ended) < MAX_CALLS:
-            ended.append(self._ledger.clean_up(workspace))
+        counts = last = self._ledger.clean_up(workspace)
+        for _ in range(MAX_CALLS - 1):
+            if not any((last.expired_leases, last.expired_waiters, last.pruned_requests, last.times_left)):
+                break
+            last = self._ledger.clean_up(workspace)
+            counts += last
         self._ledger.resume_all_unfinished(workspace, MAX_CALLS)
-        return CleanupCounts(
-            expired_leases=sum(swept.expired_leases for swept in ended),
-            expired_waiters=sum(swept.expired_waiters for swept in ended),
-            pruned_requests=sum(swept.pruned_requests for swept in ended),
-        )
+        return counts
 
     def give_patience_holds(self, workspace: str) -> None:
         """Capacity is held for the first in each pool who has waited too long."""

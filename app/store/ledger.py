@@ -280,9 +280,8 @@ class Ledger:
     def clean_up(self, workspace: str) -> CleanupCounts:
         """End allocations with expired leases and waiters that are not polled; prune old requests. One bounded call."""
         reply = self._change("clean_up", workspace, retention_s=self._limits.retention_s)
-        return CleanupCounts(
-            **{name: int(reply.fields[name]) for name in ("expired_leases", "expired_waiters", "pruned_requests")}
-        )
+        names = ("expired_leases", "expired_waiters", "pruned_requests", "cut_times", "times_left")
+        return CleanupCounts(**{name: int(reply.fields[name]) for name in names})
 
     def give_patience_hold(self, workspace: str, pool: str) -> str | None:
         """Give the patience hold of a pool to the first waiter past its patience; return its id, or None."""

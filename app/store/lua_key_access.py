@@ -15,12 +15,12 @@ from typing import TypeAlias
 from app.store.lua_constants import LuaContractError, blank_comments
 
 READ_COMMANDS = {
-    *("EXISTS", "GET", "HEXISTS", "HGET", "HGETALL", "HKEYS", "HLEN", "HMGET", "HSCAN", "HVALS", "LINDEX", "LRANGE", "SCARD"),
-    *("SISMEMBER", "SMEMBERS", "TIME", "XRANGE", "XREVRANGE", "ZCARD", "ZCOUNT", "ZMSCORE", "ZRANGE", "ZRANGEBYLEX"),
+    *("EXISTS", "GET", "HEXISTS", "HGET", "HGETALL", "HKEYS", "HLEN", "HMGET", "HSCAN", "HVALS", "LINDEX", "LRANGE", "PTTL"),
+    *("SCARD", "SISMEMBER", "SMEMBERS", "TIME", "XRANGE", "XREVRANGE", "ZCARD", "ZCOUNT", "ZMSCORE", "ZRANGE", "ZRANGEBYLEX"),
     *("ZRANGEBYSCORE", "ZREVRANGEBYSCORE", "ZSCAN", "ZSCORE"),
 }
 WRITE_COMMANDS = {
-    *("DEL", "GETEX", "HDEL", "HINCRBY", "HSET", "LTRIM", "PUBLISH", "RPUSH", "SADD", "SET", "SREM", "XADD", "ZADD"),
+    *("DEL", "GETEX", "HDEL", "HINCRBY", "HSET", "LTRIM", "PEXPIRE", "PUBLISH", "RPUSH", "SADD", "SET", "SREM", "XADD", "ZADD"),
     *("ZREM", "ZREMRANGEBYSCORE"),
 }
 SEVERAL_KEYS = {"DEL", "EXISTS"}

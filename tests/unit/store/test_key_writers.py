@@ -15,7 +15,7 @@ from tests.support.observed_writes import key_name, observe_writes
 from tests.unit.store.test_lua_linker import planted
 
 WRITERS = {
-    "delayed": ["cancel_task", "park_task", "take_outbox"],
+    "delayed": ["cancel_task", "clean_up", "park_task", "take_outbox"],
     "job_lock": ["begin_reconcile", "finish_reconcile", "release_job_lock", "take_job_lock"],
     "pool_run_times": ["declare", "delete_policy", "delete_pool", "park_task", "release"],
     "pool_usage_history": ["declare", "delete_pool", "sample_usage"],
@@ -23,8 +23,8 @@ WRITERS = {
     "tokens": ["create_token", "revoke_token"],
 }
 LEASE_FILES = {
-    "audit/audit_index.lua", "audit/audit_requests.lua", "copy/list_live_ids.lua", "jobs/clean_up.lua", "lib/leases.lua",
-    "lib/request_copies.lua", "read/read_counters.lua",
+    "audit/audit_index.lua", "audit/audit_requests.lua", "copy/list_live_ids.lua", "jobs/clean_up.lua", "lib/future_times.lua",
+    "lib/leases.lua", "lib/request_copies.lua", "read/read_counters.lua",
 }  # fmt: skip
 """The files that use the set of leases: the library of leases, the clean-up, the audit, and what counts or copies them."""
 

@@ -2,7 +2,7 @@
 -- `shares`: fair shares are due, which needs a pool that has any. `nudge`: useless after a failed pass, until the next tick.
 -- `missed`: a trigger found the lock taken. If there is nothing to decide, the reply is `idle`. If another worker has the lock,
 -- that worker has to look again.
--- @use nudges
+-- @use job_locks nudges
 -- @reads pool pool_lanes pool_victims pools preemption_deadlines waiting
 -- @writes job_lock
 -- @args token ttl_ms why
@@ -38,8 +38,7 @@ if is_idle() then
   return reply.idle()
 end
 
-local holder = redis.call('GET', keys.job_lock('reconcile'))
-if holder and holder ~= args.token then
+if job_locks.other_holder('reconcile', args.token, args.ttl_ms) then
   nudges.mark_missed()
   return reply.held()
 end

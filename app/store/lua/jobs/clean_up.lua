@@ -1,8 +1,9 @@
 -- End what is due, at most `chunk` of each kind: expired leases, waiters that are not polled, and ended requests to be pruned.
--- @use amounts clock grant_loop grants lanes requests work_budget
+-- Times that lie too far ahead, after the clock was set back, are cut first; `times_left`: 1 if the next call goes on with them.
+-- @use amounts clock future_times grant_loop grants lanes requests work_budget
 -- @writes ended leases meta request requests waiting
 -- @args now events_kept chunk retention_s
--- @reply cleaned expired_leases expired_waiters pruned_requests more
+-- @reply cleaned expired_leases expired_waiters pruned_requests cut_times times_left more
 
 clock.start(args.now)
 requests.set_stream_length(args.events_kept)
@@ -28,7 +29,9 @@ local function expire(set, id, reason, take_out)
 end
 
 -- Write first, as a server out of memory refuses this write and lets ZREM pass: no lease expires while heartbeats are refused.
+local last_ms = redis.call('HGET', keys.meta(), 'swept_ms')
 redis.call('HSET', keys.meta(), 'swept_ms', now)
+local cut_times, times_left = future_times.cut(last_ms, count)
 
 local leases_ended, more_leases = for_each_due(keys.leases(), now, function(id) expire(keys.leases(), id, 'lease_lapsed', grants.take_back) end)
 
@@ -45,4 +48,4 @@ end)
 
 local more = grant_loop.settle(count)
 if more_leases or more_waiters or more_ended then more = 1 end
-return reply.cleaned(leases_ended, waiters_ended, requests_pruned, more)
+return reply.cleaned(leases_ended, waiters_ended, requests_pruned, cut_times, times_left, more)

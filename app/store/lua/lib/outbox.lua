@@ -26,6 +26,18 @@ function outbox.request_ended(request)
   outbox.put(request.task)
 end
 
+local function cut_times(key, latest_ms, count)
+  for _, task in ipairs(redis.call('ZREVRANGEBYSCORE', key, '+inf', '(' .. amounts.format(latest_ms), 'LIMIT', 0, count)) do
+    redis.call('ZADD', key, 'XX', amounts.format(latest_ms), task)
+  end
+end
+
+-- Cut times that lie further ahead than a pause and the time to start can, because the clock was set back: `count` at most of each.
+function outbox.cut_future_times(pause_ms, start_ms, count)
+  cut_times(keys.outbox(), clock.now + pause_ms + count, count)  -- the tasks of one call follow each other by a millisecond
+  cut_times(keys.unstarted(), clock.now + start_ms, count)
+end
+
 -- Delete a task that is over.
 function outbox.delete_task(task)
   redis.call('ZREM', keys.outbox(), task)

@@ -1,7 +1,7 @@
 -- Give the patience hold of a pool, if it has none, to the first waiter that capacity has blocked for too long. If very many
 -- lanes are blocked for so long, more than `count`, each call compares so many of the queue: `first` is where they begin, 0 for
 -- the head, and `best` is the best lane before them.
--- @use accounts amounts clock lanes parking patience_hold queue_order requests
+-- @use accounts amounts clock future_times lanes parking patience_hold queue_order requests
 -- @reads lane pool_blocked_since pool_lanes
 -- @args now pool first best count
 -- @reply given id
@@ -28,7 +28,7 @@ local function first_overdue(lane)
       more = #oldest == 2 * PAGE
       for i = 1, #oldest, 2 do
         local request = requests.load(oldest[i])
-        local is_overdue = request and not request.victim_hold_pool and tonumber(request.queued_ms or request.submitted_ms) <= since_ms
+        local is_overdue = request and not request.victim_hold_pool and future_times.past(request.queued_ms or request.submitted_ms) <= since_ms
         if is_overdue then return oldest[i], tonumber(oldest[i + 1]) end
         more = more and request and request.victim_hold_pool
         from = '(' .. oldest[i + 1]
@@ -42,7 +42,7 @@ local best
 -- Compare a lane, if capacity has blocked it for too long, with the best so far.
 local function compare(id)
   local constraint, _, since = parking.find(pool, id)
-  if not constraint or not parking.is_capacity(constraint) or constraint == parking.NEW or tonumber(since) > since_ms then return end
+  if not constraint or not parking.is_capacity(constraint) or constraint == parking.NEW or future_times.past(since) > since_ms then return end
   local lane = lanes.open(id)
   local path = accounts.path(pool.name, lane.component)
   local request_id, lane_score = first_overdue(lane)
@@ -61,7 +61,12 @@ local function compare_stretch(first)
   return #scores == 2 * count and first + count or nil
 end
 
-local overdue = redis.call('ZRANGEBYSCORE', keys.pool_blocked_since(pool.name), '-inf', amounts.format(since_ms), 'LIMIT', 0, count + 1)
+local function blocked_between(least, most)
+  return redis.call('ZRANGEBYSCORE', keys.pool_blocked_since(pool.name), least, most, 'LIMIT', 0, count + 1)
+end
+
+local overdue = blocked_between('-inf', amounts.format(since_ms))
+for _, id in ipairs(blocked_between('(' .. amounts.format(clock.now), '+inf')) do overdue[#overdue + 1] = id end  -- the clock was set back
 if #overdue <= count then
   for _, id in ipairs(overdue) do compare(id) end
 else

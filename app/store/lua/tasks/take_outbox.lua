@@ -8,7 +8,7 @@
 clock.start(args.now)
 requests.set_stream_length(args.events_kept)
 local count, now, tries = tonumber(args.count), amounts.format(clock.now), tonumber(args.tries)
-local LONGEST_MS = 900000
+local LONGEST_MS, LONGEST_PAUSE_MS = 900000, 60000  -- of a task that was not started, and of a broker that is away
 local ids, rows = cjson.decode(args.ids), {}
 local operation, id_count = ids[1], #ids
 if operation_replies.find(operation) then count = 0 end  -- these ids are used; claimed tasks come back when the claim ends
@@ -80,6 +80,8 @@ local function next_dispatch(task)
   if request.status == states.expired and LOST_REASONS[request.reason] and retry_lost(task, request) then return nil end
   return end_dispatch(task, request)
 end
+
+outbox.cut_future_times(math.max(tonumber(args.claim_ms), LONGEST_PAUSE_MS), tonumber(args.start_ms), count)
 
 -- Sent and not started. Write first, as a server out of memory refuses ZADD: nothing is taken back while no task can start.
 for _, id in ipairs(due_tasks(keys.unstarted())) do

@@ -1,0 +1,118 @@
+-- Times that lie further ahead than they can, because the clock was set back. Each is cut to what it would be if it began now. A
+-- pass over them begins when a cleanup finds the clock before the last cleanup, or the farthest lease or poll timeout too far
+-- ahead; the next cleanup resumes it. Times without an end and times of day that a client gave stay.
+-- @use amounts clock requests
+-- @reads pool_allocations pools
+-- @writes delayed leases meta pool_allocation_records pool_walltime_ends preemption_deadlines request task waiting
+
+local TOLERANCE_MS = 1000
+local LONGEST_RETURN_MS = 900000  -- a task that was not started enters the queue again within this time (`tasks/take_outbox`)
+
+local function is_ahead(ms, latest_ms)
+  local time = tonumber(ms or '')
+  return time and latest_ms and time > latest_ms + TOLERANCE_MS
+end
+
+-- Return when an interval of a request ends that begins now; nil if it has none.
+local function end_of(id, field)
+  local seconds = redis.call('HGET', keys.request(id), field)
+  return seconds and clock.after(seconds) or nil
+end
+
+-- For each set with deadlines: its key, the latest deadline of a member (nil: any), and what else holds the deadline.
+local deadlines = {
+  {key = keys.leases(), latest = function(id) return end_of(id, 'lease_s') end},
+  {key = keys.waiting(), latest = function(id) return end_of(id, 'queue_ttl_s') end},
+  {
+    key = keys.preemption_deadlines(),
+    latest = function(id)
+      local times = redis.call('HMGET', keys.request(id), 'preempting_ms', 'deadline_ms')
+      local begun_ms, deadline_ms = tonumber(times[1] or ''), tonumber(times[2] or '')
+      return begun_ms and deadline_ms and clock.now + math.max(0, deadline_ms - begun_ms)
+    end,
+    set = function(id, deadline) redis.call('HSET', keys.request(id), 'preempting_ms', amounts.format(clock.now), 'deadline_ms', deadline) end,
+  },
+  {
+    key = keys.delayed(),
+    latest = function(id) return redis.call('HGET', keys.task(id), 'returned') and clock.now + LONGEST_RETURN_MS or nil end,
+    set = function(id, deadline) redis.call('HSET', keys.task(id), 'due_ms', deadline) end,
+  },
+}
+
+-- Cut deadlines of a set from a position on: a score, and how many members with this score were kept. Return how many were
+-- cut, and the next position; nil at the end.
+local function cut_deadlines(set, score, offset, count)
+  local rows = redis.call('ZRANGEBYSCORE', set.key, score, '(' .. amounts.format(const.MAX_AMOUNT), 'WITHSCORES', 'LIMIT', offset, count)
+  local cut_count = 0
+  for i = 1, #rows, 2 do
+    local id, latest_ms = rows[i], set.latest(rows[i])
+    if tonumber(rows[i + 1]) ~= tonumber(score) then score, offset = amounts.format(tonumber(rows[i + 1])), 0 end
+    if is_ahead(rows[i + 1], latest_ms) then
+      local deadline = amounts.format(latest_ms)
+      redis.call('ZADD', set.key, 'XX', deadline, id)
+      if set.set then set.set(id, deadline) end
+      cut_count = cut_count + 1
+    else
+      offset = offset + 1
+    end
+  end
+  return cut_count, #rows == 2 * count and score or nil, offset
+end
+
+-- Cut the times of grant in a pool, beginning with a fence, and what rests on them. Return as above.
+local function cut_grants(pool, fence, count)
+  local ids, now, cut_count = redis.call('ZRANGEBYSCORE', keys.pool_allocations(pool), fence, '+inf', 'WITHSCORES', 'LIMIT', 0, count), amounts.format(clock.now), 0
+  for i = 1, #ids, 2 do
+    if is_ahead(redis.call('HGET', keys.request(ids[i]), 'granted_ms'), clock.now) then
+      local request, fields = requests.load(ids[i]), {}
+      requests.set(request, fields, 'granted_ms', now)
+      if is_ahead(request.checkpointed_ms, clock.now) then requests.set(request, fields, 'checkpointed_ms', now) end
+      requests.save(request, fields)
+      if request.walltime_s then redis.call('ZADD', keys.pool_walltime_ends(pool), amounts.format(clock.after(request.walltime_s)), request.id) end
+      redis.call('HSET', keys.pool_allocation_records(pool), request.id, requests.allocation_record(request))
+      cut_count = cut_count + 1
+    end
+  end
+  return cut_count, #ids == 2 * count and '(' .. ids[#ids] or nil, 0
+end
+
+-- True if the lease or the poll timeout that ends last does so too late.
+local function is_farthest_ahead()
+  for i = 1, 2 do
+    local last = redis.call('ZREVRANGEBYSCORE', deadlines[i].key, '(' .. amounts.format(const.MAX_AMOUNT), amounts.format(clock.now), 'WITHSCORES', 'LIMIT', 0, 1)
+    if last[1] and is_ahead(last[2], deadlines[i].latest(last[1])) then return true end
+  end
+  return false
+end
+
+-- Cut times in at most `count` records. `last_ms`: when the last cleanup was. Return how many were cut, and 1 if more are left.
+function future_times.cut(last_ms, count)
+  local position = redis.call('HGET', keys.meta(), 'time_pass')
+  if is_ahead(last_ms, clock.now) or not position and is_farthest_ahead() then
+    position = '1 - 0'
+    redis.call('HSET', keys.meta(), 'set_back_ms', amounts.format(clock.now))
+  elseif not position then
+    return 0, 0
+  end
+  local pools = redis.call('HKEYS', keys.pools())
+  table.sort(pools)
+  local step, start, offset = string.match(position, '^(%d+) (%S+) (%d+)$')
+  step = tonumber(step)
+  local cut_count, next_start, next_offset = 0, nil, 0
+  if deadlines[step] then
+    cut_count, next_start, next_offset = cut_deadlines(deadlines[step], start == '-' and amounts.format(clock.now) or start, tonumber(offset), count)
+  elseif pools[step - #deadlines] then
+    cut_count, next_start, next_offset = cut_grants(pools[step - #deadlines], start == '-' and '-inf' or start, count)
+  end
+  if not next_start then step = step + 1 end
+  local has_more = step <= #deadlines + #pools
+  if has_more then redis.call('HSET', keys.meta(), 'time_pass', step .. ' ' .. (next_start or '-') .. ' ' .. amounts.format(next_start and next_offset or 0))
+  else redis.call('HDEL', keys.meta(), 'time_pass') end
+  return cut_count, has_more and 1 or 0
+end
+
+-- Return a time of the past: one that lies ahead, as the clock was set back, counts as when that was found.
+function future_times.past(ms)
+  if tonumber(ms) <= clock.now then return tonumber(ms) end
+  return math.min(clock.now, tonumber(redis.call('HGET', keys.meta(), 'set_back_ms') or clock.now))
+end

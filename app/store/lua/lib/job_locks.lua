@@ -1,0 +1,13 @@
+-- Locks of periodic jobs. A lock expires by itself, at a time of day.
+-- @writes job_lock
+
+local TOLERANCE_MS = 60000  -- a worker of another version may take a lock for longer
+
+-- Return the token that holds a lock, if it is another one than this. A lock that lasts much longer than it can is cut: the clock
+-- was set back after it was taken.
+function job_locks.other_holder(job, token, ttl_ms)
+  local holder = redis.call('GET', keys.job_lock(job))
+  if not holder or holder == token then return nil end
+  if redis.call('PTTL', keys.job_lock(job)) > tonumber(ttl_ms) + TOLERANCE_MS then redis.call('PEXPIRE', keys.job_lock(job), ttl_ms) end
+  return holder
+end
