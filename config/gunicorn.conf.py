@@ -19,10 +19,10 @@ _settings = Settings.read()
 # The directory in which the counters of all processes meet. Gauges of a process that was killed are removed.
 _VARIABLE = multiprocess_dir.ENVIRONMENT_VARIABLE
 _directory = os.environ.get(_VARIABLE, "")
-_prefix = f"{multiprocess_dir.PREFIX}{os.getpid()}-"  # recognised after a reload
-_own_directory = _directory if os.path.basename(_directory).startswith(_prefix) else None
+_purpose = f"{multiprocess_dir.PURPOSE}-{os.getpid()}"  # recognised after a reload
+_own_directory = _directory if f"-{_purpose}-" in os.path.basename(_directory) else None
 if not _directory:
-    _own_directory = str(multiprocess_dir.create_directory(_prefix))
+    _own_directory = str(multiprocess_dir.create_directory(_purpose))
 if _own_directory and not _directory:
     os.environ[_VARIABLE] = _own_directory
 else:

@@ -14,7 +14,6 @@ import fcntl
 import os
 import re
 import shutil
-import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,6 +26,7 @@ import redis.exceptions as errors
 from app.domain.errors import UNAVAILABLE_REASONS, StoreUnavailable
 from app.store.child_process import ChildProcess
 from app.store.connection import StoreMisconfigured, connect, translate_error
+from app.temporary_folders import TemporaryFolder, create_folder
 
 AOF_FOLDER, LOCK_FILE, LOG_FILE, SOCKET_FILE = "appendonlydir", "poolkeeper.lock", "redis.log", "redis.sock"
 SOCKET_PATH_LIMIT = 100  # bytes; the kernel's limit is 103 on macOS and 107 on Linux
@@ -162,7 +162,7 @@ class EmbeddedRedis:
         self._lock: FolderLock | None = None
         self._child: ChildProcess | None = None
         self._socket = self.data_dir / SOCKET_FILE
-        self._socket_dir: Path | None = None
+        self._socket_dir: TemporaryFolder | None = None
         self._owner: int | None = None
 
     def __enter__(self) -> EmbeddedRedis:
@@ -213,7 +213,7 @@ class EmbeddedRedis:
             return
         self._shut_down()
         if self._socket_dir:
-            shutil.rmtree(self._socket_dir, ignore_errors=True)
+            self._socket_dir.remove()
         self._socket_dir = None
 
     def _shut_down(self) -> None:
@@ -241,8 +241,8 @@ class EmbeddedRedis:
     def _place_socket(self) -> None:
         """Beside the data, or in a short folder of its own if that path is too long for a socket; leftovers removed."""
         if len(os.fsencode(self.data_dir / SOCKET_FILE)) > SOCKET_PATH_LIMIT and not self._socket_dir:
-            self._socket_dir = Path(tempfile.mkdtemp(prefix="poolkeeper-"))
-            self._socket = self._socket_dir / SOCKET_FILE
+            self._socket_dir = create_folder("socket")
+            self._socket = self._socket_dir.path / SOCKET_FILE
         self._socket.unlink(missing_ok=True)
 
     def _options(self) -> list[str]:

@@ -8,12 +8,9 @@ tell which requests changed meanwhile; these are read once more, in one script t
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -29,9 +26,10 @@ from app.domain.dry_run import RUN_TIMEOUT_S, DryRunUnavailable
 from app.domain.errors import RuleViolation, StoreUnavailable
 from app.store.codec import FlatHash, to_mapping
 from app.store.connection import RedisClient, StoreMisconfigured, connect
-from app.store.embedded_redis import LOCK_FILE, SOCKET_FILE, SOCKET_PATH_LIMIT, EmbeddedRedis
+from app.store.embedded_redis import SOCKET_FILE, SOCKET_PATH_LIMIT, EmbeddedRedis
 from app.store.keys import KEYS
 from app.store.scripts import ScriptReply, Scripts, observe, translated_errors
+from app.temporary_folders import TemporaryFolder, create_folder
 
 log = logging.getLogger(__name__)
 
@@ -49,10 +47,8 @@ MAX_CHANGES = 300
 """Events during the reading of the requests; after more, the reading starts anew."""
 MAX_READS = 5
 """The most attempts to read the workspace."""
-FOLDER_PREFIX = "poolkeeper-trial-"
-"""The beginning of the names of the servers' folders, in the folder for temporary files."""
-ORPHANED_AFTER_S = 60.0
-"""The age at which a folder without a lock counts as orphaned."""
+FOLDER_PURPOSE = "trial"
+"""Part of the names of the servers' folders, in the directory for temporary files."""
 
 
 class WorkspaceCopy(NamedTuple):
@@ -80,7 +76,7 @@ class ThrowawayRedis:
         self._lock = Lock()
         self._server: EmbeddedRedis | None = None
         self._client: RedisClient | None = None
-        self._finalizer: finalize[[EmbeddedRedis, int], ThrowawayRedis] | None = None
+        self._finalizer: finalize[[EmbeddedRedis, TemporaryFolder, int], ThrowawayRedis] | None = None
         _INSTANCES.add(self)
 
     @contextmanager
@@ -115,9 +111,9 @@ class ThrowawayRedis:
     def _running_client(self) -> RedisClient:
         try:
             if self._server is None:
-                _remove_orphaned_folders()
-                self._server = EmbeddedRedis(_new_folder(), durable=False, ready_within_s=START_TIMEOUT_S)
-                self._finalizer = finalize(self, _stop_server, self._server, os.getpid())
+                folder = _new_folder()
+                self._server = EmbeddedRedis(folder.path, durable=False, ready_within_s=START_TIMEOUT_S)
+                self._finalizer = finalize(self, _stop_server, self._server, folder, os.getpid())
                 self._client = connect(self._server.url, RUN_TIMEOUT_S)
             self._server.start()
             assert self._client is not None
@@ -161,40 +157,19 @@ def _reset_all_after_fork() -> None:
 os.register_at_fork(after_in_child=_reset_all_after_fork)
 
 
-def _stop_server(server: EmbeddedRedis, owner: int) -> None:
+def _stop_server(server: EmbeddedRedis, folder: TemporaryFolder, owner: int) -> None:
     if owner == os.getpid():
         server.stop()
-        shutil.rmtree(server.data_dir, ignore_errors=True)
+        folder.remove()
 
 
-def _new_folder() -> Path:
+def _new_folder() -> TemporaryFolder:
     """Return a new folder whose path is short enough for a socket in it."""
-    folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
-    if len(os.fsencode(folder / SOCKET_FILE)) <= SOCKET_PATH_LIMIT:
+    folder = create_folder(FOLDER_PURPOSE)
+    if len(os.fsencode(folder.path / SOCKET_FILE)) <= SOCKET_PATH_LIMIT:
         return folder
-    folder.rmdir()
-    return Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir="/tmp"))
-
-
-def _remove_orphaned_folders() -> None:
-    """Remove the folders of killed processes, which have no lock any more."""
-    for folder in {Path(tempfile.gettempdir()), Path("/tmp")}:
-        for orphan in folder.glob(f"{FOLDER_PREFIX}*"):
-            if _is_orphaned(orphan):
-                shutil.rmtree(orphan, ignore_errors=True)
-
-
-def _is_orphaned(folder: Path) -> bool:
-    try:
-        if time.time() - folder.stat().st_mtime < ORPHANED_AFTER_S:
-            return False  # a new process may be about to lock it
-        with (folder / LOCK_FILE).open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False  # it is in use, or of another user
-    return True
+    folder.remove()
+    return create_folder(FOLDER_PURPOSE, Path("/tmp"))
 
 
 KeyRow: TypeAlias = tuple[str, str, FlatHash]

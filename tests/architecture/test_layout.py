@@ -34,7 +34,7 @@ tests/unit/service tests/unit/store tests/unit/workers
 ANY_BELOW = ("integrations/", "tests/unit/store/malformed/")
 
 TOP_LEVEL_MODULES = {
-    "app": "__init__ bootstrap celery_brokers logging_config settings tracing wsgi",
+    "app": "__init__ bootstrap celery_brokers logging_config settings temporary_folders tracing wsgi",
     "workers": "__init__ broker_publisher celery_app consumer nudge_listener outbox_dispatcher schedule tasks",
     "tests": "__init__ conftest",
 }

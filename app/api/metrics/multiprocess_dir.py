@@ -1,7 +1,6 @@
 """The directory in which the counters of all API processes meet: mapped files, in shared memory if there is any.
 
-The process that creates a directory removes it at its end. A process that is killed cannot. So a directory is locked as long as
-a process uses it, and the next process that creates one removes all that are not locked.
+The process that creates a directory removes it at its end. If it is killed, the next start does (`app/temporary_folders.py`).
 """
 
 from __future__ import annotations
@@ -9,22 +8,22 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import shutil
 import struct
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from app import temporary_folders
+from app.temporary_folders import create_folder
 
 log = logging.getLogger("poolkeeper.metrics")
 
 ENVIRONMENT_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 """Names the directory for prometheus_client."""
-PREFIX = "poolkeeper-metrics-"
-SHARED_MEMORY = Path("/dev/shm")
-USE_LOCK = "used"
+PURPOSE = "metrics"
 MERGE_LOCK = "reading"
 """Locked while files are read, and while they are merged."""
 MERGE_LOCK_WITHIN_S = 1.0
@@ -33,30 +32,13 @@ MERGE_LOCK_WITHIN_S = 1.0
 
 def parent_directory() -> Path:
     """Return the parent of the directories. It is in memory if possible: a full disk would end every process that counts."""
-    return SHARED_MEMORY if SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+    memory = temporary_folders.SHARED_MEMORY
+    return memory if memory.is_dir() and os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
 
 
-def create_directory(prefix: str = PREFIX) -> Path:
+def create_directory(purpose: str = PURPOSE) -> Path:
     """Create a directory that is in use as long as this process or one of its children lives."""
-    remove_unused_directories()
-    directory = Path(tempfile.mkdtemp(prefix=prefix, dir=parent_directory()))
-    lock = os.open(directory / f"{USE_LOCK}.new", os.O_CREAT | os.O_RDWR, 0o600)  # never closed
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    os.rename(directory / f"{USE_LOCK}.new", directory / USE_LOCK)  # it is locked before it is visible
-    return directory
-
-
-def remove_unused_directories() -> None:
-    """Remove the directories of this service that no process uses."""
-    for lock in parent_directory().glob(f"{PREFIX}*/{USE_LOCK}"):
-        with suppress(OSError):  # of another user, or removed meanwhile, or in use
-            descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
-            try:
-                if lock.parent.lstat().st_uid == os.getuid():
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(lock.parent, ignore_errors=True)
-            finally:
-                os.close(descriptor)
+    return create_folder(purpose, parent_directory()).path
 
 
 def merge_process(directory: Path, pid: int) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from app import temporary_folders
 from app.api.metrics import multiprocess_dir
 from app.api.metrics.process_metrics import MultiprocessCollector
 from app.cli.process_commands import ROOT
@@ -17,8 +18,9 @@ from app.cli.process_commands import ROOT
 USER = """
 import os, sys, time
 from pathlib import Path
+from app import temporary_folders
 from app.api.metrics import multiprocess_dir
-multiprocess_dir.SHARED_MEMORY = Path(sys.argv[1])
+temporary_folders.SHARED_MEMORY = Path(sys.argv[1])
 print(multiprocess_dir.create_directory(), flush=True)
 if os.fork():
     os.kill(os.getpid(), 9)  # as a master is that leaves a process behind
@@ -29,7 +31,7 @@ sys.stdin.read()
 @pytest.fixture(autouse=True)
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Instead of what all on this machine use."""
-    monkeypatch.setattr(multiprocess_dir, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(temporary_folders, "SHARED_MEMORY", tmp_path)
     return tmp_path
 
 
@@ -42,7 +44,7 @@ def test_a_folder_is_kept_while_anybody_uses_it_and_cleared_away_then(memory: Pa
     folder = Path(user.stdout.readline().strip())
     assert user.wait(10) == -9
     (folder / "counter_1.db").touch()
-    multiprocess_dir.remove_unused_directories()
+    temporary_folders.remove_unused_folders(memory)
     assert (folder / "counter_1.db").exists(), "the one that it forked still counts"
     user.stdin.close()
     user.stdout.read()  # until that has ended, too
@@ -117,19 +119,3 @@ def test_while_somebody_reads_nothing_is_put_together(memory: Path, monkeypatch:
         assert {file.name for file in memory.glob("*.db")} == {"counter_1.db"}
     multiprocess_dir.merge_process(memory, 1)
     assert not list(memory.glob("*.db"))
-
-
-def test_what_was_not_made_here_stays(memory: Path) -> None:
-    for name in ("something", f"{multiprocess_dir.PREFIX}of-before"):
-        (memory / name).mkdir()
-    (memory / f"{multiprocess_dir.PREFIX}linked").mkdir()
-    (memory / f"{multiprocess_dir.PREFIX}linked" / multiprocess_dir.USE_LOCK).symlink_to("/dev/null")
-    mine = multiprocess_dir.create_directory()
-    multiprocess_dir.remove_unused_directories()
-    assert {path.name for path in memory.iterdir()} == {
-        "something",
-        f"{multiprocess_dir.PREFIX}of-before",
-        f"{multiprocess_dir.PREFIX}linked",
-        mine.name,
-    }
-    assert os.listdir(mine) == [multiprocess_dir.USE_LOCK]

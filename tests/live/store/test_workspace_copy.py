@@ -339,9 +339,7 @@ def test_one_that_nobody_has_any_more_ends(here: Path) -> None:
     assert list(here.iterdir()) == []
 
 
-def test_a_process_that_ends_leaves_nothing_behind_and_one_that_was_killed_not_for_ever(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_ends_leaves_nothing_behind_and_one_that_was_killed_not_for_ever(here: Path) -> None:
     program = (
         "import sys; from app.store.workspace_copy import ThrowawayRedis; place = ThrowawayRedis()\n"
         "with place.empty_redis() as client: print(client.info('server')['process_id'], flush=True); sys.stdin.read()"
@@ -356,7 +354,6 @@ def test_a_process_that_ends_leaves_nothing_behind_and_one_that_was_killed_not_f
         assert two.stdout
         server = two.stdout.readline().strip()
         (folder,) = here.iterdir()
-        monkeypatch.setattr(workspace_copy, "ORPHANED_AFTER_S", 0)
         with ThrowawayRedis().empty_redis():
             assert folder.exists()  # it is in use
         two.kill()

@@ -1,0 +1,66 @@
+"""Folders for temporary files: each is locked as long as a process uses it, and the next start removes those that none uses.
+
+A folder is recognised by its name, and by a file in it that is locked. A folder of another user, a folder without that file and
+a link are left alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+PREFIX = "poolkeeper-"
+"""The beginning of the names of all folders, also of those that the client makes."""
+USE_LOCK = "used"
+SHARED_MEMORY = Path("/dev/shm")
+
+
+@dataclass(frozen=True, slots=True)
+class TemporaryFolder:
+    """A folder that is in use as long as the process that created it, or one of its forks, lives."""
+
+    path: Path
+    _lock: int
+
+    def remove(self) -> None:
+        """Remove the folder with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def create_folder(purpose: str, directory: Path | None = None) -> TemporaryFolder:
+    """Create a folder, and remove those of killed processes. Without a directory it is in the one for temporary files."""
+    remove_unused_folders(directory)
+    path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{purpose}-", dir=directory))
+    lock = os.open(path / f"{USE_LOCK}.new", os.O_CREAT | os.O_RDWR, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    os.rename(path / f"{USE_LOCK}.new", path / USE_LOCK)  # it is locked before it is visible
+    return TemporaryFolder(path, lock)
+
+
+def remove_unused_folders(directory: Path | None = None) -> None:
+    """Remove the folders that no process uses from the directory and from those where folders are by default."""
+    for parent in {Path(tempfile.gettempdir()), Path("/tmp"), SHARED_MEMORY, *([directory] if directory else [])}:
+        for lock in parent.glob(f"{PREFIX}*/{USE_LOCK}"):
+            with suppress(OSError):  # it is in use, of another user, a link, or has been removed meanwhile
+                _remove_if_unused(lock.parent)
+
+
+def _remove_if_unused(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(opened).st_uid != os.getuid():
+            return
+        lock = os.open(USE_LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=opened)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(lock)
+    finally:
+        os.close(opened)
