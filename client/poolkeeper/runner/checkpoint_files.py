@@ -11,13 +11,14 @@ changed for `SETTLED_S`. `write_report` writes a file atomically, with a line br
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG
+
+from poolkeeper.runner.temporary_folder import create_folder
 
 FILE_VARIABLE = "POOLKEEPER_CHECKPOINT_FILE"
 SUFFIXES = {"progress": ".progress", "failed": ".failed", "completed": ""}
@@ -39,7 +40,8 @@ class CheckpointFiles:
     """The folder of the reports."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="poolkeeper-run-"))
+        self._temporary_folder = create_folder()
+        self.folder = self._temporary_folder.path
         self.path = self.folder / "checkpoint"
         self._unfinished: dict[str, tuple[object, float]] = {}
 
@@ -55,7 +57,7 @@ class CheckpointFiles:
 
     def close(self) -> None:
         """Remove the folder."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._temporary_folder.remove()
 
     def _read(self, state: str, *, has_ended: bool) -> CheckpointReport | None:
         path, private_path = path_for(self.path, state), self.folder / "taken"

@@ -24,6 +24,7 @@ from poolkeeper.runner.checkpoint_files import CheckpointFiles, CheckpointReport
 from poolkeeper.runner.command_env import amount_variable, command_environment
 from poolkeeper.runner.progress import Progress, describe_positions, ordinal
 from poolkeeper.runner.signals import Interrupted, SignalHandler
+from poolkeeper.runner.temporary_folder import USE_LOCK
 
 from app.settings import Settings
 
@@ -43,6 +44,20 @@ class TestFiles:
         assert box.read_new() == []
         box.close()
         assert not box.folder.exists()
+
+    def test_the_folder_of_a_run_that_was_killed_is_removed_by_the_next(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        linked = tmp_path / "elsewhere"
+        linked.mkdir()
+        (linked / USE_LOCK).touch()
+        (tmp_path / "poolkeeper-run-link").symlink_to(linked)
+        killed, living = CheckpointFiles(), CheckpointFiles()
+        os.close(killed._temporary_folder._lock)
+        CheckpointFiles().close()
+        assert (killed.folder.exists(), living.folder.exists(), (linked / USE_LOCK).exists()) == (False, True, True)
+        living.close()
 
     def test_each_state_has_its_file_and_the_checkpoint_is_read_last(self, box: CheckpointFiles) -> None:
         for state in ("completed", "failed", "progress"):
