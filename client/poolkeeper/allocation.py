@@ -27,7 +27,7 @@ from poolkeeper.errors import (
     WaitTimeout,
 )
 from poolkeeper.failures import is_definitely_not_applied
-from poolkeeper.heartbeats import HeartbeatThread, now_s
+from poolkeeper.heartbeats import HeartbeatThread, now_s, raising_loss
 from poolkeeper.http_client import new_key
 
 if TYPE_CHECKING:
@@ -46,12 +46,14 @@ Acknowledgement = TypeVar("Acknowledgement", "Heartbeat", "Request")
 class Allocation:
     """Units held for the length of a block; made by `Client.allocation`, for one use.
 
-    **What is known of the lease.** Only the server decides who holds the units. `lost` is True once it has said that we do not.
-    As long as it cannot be reached nothing is known: heartbeats go on, and from the moment at which the lease may have lapsed
-    (its length after the last acknowledged heartbeat was *sent*, by a clock of this machine) `suspected` is True. It becomes
-    False again when a heartbeat gets through, because then the lease was kept all the time. `ensure()` raises AllocationLost in
-    both cases, as before a step that only the holder may do one has to be sure; work that harms nobody can go on while
-    it is only suspected.
+    **What is known of the lease.** Only the server decides who holds the units. `lost` is True once it has said that we do
+    not. If it refuses heartbeats (401 or 403), `refusal` says why, and the logger `poolkeeper` has a warning with the time
+    left. A token that is replaced in the environment or a file is used at once. If heartbeats are still refused when the lease
+    is over, the units are lost. As long as the server cannot be reached nothing is known: heartbeats go on, and from the
+    moment at which the lease may have lapsed (its length after the last acknowledged heartbeat was *sent*, by a clock of this
+    machine) `suspected` is True. It becomes False again when a heartbeat gets through, because then the lease was kept all the
+    time. `ensure()` raises AllocationLost in both cases, as before a step that only the holder may do one has to be sure; work
+    that harms nobody can go on while it is only suspected.
 
     **Having to leave.** `directive` says what we are asked: `checkpoint` (save the work and leave) or `terminate` (leave) until
     `deadline`, and `continue` if we may stay after all; the units are ours all the while. `checkpoint("completed", …)` says
@@ -108,8 +110,13 @@ class Allocation:
 
     @property
     def lost(self) -> bool:
-        """True if the server has answered that the units are lost."""
+        """True if the server has answered that the units are lost, or still refuses heartbeats when the lease is over."""
         return _require_entered(self._heartbeats).loss_reason is not None
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the server refused the last heartbeat (401 or 403); None if it did not."""
+        return _require_entered(self._heartbeats).refusal
 
     @property
     def left(self) -> bool:
@@ -162,10 +169,8 @@ class Allocation:
         return self.left
 
     def _report(self, call: Callable[[], Acknowledgement]) -> Acknowledgement:
-        try:
+        with raising_loss():
             return _require_entered(self._heartbeats).report(call)
-        except StaleFence as error:
-            raise AllocationLost(str(error)) from error
 
     # ---- going in
 
@@ -191,7 +196,13 @@ class Allocation:
             renewed_s = now_s()
             self._confirm()
         self._heartbeats = HeartbeatThread(
-            self._client, self.request.id, self.fence, self.request.lease_s, renewed_s, self._call_on_directive
+            self._client,
+            self.request.id,
+            self.fence,
+            self.request.lease_s,
+            renewed_s,
+            self._call_on_directive,
+            self._log_refusal,
         )
         self._heartbeats.start()
         return self
@@ -239,6 +250,11 @@ class Allocation:
             name = f"poolkeeper-{directive}-{self.request.id}"
             Thread(target=self._on_directive, args=(self, directive), name=name, daemon=True).start()
 
+    def _log_refusal(self, message: str) -> None:
+        import logging
+
+        logging.getLogger("poolkeeper").warning("allocation %s: %s", self.request.id, message)
+
     # ---- going out
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -255,7 +271,10 @@ class Allocation:
             is_late_release = isinstance(loss, StaleFence) and loss.request_status == "expired" and is_certain
             trouble = None if is_late_release else AllocationLost(str(loss))
         except PoolkeeperError as release_error:
-            trouble = self._release_error(release_error, quiet=error is None)
+            if heartbeats.loss_reason:
+                trouble = AllocationLost(heartbeats.loss_reason)
+            else:
+                trouble = self._release_error(release_error, quiet=error is None)
         if trouble and error is None:
             raise trouble
         if trouble and error is not None:

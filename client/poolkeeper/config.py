@@ -1,5 +1,7 @@
 """Server, token and workspace of a client: from the arguments, else the environment, else the file, else the defaults.
 
+The environment has a token in POOLKEEPER_TOKEN, or the path of a file with nothing but the token in POOLKEEPER_TOKEN_FILE.
+
 The file is `~/.config/poolkeeper/config.json` (below XDG_CONFIG_HOME, if that is set), with `url`, `token` and `workspace`. Its
 token is only for its own URL: with another URL it is not used, so that it cannot reach another server.
 """
@@ -40,7 +42,7 @@ def read(
     url: str | None = None, token: str | None = None, workspace: str | None = None, *, environ: Mapping[str, str] = os.environ
 ) -> Configuration:
     """Return the configuration: arguments before the environment before the file. An empty text counts as not set."""
-    url, token = url or environ.get("POOLKEEPER_URL"), token or environ.get("POOLKEEPER_TOKEN")
+    url, token = url or environ.get("POOLKEEPER_URL"), token or environ.get("POOLKEEPER_TOKEN") or _read_token(environ)
     workspace = workspace or environ.get("POOLKEEPER_WORKSPACE")
     stored = {} if url and token and workspace else read_file(file_path(environ))
     home = _normalize_url(stored.get("url") or URL)
@@ -48,6 +50,17 @@ def read(
     if server == home:
         token = token or stored.get("token")
     return Configuration(server, (token or "").strip() or None, (workspace or stored.get("workspace") or WORKSPACE).strip())
+
+
+def _read_token(environ: Mapping[str, str]) -> str | None:
+    if not (path := environ.get("POOLKEEPER_TOKEN_FILE")):
+        return None
+    try:
+        return Path(path).read_text("utf-8").strip()
+    except OSError as error:
+        raise PoolkeeperError(f"{path}, which POOLKEEPER_TOKEN_FILE names, cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise PoolkeeperError(f"{path}, which POOLKEEPER_TOKEN_FILE names, is not text") from error
 
 
 def read_file(path: Path) -> dict[str, str]:

@@ -132,7 +132,8 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 def api_error(status: int, problem: Mapping[str, Any], retry_after_s: float | None, *, repeated: bool = False) -> ApiError:
     """The error of an answer; what is in its problem document may be missing, as when something else than the server spoke."""
     code = str(problem.get("code") or "")
-    kind = StaleFence if code == "stale_fence" else _BY_STATUS.get(status, ApiError)
+    is_loss = code == "stale_fence" or (status == HTTPStatus.CONFLICT and problem.get("directive") == "kill")
+    kind = StaleFence if is_loss else _BY_STATUS.get(status, ApiError)
     detail = str(problem.get("detail") or problem.get("title") or f"{status} {_phrase(status)}")
     return kind(detail, status=status, code=code, problem=problem, retry_after_s=retry_after_s, repeated=repeated)
 

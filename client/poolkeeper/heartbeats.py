@@ -3,18 +3,28 @@
 The thread shares an Event and a few values with the other threads and replaces each value as a whole. A busy main thread or a
 server that does not answer therefore delays nothing. Only code that keeps Python's interpreter lock for a third of the lease
 could lose it.
+
+What an answer means for the lease:
+
+- Accepted: the lease began anew when the heartbeat was sent.
+- 409 with the directive `kill`, or 404 from the service: the units are lost, at once.
+- 401 or 403: the service answers and does not prolong the lease. It is reported, and heartbeats go on, because the token may be
+  replaced. If heartbeats are still refused when the lease is over, the units are lost.
+- No answer, or an error of the service or of a proxy: nothing is known. Heartbeats go on.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from threading import Event, Thread
 from typing import TYPE_CHECKING, TypeVar
 
 from poolkeeper.backoff import pause_s
-from poolkeeper.errors import NotFound, PoolkeeperError, StaleFence
+from poolkeeper.errors import AccessDenied, AllocationLost, NotFound, PoolkeeperError, StaleFence
+from poolkeeper.formatting import duration
 
 if TYPE_CHECKING:
     from poolkeeper.client import Client
@@ -24,6 +34,9 @@ Acknowledgement = TypeVar("Acknowledgement", "Heartbeat", "Request")
 LONGEST_INTERVAL_S = 5.0
 """A long lease is prolonged as often as this, too, for the directives that come with the answer: they leave little time."""
 SHORTEST_TIMEOUT_S = 0.25
+ACCEPTED_AGAIN = "the service accepts heartbeats again, and the lease was kept"
+LEAVE_MARGIN, MAX_LEAVE_MARGIN_S = 0.2, 2.0
+"""How long before the end of a lease that is not prolonged its holder should leave: this part of the lease, but no more."""
 
 
 def now_s() -> float:
@@ -42,15 +55,21 @@ class HeartbeatThread:
         lease_s: float | None,
         renewed_s: float,
         on_directive: Callable[[str], object],
+        on_refusal: Callable[[str], object] = lambda message: None,
     ) -> None:
         self.directive = "continue"
+        self.refusal: str | None = None  # why the last heartbeat was refused
+        self.must_leave = False  # heartbeats are refused, and the lease is about to end
+        self.is_silent = False  # the last heartbeat was not answered by the service
         self.deadline: datetime | None = None
         self.deadline_s: float | None = None  # the deadline by `now_s`
         self.loss_reason: str | None = None
         self.status: str | None = None  # of the request once the units are lost, if the server said so
         self.left = False
         self._is_reporting = False  # a word under way may end what is held, and a heartbeat beside it be refused for that
-        self._request_id, self._fence, self._lease_s, self._on_directive = request_id, fence, lease_s, on_directive
+        self._request_id, self._fence, self._lease_s = request_id, fence, lease_s
+        self._on_directive, self._on_refusal = on_directive, on_refusal
+        self._reported_refusal: str | None = None
         self._clock_skew = timedelta()
         self._renewed_s = renewed_s  # when what was last acknowledged had been sent: the lease began no earlier
         self._interval_s = min(LONGEST_INTERVAL_S, lease_s / 3 if lease_s else LONGEST_INTERVAL_S)
@@ -62,7 +81,25 @@ class HeartbeatThread:
     @property
     def suspected(self) -> bool:
         """True if the lease may have lapsed: its length has passed since the last acknowledged heartbeat was sent."""
-        return self._lease_s is not None and now_s() >= self._renewed_s + self._lease_s
+        return (end_s := self.lease_end_s) is not None and now_s() >= end_s
+
+    @property
+    def lease_end_s(self) -> float | None:
+        """The end of the lease by `now_s`, no later than by the server's clock; None without a lease."""
+        return None if self._lease_s is None else self._renewed_s + self._lease_s
+
+    @property
+    def _leave_s(self) -> float | None:
+        """When a holder has to begin to leave, whose heartbeats are refused; None without a lease."""
+        if self._lease_s is None or (end_s := self.lease_end_s) is None:
+            return None
+        return end_s - min(MAX_LEAVE_MARGIN_S, LEAVE_MARGIN * self._lease_s)
+
+    def refusal_message(self) -> str:
+        """Return why heartbeats are refused, and what follows from it."""
+        end_s = self.lease_end_s
+        consequence = "there is no lease that could end" if end_s is None else f"the lease ends in {_seconds_until(end_s)}"
+        return f"heartbeats are refused: {self.refusal}; {consequence}"
 
     def start(self) -> None:
         """Begin to send heartbeats."""
@@ -83,9 +120,10 @@ class HeartbeatThread:
             else:  # perhaps granted again already, under another fence
                 self.left = True
                 self.stop()
-        except StaleFence as error:
+        except (StaleFence, NotFound) as error:
             self._is_reporting = False
-            self._mark_lost(error)
+            if is_loss(error):
+                self._mark_lost(error)
             raise
         finally:
             self._is_reporting = False
@@ -96,24 +134,59 @@ class HeartbeatThread:
         pause = self._interval_s - (now_s() - self._renewed_s)
         while not self._stop.wait(max(0.0, pause)):
             failures = 0 if self._send_heartbeat() else failures + 1
-            pause = min(self._interval_s, pause_s(failures)) if failures else self._interval_s
+            pause = self._pause_s(failures)
             if self.loss_reason:
                 break
         self._client.close()
 
+    def _pause_s(self, failures: int) -> float:
+        """Return the pause before the next heartbeat. While they are refused, one is sent when the answer decides something."""
+        pause = min(self._interval_s, pause_s(failures)) if failures else self._interval_s
+        if self.refusal is None or self._leave_s is None or self.lease_end_s is None:
+            return pause
+        now = now_s()
+        return min([pause, *(moment - now for moment in (self._leave_s, self.lease_end_s) if moment > now)])
+
     def _send_heartbeat(self) -> bool:
-        """Send one heartbeat. True if it was answered; after any failure the next one is tried."""
+        """Send one heartbeat. True if it was accepted, or told of a loss; after any failure the next one is tried."""
         sent_s = now_s()
         try:
             heartbeat = self._client.heartbeat(self._request_id, self._fence)
         except (StaleFence, NotFound) as error:
+            if not is_loss(error):
+                self.refusal, self.is_silent = None, True
+                return False
             self._mark_lost(error)
+        except AccessDenied as error:
+            self._handle_refusal(error)
+            return False
         except PoolkeeperError:
+            self.refusal, self.is_silent = None, True
             return False
         else:
             self._renewed_s, self._clock_skew = sent_s, clock_skew(self._client.server_date, datetime.now(UTC))
+            self.refusal, self.must_leave, self.is_silent = None, False, False
+            self._report_acceptance()
             self._apply(heartbeat, sent_s)
         return True
+
+    def _handle_refusal(self, error: AccessDenied) -> None:
+        """Report a refusal with another reason than the last; if the lease is over, the units are lost."""
+        if self._stop.is_set():
+            return
+        self.refusal, self.is_silent = str(error), False
+        if self.refusal != self._reported_refusal:
+            self._reported_refusal = self.refusal
+            self._on_refusal(self.refusal_message())
+        if self._leave_s is not None and now_s() >= self._leave_s:
+            self.must_leave = True
+        if self.suspected:
+            self._mark_lost(error)
+
+    def _report_acceptance(self) -> None:
+        if self._reported_refusal:
+            self._reported_refusal = None
+            self._on_refusal(ACCEPTED_AGAIN)
 
     def _apply(self, answer: Heartbeat | Request, sent_s: float) -> None:
         self.deadline_s = sent_s + (answer.deadline - self._response_time(answer)).total_seconds() if answer.deadline else None
@@ -128,16 +201,37 @@ class HeartbeatThread:
             return datetime.now(UTC) - self._clock_skew
         return answer.lease_expires_at - timedelta(seconds=self._lease_s)
 
-    def _mark_lost(self, error: StaleFence | NotFound) -> None:
+    def _mark_lost(self, error: StaleFence | NotFound | AccessDenied) -> None:
         if not (self._stop.is_set() or self._is_reporting):  # else it is us who gave it back, or who are told otherwise
             self.status = error.request_status if isinstance(error, StaleFence) else None
-            self.loss_reason = str(error)
+            is_refusal = isinstance(error, AccessDenied)
+            self.loss_reason = f"the lease is over, and heartbeats are refused: {error}" if is_refusal else str(error)
             self._set_directive(error.directive if isinstance(error, StaleFence) else "kill")
 
     def _set_directive(self, directive: str) -> None:
         if directive != self.directive and not self._stop.is_set():
             self.directive = directive
             self._on_directive(directive)
+
+
+def is_loss(error: StaleFence | NotFound) -> bool:
+    """True if the error says that the units are lost. A 404 without a code is the answer of a proxy."""
+    return isinstance(error, StaleFence) or bool(error.code)
+
+
+@contextmanager
+def raising_loss() -> Iterator[None]:
+    """Raise AllocationLost for an error of the block that says that the units are lost."""
+    try:
+        yield
+    except (StaleFence, NotFound) as error:
+        if not is_loss(error):
+            raise
+        raise AllocationLost(str(error)) from error
+
+
+def _seconds_until(moment_s: float) -> str:
+    return duration(max(0, round(moment_s - now_s())))
 
 
 def clock_skew(server_date: str | None, now: datetime) -> timedelta:

@@ -2,7 +2,8 @@
 
 Tried again, with pauses that double and vary, are: an answer of 429 or 503 (the pause it asks for is kept), a connection that
 was cut or timed out, and no server. What could do harm when done twice is tried again only if it surely was not done:
-the server was not reached, or said 429. Safe twice are GET, PUT, PATCH and DELETE, what has an `Idempotency-Key` (what the
+the server was not reached, or said 429. After 401 and 403 the token is read again, and a call is repeated at once if there is
+another one now. Safe twice are GET, PUT, PATCH and DELETE, what has an `Idempotency-Key` (what the
 server knows by one gets one here, if it was given none), and the actions below, which the server answers alike the second time.
 """
 
@@ -13,13 +14,14 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from copy import copy
+from dataclasses import replace
 from typing import Any, Self
 from urllib.parse import urlencode
 
 from poolkeeper import config, event_stream
 from poolkeeper.backoff import pause_s
 from poolkeeper.config import PREFIX
-from poolkeeper.errors import ApiError, NotFound, PoolkeeperError, api_error
+from poolkeeper.errors import AccessDenied, ApiError, NotFound, PoolkeeperError, api_error
 from poolkeeper.failures import is_answer_lost, is_definitely_not_applied, is_retryable, unavailable_from
 from poolkeeper.transport import Response, Transport
 
@@ -57,6 +59,8 @@ class HttpClient:
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self.configuration = config.read(url, token, workspace)
+        self.rereads_token = not token
+        """False if the token is an argument: then a refused one is not replaced by that of the environment or a file."""
         self.url, self.workspace = self.configuration.url, self.configuration.workspace
         self.timeout_s, self.tries, self._sleep = timeout_s, max(1, tries), sleep
         self.server_date: str | None = None
@@ -147,11 +151,27 @@ class HttpClient:
                 result.answer_lost = any(map(is_answer_lost, [*errors, result]))
             if method == "DELETE" and isinstance(result, NotFound) and result.repeated:
                 return Response(204, {}, b"")
+            if isinstance(result, AccessDenied) and self._replace_token(all_headers.get("Authorization")):
+                all_headers |= self._headers(headers, body_bytes)
+                continue
             errors.append(result)
             may_retry = is_retryable(result) and (repeatable or is_definitely_not_applied(result))
             if not may_retry or len(errors) >= (tries or self.tries) or (result.retry_after_s or 0) > LONGEST_RETRY_AFTER_S:
                 raise result
             self._sleep(pause_s(len(errors), result.retry_after_s))
+
+    def _replace_token(self, refused: str | None) -> bool:
+        """Read the token again after a refusal. True if there is another one now than in the header that was refused."""
+        if not self.rereads_token:
+            return False
+        try:
+            token = config.read(self.url, None, self.workspace).token
+        except PoolkeeperError:
+            return False
+        if not token or f"Bearer {token}" == refused:
+            return False
+        self.configuration = replace(self.configuration, token=token)
+        return True
 
     def _send_once(
         self, method: str, target: str, body: bytes | None, headers: Mapping[str, str], timeout_s: float, repeatable: bool

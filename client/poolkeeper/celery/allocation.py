@@ -37,7 +37,7 @@ from poolkeeper.errors import (
     TooManyRequests,
     Unavailable,
 )
-from poolkeeper.heartbeats import HeartbeatThread, now_s
+from poolkeeper.heartbeats import HeartbeatThread, now_s, raising_loss
 from poolkeeper.http_client import new_key
 from poolkeeper.models import Heartbeat
 
@@ -135,7 +135,8 @@ class GrantedAllocation(TaskAllocation):
         self._hook, self._task, self._context = hook, task, request
         self._client, self._request_and_fence = hook.client, (self.request, self.fence)
         self._body_thread, self._is_interrupted, self._lock = 0, False, Lock()  # the thread that is in the body
-        self._heartbeats = HeartbeatThread(self._client, self.request, self.fence, self._lease_s, now_s(), self._on_directive)
+        callbacks = self._on_directive, lambda message: log.warning("task %s: %s", request.id, message)
+        self._heartbeats = HeartbeatThread(self._client, self.request, self.fence, self._lease_s, now_s(), *callbacks)
 
     @property
     def directive(self) -> str:
@@ -268,7 +269,8 @@ class GrantedAllocation(TaskAllocation):
             set_state(self._task, self._context, PARKED)
             self._release("lost")
         else:
-            self._release("succeeded" if state in (states.SUCCESS, states.IGNORED) else "failed")
+            is_success = state in (states.SUCCESS, states.IGNORED)
+            self._release("lost" if self.lost else "succeeded" if is_success else "failed")
 
     def _fail_successor(self, error: Exception) -> None:
         """Store a failure as the result: the task that should follow can never be parked."""
@@ -314,10 +316,8 @@ class GrantedAllocation(TaskAllocation):
 
     def _report(self, call: Callable[[], Heartbeat]) -> None:
         """Make a call that is answered like a heartbeat. Raise AllocationLost if the units are gone."""
-        try:
+        with raising_loss():
             self._heartbeats.report(call)
-        except StaleFence as error:
-            raise AllocationLost(str(error)) from error
 
     # ---- having to leave
 

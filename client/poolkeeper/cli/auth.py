@@ -88,7 +88,7 @@ def _client_of(chosen: options.GlobalOptions) -> Client:
     from dataclasses import replace
 
     client = options.client()
-    client.configuration = replace(client.configuration, token=chosen.token or None)
+    client.configuration, client.rereads_token = replace(client.configuration, token=chosen.token or None), False
     return client
 
 

@@ -9,12 +9,21 @@ from typing import TYPE_CHECKING, TypeVar
 
 from poolkeeper.allocation import cancel_if_queued
 from poolkeeper.backoff import pause_s
-from poolkeeper.errors import AllocationLost, ApiError, BadRequest, Conflict, NotFound, PoolkeeperError, StaleFence
+from poolkeeper.errors import (
+    AccessDenied,
+    AllocationLost,
+    ApiError,
+    BadRequest,
+    Conflict,
+    NotFound,
+    PoolkeeperError,
+    StaleFence,
+)
 from poolkeeper.failures import is_retryable
 from poolkeeper.heartbeats import HeartbeatThread, now_s
 from poolkeeper.runner.checkpoint_reporter import CheckpointReporter
 from poolkeeper.runner.command_env import command_environment
-from poolkeeper.runner.process_run import ProcessRun, RunOptions
+from poolkeeper.runner.process_run import POLL_S, ProcessRun, RunOptions
 
 if TYPE_CHECKING:
     from poolkeeper.client import Client
@@ -56,7 +65,7 @@ class AllocationRun:
         self._request_and_fence = request.id, request.fence or 0
         self._resume, self._reference, self._unreported = request.resume, request.checkpoint_reference, unreported
         wake = context.wakeup.wake
-        self._heartbeats = HeartbeatThread(client, *self._request_and_fence, request.lease_s, renewed_s, wake)
+        self._heartbeats = HeartbeatThread(client, *self._request_and_fence, request.lease_s, renewed_s, wake, wake)
 
     def __call__(self) -> AllocationRunResult:
         """Run the command, and again if it left and may stay after all. Return when the units are released."""
@@ -105,6 +114,9 @@ class AllocationRun:
             return AllocationRunResult(process_run.code)
         if process_run.lost:
             return self._requeued_or_lost()
+        if process_run.is_refused:
+            self._require_acceptance()
+            return None
         if process_run.outcome in ("succeeded", "failed"):
             self._release(process_run)
             return AllocationRunResult(process_run.code)
@@ -115,6 +127,15 @@ class AllocationRun:
         except (StaleFence, NotFound):
             return self._requeued_or_lost()
         return AllocationRunResult(request=self._retry(self._get_request)) if has_left else None
+
+    def _require_acceptance(self) -> None:
+        """Return if heartbeats are accepted again. Raise AllocationLost if the lease ends before."""
+        heartbeats = self._heartbeats
+        while heartbeats.must_leave:
+            if heartbeats.suspected:
+                raise AllocationLost(heartbeats.loss_reason or "the lease is over, and heartbeats were refused")
+            self._context.signals.check()
+            self._context.wakeup.wait(POLL_S)
 
     def _report_leaving(self, process_run: ProcessRun) -> bool:
         """Report that the command has left, with its checkpoint if there is one. False if the allocation may stay."""
@@ -143,6 +164,8 @@ class AllocationRun:
             request = self._retry(self._get_request)
         except NotFound as error:
             raise AllocationLost(str(error)) from error
+        except AccessDenied as error:
+            raise AllocationLost(self._heartbeats.loss_reason or str(error)) from error
         if request.is_queued or (request.is_allocated and request.fence != self._request_and_fence[1]):
             return AllocationRunResult(request=request, unreported=self._unreported)
         reason = request.reason.message if request.reason else self._heartbeats.loss_reason

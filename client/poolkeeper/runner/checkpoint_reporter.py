@@ -12,7 +12,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from poolkeeper.backoff import pause_s
-from poolkeeper.errors import ApiError, PoolkeeperError, StaleFence
+from poolkeeper.errors import AccessDenied, ApiError, PoolkeeperError, StaleFence
 from poolkeeper.failures import is_retryable
 from poolkeeper.runner.checkpoint_files import CheckpointReport
 
@@ -72,7 +72,7 @@ class CheckpointReporter:
         except StaleFence:
             return True  # the heartbeats know it, too
         except ApiError as error:
-            if is_retryable(error):
+            if is_retryable(error) or isinstance(error, AccessDenied):  # a refused token may be replaced
                 return False
             self._on_refusal(str(error))
         except PoolkeeperError:

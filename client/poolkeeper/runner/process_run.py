@@ -7,6 +7,7 @@ What ends it, and how:
 - Directive `terminate`: SIGTERM, and SIGKILL shortly before the deadline.
 - The units are lost. If they were taken back after the deadline: SIGKILL. If the lease has lapsed or an operator has dropped
   the request: SIGTERM, and SIGKILL after ten seconds; or nothing, with the option `continues_when_lost`.
+- Heartbeats are refused, and the lease is about to end: SIGTERM, and SIGKILL when it ends; or nothing, with that option.
 - A signal to `run`: it is forwarded, each further one as SIGTERM, and after the grace comes SIGKILL.
 - Its first process has ended: the processes it has left behind get SIGTERM, and SIGKILL two seconds later. If it died of a
   signal of `run`, as a shell around the real work does, the others keep the time that they would have had with it.
@@ -21,7 +22,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from poolkeeper.formatting import duration
-from poolkeeper.heartbeats import now_s
+from poolkeeper.heartbeats import ACCEPTED_AGAIN, now_s
 from poolkeeper.runner.checkpoint_files import CheckpointFiles, CheckpointReport
 from poolkeeper.runner.guarded_process import GuardedProcess
 from poolkeeper.runner.signals import ENDING_SIGNALS, FORWARDED_SIGNALS
@@ -77,7 +78,8 @@ class ProcessRun:
         reporter: CheckpointReporter,
     ) -> None:
         self._leave_checkpoint: CheckpointReport | None = None  # the checkpoint with which it leaves
-        self.lost = self.continues_when_lost = False
+        self.lost = self.continues_when_lost = self.is_refused = False
+        self._reported_refusal: str | None = None
         self._options, self._context, self._heartbeats, self._reporter = options, context, heartbeats, reporter
         self._info = context.progress.info
         self._last_directive, self._was_suspected, self._is_clearing_leftovers = "continue", False, False
@@ -213,6 +215,8 @@ class ProcessRun:
         if self._is_clearing_leftovers:  # its work is over, and what it has left behind has little time anyway
             return
         self._report_suspicion()
+        self._report_refusal()
+        self._handle_refusal()
         directive = self._heartbeats.directive
         if directive == self._last_directive:
             return
@@ -258,7 +262,30 @@ class ProcessRun:
         self._context.progress.warn(f"the units are lost, so the command is stopped: {reason}")
         self._terminate(min(LOSS_GRACE_S, self._options.grace_s))
 
+    def _report_refusal(self) -> None:
+        refusal = self._heartbeats.refusal
+        if refusal and refusal != self._reported_refusal:
+            self._reported_refusal = refusal
+            self._context.progress.warn(self._heartbeats.refusal_message())
+        elif self._reported_refusal and not refusal and not self._heartbeats.is_silent:
+            self._reported_refusal = None
+            self._context.progress.warn(ACCEPTED_AGAIN)
+
+    def _handle_refusal(self) -> None:
+        """Stop the command before a lease ends that is not prolonged. If heartbeats are accepted again, it may stay."""
+        if self._heartbeats.must_leave == self.is_refused or self._options.continues_when_lost:
+            return
+        self.is_refused = self._heartbeats.must_leave
+        if not self.is_refused:
+            self._handle_reprieve()
+            return
+        end_s = self._heartbeats.lease_end_s or now_s()
+        self._context.progress.warn("the lease is about to end, so the command is stopped")
+        self._terminate(max(0.0, end_s - now_s()))
+
     def _report_suspicion(self) -> None:
+        if self._heartbeats.refusal:
+            return
         if (suspected := self._heartbeats.suspected) != self._was_suspected:
             self._was_suspected = suspected
             self._context.progress.warn(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -11,9 +12,11 @@ from celery import Celery
 from celery.app.trace import build_tracer
 from celery.exceptions import BackendStoreError, Reject, SoftTimeLimitExceeded
 from kombu.utils.uuid import uuid
-from poolkeeper.celery import PARKED, PoolTask, TaskNotGranted, fork_safety, publish_hook, result_backend
+from poolkeeper import heartbeats
+from poolkeeper.celery import PARKED, PoolTask, TaskNotGranted, allocation, fork_safety, publish_hook, result_backend
 from poolkeeper.heartbeats import HeartbeatThread
 
+from tests.support.backends import wait_until
 from tests.support.memory_network import MemoryNetwork
 from tests.support.stub_server import Action, StubHandler, StubServer, cut, refuse, reply
 
@@ -371,3 +374,61 @@ def test_of_two_that_fork_at_a_time_each_opens_what_it_has_shut(monkeypatch: pyt
     assert door.lock.locked()
     door.release()
     assert not door.lock.locked()
+
+
+REFUSED = refuse(401, "unknown_token", "this token is expired")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the clock of leases is ahead, as the only item; heartbeats are frequent."""
+    ahead_s = [0.0]
+    monkeypatch.setattr(heartbeats, "LONGEST_INTERVAL_S", 0.02)
+    for module in (heartbeats, allocation):
+        monkeypatch.setattr(module, "now_s", lambda: time.monotonic() + ahead_s[0])
+    return ahead_s
+
+
+@pytest.mark.parametrize("refusal", [REFUSED, refuse(403, "other_component", "not you")], ids=["401", "403"])
+def test_a_task_ends_when_its_lease_does(
+    app: Celery,
+    stub: StubServer,
+    clock: list[float],
+    caplog: pytest.LogCaptureFixture,
+    refusal: Any,
+) -> None:
+    is_lost = []
+
+    def works(self: Ours, n: int) -> None:
+        wait_until(lambda: any("heartbeats are refused" in record.message for record in caplog.records), "it is reported")
+        is_lost.append(self.allocation.lost)
+        clock[0] = 60.0
+        for _ in range(500):  # until it is interrupted
+            Event().wait(0.01)
+
+    stub.actions.clear()
+    next_is(stub, beat(), *[refusal] * 999)
+    work = task(app, works)
+    assert run(work, "t-1").info.state == "IGNORED"
+    assert is_lost == [False]
+    assert list_calls(stub)[-1] == "release lost"
+    [report] = [record.message for record in caplog.records if "heartbeats are refused" in record.message]
+    assert report.startswith("task t-1: ")
+    assert report.endswith("; the lease ends in 1m")
+
+
+def test_a_task_goes_on_when_its_heartbeats_are_accepted_again(
+    app: Celery,
+    stub: StubServer,
+    clock: list[float],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def works(self: Ours, n: int) -> int:
+        wait_until(lambda: any("accepts heartbeats again" in record.message for record in caplog.records), "it is reported")
+        clock[0] = 30.0
+        return n
+
+    stub.actions.clear()
+    next_is(stub, beat(), *[REFUSED] * 3, *[beat()] * 999)
+    assert run(task(app, works)).info is None
+    assert list_calls(stub)[-1] == "release succeeded"

@@ -94,3 +94,19 @@ def test_a_token_is_not_shown_where_a_call_fails(monkeypatch: pytest.MonkeyPatch
 
 def test_a_token_is_not_shown() -> None:
     assert "secret" not in repr(Client("http://x", "secret").configuration)
+
+
+def test_a_token_file_goes_before_the_stored_token(environ: dict[str, str], tmp_path: Path) -> None:
+    secret = tmp_path / "token"
+    secret.write_text(" mounted\n")
+    environ |= {"POOLKEEPER_TOKEN_FILE": str(secret)}
+    assert read(environ=environ).token == "mounted"
+    assert read(environ=environ | {"POOLKEEPER_TOKEN": "variable"}).token == "variable"
+    assert read(environ=environ | {"POOLKEEPER_TOKEN_FILE": ""}).token == "stored"
+
+
+def test_a_token_file_that_cannot_be_read_is_an_error(environ: dict[str, str], tmp_path: Path) -> None:
+    for path, message in ((tmp_path / "none", "cannot be read: No such file"), (tmp_path / "bytes", "is not text")):
+        (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+        with pytest.raises(errors.PoolkeeperError, match=message):
+            read(environ=environ | {"POOLKEEPER_TOKEN_FILE": str(path)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from poolkeeper import Client, errors
@@ -255,3 +256,62 @@ class TestAgain:
         assert (caught.value.repeated, caught.value.answer_lost) == (True, False)
         stub.script(refuse(503, "redis_unreachable"), refuse(404, "no_such_pool"))
         assert make_client().call("DELETE", "/pools/p") is None
+
+
+class TestTokenReplacement:
+    """A token that is refused is read again, from where it was read before."""
+
+    REFUSED = staticmethod(refuse(401, "unknown_token"))
+
+    @pytest.fixture
+    def secret(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        secret = tmp_path / "token"
+        secret.write_text("old")
+        monkeypatch.setenv("POOLKEEPER_TOKEN_FILE", str(secret))
+        return secret
+
+    @staticmethod
+    def tokens(stub: StubServer) -> list[str]:
+        return [call.headers["authorization"].removeprefix("Bearer ") for call in stub.calls]
+
+    def test_another_token_is_used_at_once(self, make_client: Asking, stub: StubServer, secret: Path) -> None:
+        client = make_client(tries=1)
+        secret.write_text("new")
+        stub.script(self.REFUSED)
+        client.call("POST", "/tasks/t/park", body={})
+        client.call("GET", "/pools")
+        assert self.tokens(stub) == ["old", "new", "new"]
+
+    def test_every_client_of_several_finds_it(self, make_client: Asking, stub: StubServer, secret: Path) -> None:
+        client = make_client(tries=1)
+        clone = client.clone()
+        secret.write_text("new")
+        for each in (client, clone):
+            stub.script(self.REFUSED)
+            each.call("GET", "/pools")
+        assert self.tokens(stub) == ["old", "new"] * 2
+
+    def test_the_same_token_is_refused_once(self, make_client: Asking, stub: StubServer, secret: Path) -> None:
+        client = make_client()
+        stub.script(self.REFUSED)
+        with pytest.raises(errors.AccessDenied):
+            client.call("GET", "/pools")
+        assert self.tokens(stub) == ["old"]
+
+    def test_an_argument_is_not_replaced(self, make_client: Asking, stub: StubServer, secret: Path) -> None:
+        client = make_client(token="given")
+        stub.script(self.REFUSED)
+        with pytest.raises(errors.AccessDenied):
+            client.call("GET", "/pools")
+        assert self.tokens(stub) == ["given"]
+
+    def test_a_file_that_cannot_be_read_just_now_changes_nothing(
+        self, make_client: Asking, stub: StubServer, secret: Path
+    ) -> None:
+        client = make_client()
+        secret.unlink()
+        stub.script(self.REFUSED)
+        with pytest.raises(errors.AccessDenied):
+            client.call("GET", "/pools")
+        client.call("GET", "/pools")
+        assert self.tokens(stub) == ["old", "old"]

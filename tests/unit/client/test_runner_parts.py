@@ -211,7 +211,7 @@ def test_what_cannot_be_killed_is_waited_for_without_haste(monkeypatch: pytest.M
     context = Mock(signals=Mock(pending=deque([signal.SIGTERM])), checkpoint_files=Mock(read_new=lambda **_: []))
     context.wakeup.wait = lambda seconds, _: waits.append(seconds)
     command.read_reports.side_effect = lambda: setattr(command, "is_gone", len(waits) == 3)
-    heartbeats = Mock(loss_reason=None, left=False, suspected=False, directive="continue")
+    heartbeats = Mock(loss_reason=None, left=False, suspected=False, directive="continue", refusal=None, must_leave=False)
     turns.ProcessRun(turns.RunOptions(["sleep"], grace_s=0), context, {}, heartbeats, Mock(unreported=None))()
     assert command.kill.called
     assert waits[1:] == [turns.POLL_S] * 2
