@@ -10,6 +10,7 @@ from app import celery_brokers
 from app.domain.clock import Clock
 from app.domain.ledger_limits import LedgerLimits
 from app.service.audit import Audit
+from app.service.availability import Availability
 from app.service.cleanup import Cleanup
 from app.service.dashboard_queries import DashboardQueries
 from app.service.declarations import Declarations
@@ -29,6 +30,7 @@ from app.service.tokens import Tokens
 from app.service.usage_history import UsageHistories
 from app.settings import Settings
 from app.store.audit import AuditStore
+from app.store.availability import AvailabilityStore
 from app.store.change_notifications import ChangeNotifications
 from app.store.connection import RedisClient, check_server, connect
 from app.store.embedded_redis import EmbeddedRedis, FolderInUse, require_ledger
@@ -56,6 +58,7 @@ class Services:
     pools: Pools
     queries: RequestQueries
     cleanup: Cleanup
+    availability: Availability
     audit: Audit
     periodic_jobs: PeriodicJobs
     tokens: Tokens
@@ -86,7 +89,8 @@ def make_services(
     resumer = BackgroundResumer(WorkResumer(Ledger(client, clock, limits))) if in_background else None
     ledger = Ledger(client, clock, limits, resume_later=resumer.add if resumer else None)
     workspaces = WorkspaceRegistry(client)
-    cleanup, audit = Cleanup(ledger, workspaces), Audit(ledger, AuditStore(client, clock, settings.chunk))
+    availability = Availability(AvailabilityStore(client, clock))
+    cleanup, audit = Cleanup(ledger, workspaces, availability), Audit(ledger, AuditStore(client, clock, settings.chunk))
     reconciler = Reconciler(PlanStore(client, clock, limits), ledger)
     reconcile_lock = ReconcileLock(Nudges(client, clock), reconciler)
     requests = Requests(ledger, workspaces)
@@ -100,6 +104,7 @@ def make_services(
         pools=Pools(ledger, workspaces),
         queries=RequestQueries(ledger, query_store),
         cleanup=cleanup,
+        availability=availability,
         audit=audit,
         periodic_jobs=PeriodicJobs(ledger, workspaces, cleanup, audit, usage_history, reconcile_lock),
         tokens=Tokens(TokenStore(client, clock), settings.rate_per_s),

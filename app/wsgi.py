@@ -16,6 +16,7 @@ from app.api.auth import is_loopback
 from app.api.metrics.process_metrics import ProcessMetrics
 from app.api.metrics.registry import SCRIPT_DURATION
 from app.api.server import gunicorn_worker
+from app.api.server.availability_recorder import AvailabilityRecorder
 from app.bootstrap import make_services
 from app.logging_config import logging_config
 from app.settings import Settings
@@ -40,7 +41,9 @@ def application() -> Flask:
     check = check_schema_before_scripts(client)
     observe(client, check, partial(process_metrics.time, SCRIPT_DURATION), *([traces.script_span] if traces else []))
     services = make_services(client, settings, in_background=True)
-    gunicorn_worker.stop_callbacks.append(services.long_polls.close)
+    recorder = AvailabilityRecorder(services.availability)
+    recorder.start()
+    gunicorn_worker.stop_callbacks += [services.long_polls.close, recorder.stop]
     required = settings.require_token or not is_loopback(settings.host)
     options = HttpOptions(token_required=required, max_body_bytes=settings.max_body_bytes)
     app = create_app(services, options, process_metrics, extensions=[dashboard.add_dashboard])

@@ -73,6 +73,8 @@ class Request(NamedTuple):  # made for every answer, and three times as fast to 
     timeline: tuple[TimelineEntry, ...] = ()
     task: str | None = None
     started_ms: int | None = None
+    polled_ms: int | None = None
+    """When its client last asked for it; None unless it is queued and has a queue TTL."""
 
 
 @dataclass(frozen=True, slots=True)

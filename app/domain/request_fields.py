@@ -92,6 +92,7 @@ REQUEST_FIELDS: tuple[RequestField, ...] = (
     _time("granted_ms"),
     _time("started_ms"),
     _time("ended_ms"),
+    _time("polled_ms", is_stored=False),  # when a waiter with a queue TTL was last submitted, put back into the queue or polled
     # the run
     RequestField("runner"),  # the one runner that may start under the present fence
     RequestField("begun", kind=FieldKind.FLAG),  # the task has started once: its queue TTL is over

@@ -1,6 +1,9 @@
 """What has to happen as time goes by: lapsed leases, forgotten waiters, lost patience, old requests, unfinished work.
 
 Any number may run at once: every step is atomic, bounded and idempotent. Grants never wait for it.
+
+Time in which the API did not answer does not count against waiters: no client could poll them. After an outage of the API or of
+Redis each waiter has its whole queue TTL again.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ import logging
 
 from app.domain.errors import StoreUnavailable
 from app.domain.models import CleanupCounts
+from app.service.availability import Availability
 from app.store.ledger import Ledger
 from app.store.workspaces import WorkspaceRegistry
 
@@ -21,16 +25,17 @@ MAX_CALLS = 50
 class Cleanup:
     """Keeps every workspace tidy."""
 
-    def __init__(self, ledger: Ledger, registry: WorkspaceRegistry) -> None:
-        self._ledger, self._registry = ledger, registry
+    def __init__(self, ledger: Ledger, registry: WorkspaceRegistry, availability: Availability) -> None:
+        self._ledger, self._registry, self._availability = ledger, registry, availability
 
     def run(self, workspace: str) -> CleanupCounts:
         """What time has ended in one workspace, and what is unfinished there; says what ended."""
-        counts = last = self._ledger.clean_up(workspace)
+        available_since_ms = self._availability.read_since_ms()
+        counts = last = self._ledger.clean_up(workspace, available_since_ms)
         for _ in range(MAX_CALLS - 1):
             if not any((last.expired_leases, last.expired_waiters, last.pruned_requests, last.times_left)):
                 break
-            last = self._ledger.clean_up(workspace)
+            last = self._ledger.clean_up(workspace, available_since_ms)
             counts += last
         self._ledger.resume_all_unfinished(workspace, MAX_CALLS)
         return counts

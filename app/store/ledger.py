@@ -277,11 +277,13 @@ class Ledger:
 
     # deadlines and unfinished work
 
-    def clean_up(self, workspace: str) -> CleanupCounts:
-        """End allocations with expired leases and waiters that are not polled; prune old requests. One bounded call."""
-        reply = self._change("clean_up", workspace, retention_s=self._limits.retention_s)
-        names = ("expired_leases", "expired_waiters", "pruned_requests", "cut_times", "times_left")
-        return CleanupCounts(**{name: int(reply.fields[name]) for name in names})
+    def clean_up(self, workspace: str, available_since_ms: int | None = None) -> CleanupCounts:
+        """End allocations with expired leases and waiters that are not polled; prune old requests. One bounded call.
+
+        A queue TTL does not end before its length has passed since `available_since_ms`."""
+        limits = {"retention_s": self._limits.retention_s, "available_since_ms": available_since_ms}
+        fields = self._change("clean_up", workspace, **limits).fields
+        return CleanupCounts(**{name: int(fields[name]) for name in CleanupCounts.__match_args__})
 
     def give_patience_hold(self, workspace: str, pool: str) -> str | None:
         """Give the patience hold of a pool to the first waiter past its patience; return its id, or None."""

@@ -20,6 +20,8 @@ def submit_outcome(
         fields["id"] = row["id"]
         if fields["status"] == RequestState.ALLOCATED and "lease_s" in fields:
             lapses = str(int(fields["granted_ms"]) + int(fields["lease_s"]) * 1000)
+        if fields["status"] == RequestState.QUEUED and "queue_ttl_s" in fields:
+            fields["polled_ms"] = fields["submitted_ms"]
         return codec.decode_request(fields, lapses)
     fields = codec.to_mapping(flat)
     if tag == "read":

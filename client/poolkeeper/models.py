@@ -100,6 +100,7 @@ class Request(Record):
     labels: Mapping[str, str] = _map_field()
     task: str | None = None
     started_at: datetime | None = _time_field()
+    polled_at: datetime | None = _time_field()
 
     @property
     def is_queued(self) -> bool:

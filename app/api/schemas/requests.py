@@ -107,6 +107,9 @@ class RequestResponse(ResponseModel):
     """The task that is sent off when this is granted."""
     started_at: Time | None
     """When a worker began the task."""
+    polled_at: Time | None
+    """When its client last asked for it, before this call; null unless it is queued and has a queue TTL. After an outage of the
+    service the time of its end."""
 
     @classmethod
     def of(cls, request: models.Request, position: Mapping[str, int] | None = None) -> RequestResponse:
@@ -143,6 +146,7 @@ class RequestResponse(ResponseModel):
             labels=request.labels,
             task=request.task,
             started_at=optional_time_of(request.started_ms),
+            polled_at=optional_time_of(request.polled_ms),
         )
 
 

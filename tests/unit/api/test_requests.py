@@ -38,8 +38,11 @@ ASKED = {
     "labels": {},
     "task": None,
     "started_at": None,
+    "polled_at": None,
 }
 """What every request of 1 gpu says as long as nothing has become of it."""
+LATER = "2023-11-14T22:14:00.000Z"
+"""40 s after NOW."""
 HELD = {"status": "allocated", "granted_at": NOW, "pool": "gpus", "fence": 1, "directive": "continue"}
 
 
@@ -64,9 +67,25 @@ def test_a_request_is_queued_with_its_place(everywhere: Site) -> None:
     everywhere.submit()
     everywhere.submit()
     answer = everywhere.post("/requests", an_ask())
-    expected = {"id": answer.body["id"], "status": "queued", "position": {"gpus": 2}}
+    expected = {"id": answer.body["id"], "status": "queued", "position": {"gpus": 2}, "polled_at": NOW}
     assert (answer.status, answer.body) == (201, ASKED | expected)
     assert everywhere.get(f"/requests/{answer.body['id']}").body == answer.body
+
+
+def test_each_view_of_a_waiter_says_when_it_was_polled_last(everywhere: Site) -> None:
+    _ready(everywhere)
+    everywhere.submit()
+    waiter = everywhere.submit(queue_ttl_s=60)["id"]
+    everywhere.clock.advance(40)
+    batch = everywhere.post("/requests/batch", {"requests": [an_ask(queue_ttl_s=60)]}).items
+    assert [row["polled_at"] for row in everywhere.get("/requests").items] == [LATER, NOW, None]
+    assert batch[0]["polled_at"] == LATER
+    queue = everywhere.get("/pools/gpus/requests", view="queued").items
+    assert [row["polled_at"] for row in queue] == [NOW, LATER]
+    polls = [everywhere.get(f"/requests/{waiter}").body["polled_at"] for _ in range(2)]
+    assert polls == [NOW, LATER], "a call is a poll itself, and tells the one before"
+    for ttl in ({"queue_ttl_s": None}, {"component": "nobody"}):
+        assert everywhere.submit(**ttl)["polled_at"] is None
 
 
 def test_a_request_is_rejected_and_each_pool_says_why(everywhere: Site) -> None:
@@ -290,7 +309,10 @@ def test_a_waiter_leaves_and_a_holder_cannot_cancel(everywhere: Site, body: Any)
     _ready(everywhere)
     allocation, waits = everywhere.submit(), everywhere.submit()
     left = everywhere.post(f"/requests/{waits['id']}/cancel", body)
-    assert (left.status, left.body) == (200, waits | {"status": "cancelled", "ended_at": NOW, "position": {}})
+    assert (left.status, left.body) == (
+        200,
+        waits | {"status": "cancelled", "ended_at": NOW, "position": {}, "polled_at": None},
+    )
     assert everywhere.post(f"/requests/{waits['id']}/cancel", body).body == left.body
     refused = everywhere.post(f"/requests/{allocation['id']}/cancel", body).refused(409, "not_queued")
     assert refused["detail"] == f"{allocation['id']} is allocated, and only a queued request can be cancelled"
@@ -306,7 +328,7 @@ def test_an_operator_drops_whatever_its_state(everywhere: Site) -> None:
     allocation, waits, last = (everywhere.submit() for _ in range(3))
     reason = {"code": "dropped", "message": "an operator dropped it", "pools": []}
     cancelled = everywhere.delete(f"/requests/{waits['id']}")
-    ended = {"ended_at": NOW, "reason": reason, "position": {}}
+    ended = {"ended_at": NOW, "reason": reason, "position": {}, "polled_at": None}
     assert (cancelled.status, cancelled.body) == (200, waits | ended | {"status": "cancelled"})
     cancelled = everywhere.delete(f"/requests/{allocation['id']}")
     assert cancelled.body == allocation | ended | {"status": "released", "directive": None, "lease_expires_at": None}

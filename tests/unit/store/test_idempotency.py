@@ -310,7 +310,9 @@ TWICE: dict[str, Args] = {
     "read_snapshot": lambda _: {"pool": "leave", "most": 10, "anyway": False},
     "start": lambda of: {"id": "of-sent", "fence": of["sent"].fence, "runner": "w"},
     "submit": _submit,
-    "clean_up": lambda _: {"retention_s": 100},
+    "clean_up": lambda _: {"retention_s": 100, "available_since_ms": ""},
+    "record_availability": lambda _: {"gap_s": 15},
+    "read_availability": lambda _: {"gap_s": 15},
     "cancel_task": lambda _: {"task": "waits"},
     "acknowledge_end": lambda _: {"task": "over", "request": "of-over"},
     "get_task": lambda _: {"task": "begun"},
@@ -333,8 +335,9 @@ SAYS_WHAT_IT_DID_ITSELF = {
     "clean_up",
     "acknowledge_end",
     "throttle",
+    "get_request",
 }
-"""Their answers tell what this very call did (made, given, ended …), so that the second differs."""
+"""Their answers tell what this very call did (made, given, ended …) or the poll before it, so that the second differs."""
 
 
 STALE_THE_SECOND_TIME = {"evict_over_limit", "end_hold", "preempt", "reassign_or_reprieve"}
@@ -379,6 +382,7 @@ def test_a_call_twice_is_once(world: World, of: dict[str, Request], command: str
 VARIANTS: dict[str, tuple[str, Args]] = {
     "a submit with positions": ("submit", _submit_with_positions),
     "a lost worker": ("release", lambda of: {"allocations": json.dumps([["of-begun", str(of["begun"].fence), "lost"]])}),
+    "a look at a waiter": ("get_request", lambda of: {"id": of["last"].id, "poll": False}),
     "progress": ("checkpoint", _checkpoint("progress")),
     "saved on the way": ("checkpoint", _checkpoint("completed", routine="1")),
     "a task that is granted is given up": ("cancel_task", lambda _: {"task": "sent"}),

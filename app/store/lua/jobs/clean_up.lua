@@ -2,7 +2,7 @@
 -- Times that lie too far ahead, after the clock was set back, are cut first; `times_left`: 1 if the next call goes on with them.
 -- @use amounts clock future_times grant_loop grants lanes requests work_budget
 -- @writes ended leases meta request requests waiting
--- @args now events_kept chunk retention_s
+-- @args now events_kept chunk retention_s available_since_ms
 -- @reply cleaned expired_leases expired_waiters pruned_requests cut_times times_left more
 
 clock.start(args.now)
@@ -35,8 +35,18 @@ local cut_times, times_left = future_times.cut(last_ms, count)
 
 local leases_ended, more_leases = for_each_due(keys.leases(), now, function(id) expire(keys.leases(), id, 'lease_lapsed', grants.take_back) end)
 
-local waiters_ended, more_waiters = for_each_due(keys.waiting(), now, function(id)
+-- Return the deadline of a waiter if it was last polled when the service became available again.
+local function deadline_after_outage(id)
+  local ttl_s = args.available_since_ms ~= '' and redis.call('HGET', keys.request(id), 'queue_ttl_s')
+  return ttl_s and math.min(clock.now, tonumber(args.available_since_ms)) + tonumber(ttl_s) * 1000 or 0
+end
+
+local expired_waiters = 0
+local _, more_waiters = for_each_due(keys.waiting(), now, function(id)
+  local deadline = deadline_after_outage(id)
+  if deadline > clock.now then return redis.call('ZADD', keys.waiting(), 'XX', amounts.format(deadline), id) end
   expire(keys.waiting(), id, 'not_polled', function(request) grants.dequeue(request, lanes.of(request)) end)
+  expired_waiters = expired_waiters + 1
 end)
 
 local retained_from_ms = amounts.format(clock.now - tonumber(args.retention_s) * 1000)
@@ -48,4 +58,4 @@ end)
 
 local more = grant_loop.settle(count)
 if more_leases or more_waiters or more_ended then more = 1 end
-return reply.cleaned(leases_ended, waiters_ended, requests_pruned, cut_times, times_left, more)
+return reply.cleaned(leases_ended, expired_waiters, requests_pruned, cut_times, times_left, more)

@@ -1,5 +1,5 @@
 -- Admit a request: a repeated call gets the same request; a new one is granted, queued in every eligible pool, or rejected.
--- @use accounts amounts clock dirty_pools eligibility grants lane_grants lanes leases parking queue queue_order requests
+-- @use accounts amounts clock dirty_pools eligibility grants lane_grants lanes leases parking polls queue queue_order requests
 -- @reads request
 -- @writes idempotency meta requests
 
@@ -86,7 +86,7 @@ function admission.admit(spec, remember_s)
   local tag, existing = find_duplicate(spec, request)
   if tag and not existing then return tag, {} end
   if tag then
-    local flat = requests.flat(existing)
+    local flat = polls.flat(existing)
     flat[#flat + 1] = 'lapses'
     flat[#flat + 1] = leases.end_ms(existing)
     return tag, flat, existing

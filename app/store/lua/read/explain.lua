@@ -1,5 +1,5 @@
 -- Explain why a request waits: in each pool its position, its blocking constraints and all that it lacks.
--- @use accounts amounts clock hold_owners lanes leases parking_lookup patience_hold queue_order queue_positions requests victim_holds
+-- @use accounts amounts clock hold_owners lanes leases parking_lookup patience_hold polls queue_order queue_positions requests victim_holds
 -- @reads events pool_queue
 -- @args now id
 -- @reply found request lapses pools
@@ -62,4 +62,4 @@ if request.status == states.queued then
     end
   end
 end
-return reply.found(requests.flat(request), leases.end_ms(request), pools)
+return reply.found(polls.flat(request), leases.end_ms(request), pools)

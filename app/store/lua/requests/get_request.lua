@@ -1,5 +1,5 @@
--- Read a request with its positions in the queues; with `poll` it counts as polled.
--- @use amounts clock leases queue_positions requests
+-- Read a request with its positions in the queues; with `poll` it counts as polled, and the poll before is told.
+-- @use amounts clock leases polls queue_positions requests
 -- @writes waiting
 -- @args now id poll
 -- @reply found request lapses places
@@ -9,7 +9,8 @@ clock.start(args.now)
 local request = requests.load(args.id)
 if not request then return reply.not_found() end
 
+local flat = polls.flat(request)
 if args.poll == '1' and request.status == states.queued and requests.poll_timeout_s(request) then
   redis.call('ZADD', keys.waiting(), 'XX', amounts.format(clock.after(request.queue_ttl_s)), args.id)
 end
-return reply.found(requests.flat(request), leases.end_ms(request), queue_positions.of_request(request))
+return reply.found(flat, leases.end_ms(request), queue_positions.of_request(request))

@@ -1,7 +1,7 @@
 -- Admit requests one after the other, each wholly: granted at once, queued or rejected. There are fewer outcomes than specs if the
 -- work budget ends first. `with_positions`, for a single spec: an
 -- outcome that is queued is replaced by `read`, the request as `get_request` returns it.
--- @use admission clock grant_loop leases queue_positions requests work_budget
+-- @use admission clock grant_loop leases polls queue_positions requests work_budget
 -- @args now events_kept chunk remember_s specs with_positions
 -- @reply admitted outcomes more
 
@@ -17,7 +17,7 @@ for i, spec in ipairs(cjson.decode(args.specs)) do
   local is_same = tag == 'admitted' or tag == 'known'  -- and not the request of another body
   if args.with_positions == '1' and more == 0 and is_same and request.status == states.queued then
     request = requests.load(request.id)
-    outcomes[i] = {'read', requests.flat(request), leases.end_ms(request), queue_positions.of_request(request)}
+    outcomes[i] = {'read', polls.flat(request, tag == 'admitted'), leases.end_ms(request), queue_positions.of_request(request)}
   end
 end
 return reply.admitted(outcomes, more)

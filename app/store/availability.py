@@ -1,0 +1,25 @@
+"""The availability of the API: since when its processes answer. It belongs to the service and to no workspace of a user."""
+
+from __future__ import annotations
+
+from app.domain.clock import Clock, RedisClock
+from app.store.connection import RedisClient
+from app.store.keys import OWN
+from app.store.scripts import Scripts
+
+
+class AvailabilityStore:
+    """The record of one Redis, written by every process of the API."""
+
+    def __init__(self, client: RedisClient, clock: Clock | None = None) -> None:
+        self._scripts = Scripts(client)
+        self._clock = clock or RedisClock()
+
+    def record(self, gap_s: int) -> None:
+        """Record that a process answers now."""
+        self._scripts.call("record_availability", OWN, now=self._clock.now_ms(), gap_s=gap_s)
+
+    def read_since_ms(self, gap_s: int) -> int | None:
+        """Return since when the API answers without a longer gap; now if it does not at present; None if it never did."""
+        reply = self._scripts.call("read_availability", OWN, now=self._clock.now_ms(), gap_s=gap_s)
+        return int(reply.fields["since_ms"]) if reply.fields["since_ms"] else None
