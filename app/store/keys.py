@@ -78,7 +78,7 @@ KEYS: dict[str, Key] = {
         Key("unstarted", "unstarted", "zset", "tasks sent and not yet started or acknowledged, by when (ms) to check"),
         Key("outbox_ready", "outbox_ready", "channel", "a message when the outbox has something to send"),
         Key("job_lock", "lock:<job>", "string", "token of the worker that runs this periodic job in the workspace"),
-        Key("availability", "availability", "hash", "only in `_`: since when (ms) the API answers with no gap, and when last"),
+        Key("availability", "availability", "hash", "only in `_`: since when (ms) the API answers without a gap; last record"),
         Key("tokens", "tokens", "hash", "only in `_`: digest of a secret → name, role, workspaces and expiry of the token"),
         Key("rate", "rate:<token>", "string", "only in `_`: the time (ms) up to which the rate of a token is used up"),
         Key("component_pools", "component:<component>:pools", "zset", "pools in which the component has a policy, by priority"),

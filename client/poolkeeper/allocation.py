@@ -29,6 +29,7 @@ from poolkeeper.errors import (
 from poolkeeper.failures import is_definitely_not_applied
 from poolkeeper.heartbeats import HeartbeatThread, now_s, raising_loss
 from poolkeeper.http_client import new_key
+from poolkeeper.waiters import cancel_if_queued, cancel_or_release, has_expired_unpolled, next_key, submit_waiter
 
 if TYPE_CHECKING:
     from poolkeeper.client import Client
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 OnDirective = Callable[["Allocation", str], object]
 """Called in a thread of its own whenever the directive changes, so that it may take its time."""
-
-CLEANUP_TRIES, CLEANUP_TIMEOUT_S = 2, 3.0
 
 Entered = TypeVar("Entered")
 Acknowledgement = TypeVar("Acknowledgement", "Heartbeat", "Request")
@@ -189,7 +188,7 @@ class Allocation:
 
     def _enter(self) -> Self:
         renewed_s = now_s()
-        self._request = self._client.submit_spec(self._body, self._key)
+        self._request = submit_waiter(self._client, self._body, self._key)
         is_fresh_grant = self._request.is_allocated and self._key_is_new
         self._request = self._wait_for_grant(self._request)
         if not is_fresh_grant:  # it may have been granted long ago, while the server could not be reached
@@ -215,15 +214,26 @@ class Allocation:
 
     def _wait_for_grant(self, request: Request) -> Request:
         """Return the request once it is allocated. Raise NotGranted if it never will be."""
-        try:
-            request = self._client.wait(request.id, self._wait_s) if request.is_queued else request
-        except WaitTimeout as timeout:
-            request = self._cancel_after_timeout(timeout)
+        began_s, left_s = now_s(), self._wait_s
+        while request.is_queued:
+            try:
+                request = self._client.wait(request.id, left_s)
+            except WaitTimeout as timeout:
+                request = self._cancel_after_timeout(timeout)
+            if has_expired_unpolled(request):
+                request = self._resubmit()
+                left_s = None if self._wait_s is None else max(0.0, began_s + self._wait_s - now_s())
         if request.status == "rejected":
             raise RequestRejected(request)
         if not request.is_allocated:
             raise NotGranted(request)
         return request
+
+    def _resubmit(self) -> Request:
+        """Submit the request again that expired although it was waited for."""
+        self._request, self._key = None, next_key(self._key)
+        self._request = submit_waiter(self._client, self._body, self._key)
+        return self._request
 
     def _cancel_after_timeout(self, timeout: WaitTimeout) -> Request:
         """Cancel the request and raise WaitTimeout; return the request if it was granted in the last moment."""
@@ -297,34 +307,6 @@ class Allocation:
         text = f"request {self.request.id} could not be released, its units come back when its lease lapses: {error}"
         warnings.warn(text, RuntimeWarning, stacklevel=3)
         return None
-
-
-def cancel_or_release(
-    client: Client, body: Mapping[str, Any], key: str, request: Request | None, runner: str | None = None
-) -> Request:
-    """Cancel the request or release its units, also if only its key is known. Return the request after that.
-
-    If it has a `runner` and another runner has started the allocation, the units stay, and Conflict is raised.
-    PoolkeeperError is raised if the service cannot be reached at once.
-    """
-    quick_client = client.clone(tries=CLEANUP_TRIES, timeout_s=min(CLEANUP_TIMEOUT_S, client.timeout_s))
-    try:
-        request = cancel_if_queued(quick_client, (request or quick_client.submit_spec(body, key)).id)
-        if request.is_allocated and request.fence is not None:
-            if runner:
-                quick_client.start(request.id, request.fence, runner)
-            request = quick_client.release(request.id, request.fence, "failed")
-        return request
-    finally:
-        quick_client.close()
-
-
-def cancel_if_queued(client: Client, request_id: str) -> Request:
-    """Return the request: cancelled if it was queued, else unchanged."""
-    try:
-        return client.cancel(request_id)
-    except Conflict:
-        return client.request(request_id)
 
 
 def _loss_by_other_end(request: Request, outcome: str) -> AllocationLost | None:

@@ -1,4 +1,4 @@
-"""Waiting for a grant: one long poll after another, through a busy server and a short outage."""
+"""Waiting for a grant: one long poll after another, through a busy server, a short outage and a token that is replaced."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import inf
 
 from poolkeeper.backoff import pause_s
-from poolkeeper.errors import TooManyRequests, Unavailable, WaitTimeout
+from poolkeeper.errors import AccessDenied, ApiError, TooManyRequests, Unavailable, WaitTimeout
 from poolkeeper.http_client import HttpClient, decode_json
 from poolkeeper.models import Request
 
@@ -24,15 +24,23 @@ EARLY_RESPONSE_PAUSE_S = 0.25
 def wait_for_grant(
     client: HttpClient, request_id: str, path: str, timeout_s: float | None, sleep: Callable[[float], object]
 ) -> Request:
-    """Return the request at this path when it is no longer queued. Raise WaitTimeout; Unavailable after a long outage."""
-    answered_s = time.monotonic()
-    until_s, failures = inf if timeout_s is None else answered_s + timeout_s, 0
+    """Return the request at this path when it is no longer queued. Raise WaitTimeout; Unavailable after a long outage.
+
+    If polls are refused (401 or 403) after one was accepted, they are repeated for as long as through an outage.
+    """
+    began_s = answered_s = time.monotonic()
+    until_s, failures = inf if timeout_s is None else began_s + timeout_s, 0
     while True:
         now_s = time.monotonic()
         left_s = max(0.0, until_s - now_s)
         try:
             request, pause = _poll(client, path, min(POLL_S, left_s))
-        except (Unavailable, TooManyRequests) as error:
+        except (Unavailable, TooManyRequests, AccessDenied) as error:
+            is_refused = isinstance(error, AccessDenied)
+            if is_refused and answered_s == began_s:
+                raise
+            if is_refused and not failures:
+                _log_refusal(request_id, error)
             failures += 1
             pause = pause_s(failures, error.retry_after_s)
             if now_s - answered_s > LONGEST_OUTAGE_S or now_s + pause >= until_s:
@@ -47,6 +55,12 @@ def wait_for_grant(
                 pause = EARLY_RESPONSE_PAUSE_S
             pause = min(pause, until_s - answered_s)
         sleep(pause)
+
+
+def _log_refusal(request_id: str, error: ApiError) -> None:
+    import logging
+
+    logging.getLogger("poolkeeper").warning("request %s: polls are refused, and go on: %s", request_id, error)
 
 
 def _poll(client: HttpClient, path: str, wait_s: float) -> tuple[Request, float]:

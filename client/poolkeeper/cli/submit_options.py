@@ -45,7 +45,7 @@ _OPTIONS = (
         "--lease", type=param_types.Duration(none=True), help="How long after a heartbeat its units are taken back (60s)."
     ),
     click.option(
-        "--queue-ttl", type=param_types.Duration(none=True), help="How long it stays queued when nobody asks for it (10m)."
+        "--queue-ttl", type=param_types.Duration(none=True), help="How long it stays queued without a poll (10m; run: 1m)."
     ),
     click.option(
         "--label", "labels", type=param_types.Label(), multiple=True, help="For people, and searchable. May be repeated."

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from poolkeeper.allocation import cancel_if_queued
 from poolkeeper.backoff import pause_s
 from poolkeeper.errors import (
     AccessDenied,
@@ -24,6 +23,7 @@ from poolkeeper.heartbeats import HeartbeatThread, now_s
 from poolkeeper.runner.checkpoint_reporter import CheckpointReporter
 from poolkeeper.runner.command_env import command_environment
 from poolkeeper.runner.process_run import POLL_S, ProcessRun, RunOptions
+from poolkeeper.waiters import cancel_if_queued
 
 if TYPE_CHECKING:
     from poolkeeper.client import Client

@@ -9,9 +9,9 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from poolkeeper.allocation import cancel_if_queued, cancel_or_release
 from poolkeeper.backoff import pause_s
 from poolkeeper.errors import (
+    AccessDenied,
     AllocationLost,
     Conflict,
     NotGranted,
@@ -34,6 +34,14 @@ from poolkeeper.runner.progress import FINAL_FLUSH_S, Progress
 from poolkeeper.runner.signals import Interrupted, SignalHandler
 from poolkeeper.runner.terminal import Terminal
 from poolkeeper.runner.wakeup_pipe import WakeupPipe
+from poolkeeper.waiters import (
+    LONGEST_REFUSAL_S,
+    cancel_if_queued,
+    cancel_or_release,
+    has_expired_unpolled,
+    next_key,
+    submit_waiter,
+)
 
 if TYPE_CHECKING:
     from poolkeeper.client import Client
@@ -80,6 +88,7 @@ class _RunLoop:
         self._key, self._runner = key or new_key(), f"run:{new_key()}"
         self._request: Request | None = None
         self._renewed_s = 0.0
+        self._refused_since_s: float | None = None
         self._unreported: CheckpointReport | None = None
 
     def __call__(self) -> int:
@@ -102,14 +111,26 @@ class _RunLoop:
 
     def _submit(self) -> None:
         with self._context.signals.raise_on_signal():
-            self._request = self._client.submit_spec(self._body, self._key)
+            self._request = submit_waiter(self._client, self._body, self._key)
+
+    def _resubmit(self, expired: Request) -> None:
+        """Submit the request again that expired although it was waited for."""
+        self._request, self._key = None, next_key(self._key)
+        with self._context.signals.raise_on_signal():
+            self._request = request = submit_waiter(self._client, self._body, self._key)
+        reason = f"no poll was accepted for {expired.queue_ttl_s} s"
+        self._context.progress.warn(f"request {expired.id} has expired, as {reason}; submitted again as {request.id}")
 
     def _wait_for_grant(self) -> Request:
         """Return the request, allocated and started by this run. Raise NotGranted if it never will be."""
+        began_s = time.monotonic()
         while True:
             assert self._request
             if self._request.is_queued:
-                self._wait(self._request)
+                self._wait(self._request, began_s)
+                if has_expired_unpolled(self._request):
+                    self._resubmit(self._request)
+                    continue
             if self._request.status == "rejected":
                 raise RequestRejected(self._request)
             if not self._request.is_allocated:
@@ -144,29 +165,34 @@ class _RunLoop:
         self._renewed_s = sent_s
 
     def _retry(self, call: Callable[[], Result]) -> Result:
-        """Return the result of the call, retried for as long as the service cannot be reached."""
+        """Return the result of the call, retried for as long as the service cannot be reached, and a while if it refuses it."""
         failures, progress = 0, self._context.progress
         with self._context.signals.raise_on_signal():
             while True:
                 try:
                     result = call()
-                except (Unavailable, TooManyRequests) as error:
+                except (Unavailable, TooManyRequests, AccessDenied) as error:
                     failures += 1
                     self._pause_or_raise(error, failures)
                 else:
+                    self._refused_since_s = None
                     progress.clear()
                     return result
 
-    def _pause_or_raise(self, error: Unavailable | TooManyRequests, failures: int) -> None:
-        """Pause before the next try, or raise an error that cannot be retried."""
-        if not is_retryable(error):
+    def _pause_or_raise(self, error: Unavailable | TooManyRequests | AccessDenied, failures: int) -> None:
+        """Pause before the next try, or raise an error that cannot be retried. A refused token may be replaced meanwhile."""
+        if isinstance(error, AccessDenied):
+            self._refused_since_s = self._refused_since_s or time.monotonic()
+            if time.monotonic() - self._refused_since_s > LONGEST_REFUSAL_S:
+                raise error
+        elif not is_retryable(error):
             raise error
         self._context.progress.show_retry(str(error))
         time.sleep(pause_s(failures, error.retry_after_s))
 
-    def _wait(self, request: Request) -> None:
+    def _wait(self, request: Request, began_s: float) -> None:
         """Wait until the request is no longer queued. When the time is up, leave the queue and raise WaitTimeout."""
-        progress, began_s = self._context.progress, time.monotonic()
+        progress = self._context.progress
         progress.begin_waiting()
         with self._context.signals.raise_on_signal():
             failures = 0
@@ -177,8 +203,8 @@ class _RunLoop:
                 try:
                     request = self._client.wait(request.id, self._poll_s(began_s))
                 except WaitTimeout as timeout:
-                    request, failures = timeout.request, 0
-                except (Unavailable, TooManyRequests) as error:
+                    request, failures, self._refused_since_s = timeout.request, 0, None
+                except (Unavailable, TooManyRequests, AccessDenied) as error:
                     failures += 1
                     self._pause_or_raise(error, failures)
                 self._request = request

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 from poolkeeper import Client
-from poolkeeper.allocation import cancel_or_release
 from poolkeeper.cli.exit_codes import ExitCode
 from poolkeeper.errors import Conflict
+from poolkeeper.waiters import cancel_or_release
 
 from tests.support.backends import wait_until
 from tests.support.cli_program import PROGRAM, Program

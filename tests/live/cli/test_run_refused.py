@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from poolkeeper.cli.exit_codes import ExitCode
 
+from app.domain.clock import ManualClock
 from app.domain.specs import RequestSpec
 from app.service.tokens import Tokens
 from app.store.connection import RedisClient, connect
@@ -53,6 +54,12 @@ class TokenLab:
     def submit_for_all(self) -> str:
         """Return the id of a request for all units."""
         return self.ledger.submit(WORKSPACE, RequestSpec(component="team", resources={"gpu": 4}, lease_s=None)).id
+
+    def expire_waiters(self) -> None:
+        """Clean up as if a minute had passed in which no poll was accepted."""
+        with connect(self.lab.redis_url) as client:
+            in_a_minute = ManualClock(int(time.time() * 1000) + 61_000)
+            assert Ledger(client, in_a_minute).clean_up(WORKSPACE).expired_waiters == 1
 
     def grant_time_s(self, request: str) -> float:
         """Return when the request was granted, once the leases that are over have lapsed."""
@@ -129,3 +136,32 @@ def test_a_replaced_token_keeps_the_lease_of_a_run(refusing: TokenLab) -> None:
         os.kill(start.pid, signal.SIGUSR2)
         run.wait_for_end(5)
     assert refusing.ledger.get_request(WORKSPACE, start.request).status == "released"
+
+
+def test_a_run_whose_polls_were_refused_until_its_request_expired_waits_on(refusing: TokenLab) -> None:
+    lab = refusing.lab
+    holder = refusing.submit_for_all()
+    refusing.give_token("nightly")
+    with lab.run(*ASKED, script=BEGIN + "exit 5") as run:
+        run.wait_for_message("waiting in gpus")
+        refusing.tokens.revoke("nightly")
+        run.wait_for_message("this token is unknown, expired or revoked; trying again")
+        refusing.expire_waiters()
+        refusing.give_token("nightly-2")
+        run.wait_for_message("submitted again as")
+        refusing.ledger.drop(WORKSPACE, holder)
+        run.wait_for_end(5)
+
+
+def test_a_run_that_died_while_it_waited_leaves_no_request_that_is_granted(refusing: TokenLab) -> None:
+    lab = refusing.lab
+    holder = refusing.submit_for_all()
+    refusing.give_token("nightly")
+    with lab.run(*ASKED, script=BEGIN) as run:
+        run.wait_for_message("waiting in gpus")
+        run.send_signal(signal.SIGKILL)
+        run.wait_for_end(-signal.SIGKILL)
+    refusing.expire_waiters()
+    refusing.ledger.drop(WORKSPACE, holder)
+    assert lab.lines() == []
+    assert refusing.ledger.get_pool(WORKSPACE, "gpus").active_count == 0

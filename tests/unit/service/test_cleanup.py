@@ -29,9 +29,9 @@ def here(client: RedisClient, clock: ManualClock) -> Services:
     return services
 
 
-def submit(here: Services, **spec: int) -> str:
+def submit(here: Services) -> str:
     """Submit a waiter, and return its id."""
-    return here.requests.submit("w", RequestSpec(component="t", resources={"gpu": 1}, queue_ttl_s=TTL_S, **spec)).id
+    return here.requests.submit("w", RequestSpec(component="t", resources={"gpu": 1}, queue_ttl_s=TTL_S)).id
 
 
 def answer(here: Services, clock: ManualClock, seconds: int) -> None:
@@ -138,7 +138,7 @@ def test_a_recorder_records_and_outlasts_an_outage(here: Services, monkeypatch: 
     def record() -> None:
         attempts[0] += 1
         if attempts[0] == 1:
-            raise StoreUnavailable("away")
+            raise StoreUnavailable("redis_unreachable", "away")
         is_recorded.set()
 
     monkeypatch.setattr(here.availability, "record", record)
