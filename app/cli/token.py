@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from app.bootstrap import open_services
+from app.api.auth import is_loopback
+from app.bootstrap import ServiceContext, open_services
 from app.cli.context import CONFIG, describe_redis, read_settings, report_errors
+from app.domain.models import Deadlines
 from app.domain.tokens import Role, Token
+from app.settings import Settings
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _HEAD = ("ID", "NAME", "ROLE", "WORKSPACES", "COMPONENTS", "RATE", "CREATED", "EXPIRES")
@@ -53,6 +57,7 @@ def token() -> None:
 @click.option("--sensitive", is_flag=True, help="It may ask in preemption class 10.")
 @click.option("--rate", type=int, help="Requests a second, 0 for as many as it likes; without it the setting rate_per_s.")
 @click.option("--expires", type=Duration(), help="How long it is good, such as 90d; without it, until it is revoked.")
+@click.option("--yes", is_flag=True, help="Make the first token without a question, though requests have none.")
 def create(
     config: Path | None,
     name: str,
@@ -62,8 +67,12 @@ def create(
     sensitive: bool,
     rate: int | None,
     expires: int | None,
+    yes: bool,
 ) -> None:
     """Make a token called NAME and print its secret, which is not shown again.
+
+    From the first token on every call needs one. If requests hold units or wait without one, it says how many and when they
+    lapse, and asks; where there is no terminal to ask at, it needs --yes.
 
     \b
     TOKEN=$(poolkeeperd token create ci --role operator)
@@ -71,6 +80,8 @@ def create(
     """
     settings = read_settings(config)
     with report_errors(), open_services(settings) as context:
+        if not yes:
+            _confirm_first(settings, context)
         token, secret = context.services.tokens.create(
             name, role, workspaces, components, sensitive=sensitive, rate=rate, expires_s=expires
         )
@@ -87,11 +98,17 @@ def create(
 @token.command("list")
 @CONFIG
 def show(config: Path | None) -> None:
-    """Show every token, the oldest first, without its secret, which nobody knows."""
+    """Show every token, the oldest first, without its secret, which nobody knows.
+
+    Tokens that expire within seven days are named once more, on stderr.
+    """
     with report_errors(), open_services(read_settings(config), existing=True) as context:
         tokens = context.services.tokens.list_tokens()
+        expiring = context.services.tokens.list_expiring(len(tokens))
     for line in _aligned([_HEAD, *map(_row, tokens)]):
         click.echo(line)
+    for token, left_s in expiring:
+        click.echo(f"token {token.name} expires in {_left(left_s)}: make another, and replace it where it is used", err=True)
 
 
 @token.command()
@@ -104,6 +121,47 @@ def revoke(config: Path | None, name_or_id: str) -> None:
     click.echo(f"token {token.name}, id {token.id}, is revoked", err=True)
     if not remaining:
         click.echo("It was the last: unless require_token is set, whoever is on that machine may do everything.", err=True)
+
+
+def _confirm_first(settings: Settings, context: ServiceContext) -> None:
+    """Return if every call needs a token already, if no request is open, or if the user agrees. Else end with code 1."""
+    needs_token = settings.require_token or not is_loopback(settings.host) or context.services.tokens.any_exist()
+    if needs_token:
+        return
+    requests = context.services.queries.read_open_requests(context.services.workspaces.list_names())
+    if not requests.allocated.count and not requests.queued.count:
+        return
+    click.echo("This is the first token: from then on every call there needs one.", err=True)
+    for deadlines, subject, end in (
+        (requests.allocated, "Holding units", "the leases lapse"),
+        (requests.queued, "In the queue", "the queue TTLs end"),
+    ):
+        if deadlines.count:
+            click.echo(
+                f"{subject} without a token: {_plural(deadlines.count)}; without one {_times(deadlines, end)}.", err=True
+            )
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        raise ValueError("no token is made: there is no terminal to ask at; --yes makes it all the same")
+    click.echo("Make it? [y/N] ", err=True, nl=False)  # not click.confirm, which writes to stdout, where the secret goes
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise ValueError("no token is made")
+
+
+def _plural(count: int) -> str:
+    return f"{count} request{'' if count == 1 else 's'}"
+
+
+def _times(deadlines: Deadlines, end: str) -> str:
+    never = f"{deadlines.endless} of them never" if deadlines.endless else ""
+    if deadlines.first_ms is None or deadlines.last_ms is None:
+        return f"{end} never"
+    first, last = _time(deadlines.first_ms), _time(deadlines.last_ms)
+    return f"{end} at {first}" + (f" to {last}" if last != first else "") + (f", {never}" if never else "")
+
+
+def _left(left_s: float) -> str:
+    days, hours, minutes = int(left_s // 86_400), int(left_s // 3600), int(left_s // 60)
+    return f"{days} d" if days else f"{hours} h" if hours else f"{minutes} min"
 
 
 def _row(token: Token) -> tuple[str, ...]:

@@ -78,6 +78,31 @@ class Request(NamedTuple):  # made for every answer, and three times as fast to 
 
 
 @dataclass(frozen=True, slots=True)
+class Deadlines:
+    """A set of requests: how many, how many of them without a deadline, and the first and the last deadline of the others."""
+
+    count: int = 0
+    endless: int = 0
+    first_ms: int | None = None
+    last_ms: int | None = None
+
+    def merge(self, other: Deadlines) -> Deadlines:
+        """Return both sets as one."""
+        firsts = [at_ms for at_ms in (self.first_ms, other.first_ms) if at_ms is not None]
+        lasts = [at_ms for at_ms in (self.last_ms, other.last_ms) if at_ms is not None]
+        count, endless = self.count + other.count, self.endless + other.endless
+        return Deadlines(count, endless, min(firsts, default=None), max(lasts, default=None))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRequests:
+    """The requests that hold units, with the ends of their leases, and those that wait, with the ends of their queue TTLs."""
+
+    allocated: Deadlines = Deadlines()
+    queued: Deadlines = Deadlines()
+
+
+@dataclass(frozen=True, slots=True)
 class HeartbeatResult:
     """The result of a heartbeat."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from app.domain.metrics import PoolMetrics, WorkspaceMetrics
-from app.domain.models import Event, Policy, Pool, Request
+from app.domain.models import Event, OpenRequests, Policy, Pool, Request
 from app.domain.names import component_id
 from app.domain.queue_score import BORROWING_STEP, MAX_AMOUNT
 from app.domain.request_filter import RequestFilter
@@ -67,6 +67,14 @@ class RequestQueries:
     def list_latest_events(self, workspace: str, count: int = 100) -> list[Event]:
         """The workspace's last events, the newest first."""
         return self._query_store.read_latest_events(checked_name(workspace), checked_count(count))
+
+    def read_open_requests(self, workspaces: Iterable[str]) -> OpenRequests:
+        """Return how many requests of these workspaces hold units and how many wait, with their first and last deadline."""
+        total = OpenRequests()
+        for workspace in workspaces:
+            requests = self._query_store.read_deadlines(checked_name(workspace))
+            total = OpenRequests(total.allocated.merge(requests.allocated), total.queued.merge(requests.queued))
+        return total
 
     def get_unmanaged_mode(self, workspace: str) -> str:
         """What becomes of a component without any policy."""

@@ -22,6 +22,11 @@ CACHE_TTL_S = 1.0
 MAX_CACHED = 1000
 """How many secrets a process remembers at a time; only good ones."""
 
+EXPIRES_SOON_S = 7 * 86_400
+"""A token that expires within this time is named by `token list` and the metrics."""
+MAX_EXPIRING = 20
+"""Tokens that the metrics name at a time, at most."""
+
 MAX_RATE_PER_S = 10**6
 MAX_LIFETIME_S = 10 * 365 * 86_400
 _EXPIRED = False, float("-inf")
@@ -67,6 +72,10 @@ class Tokens:
     def list_tokens(self) -> list[Token]:
         """Every token, the oldest first; those that have expired are among them until they are revoked."""
         return self._store.list_tokens()
+
+    def list_expiring(self, count: int = MAX_EXPIRING) -> list[tuple[Token, float]]:
+        """Return the tokens that expire within `EXPIRES_SOON_S`, the first first, each with the seconds until then."""
+        return self._store.list_expiring_tokens(EXPIRES_SOON_S, count)
 
     def revoke(self, id_or_name: str) -> Token:
         """Make a token worthless: here at once, in other processes within a second."""

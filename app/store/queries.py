@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 
 from app.domain.errors import NotFound
-from app.domain.models import Event, Request
+from app.domain.models import Deadlines, Event, OpenRequests, Request
 from app.domain.queue_score import MAX_AMOUNT
 from app.domain.request_filter import RequestFilter
 from app.store import codec
@@ -71,10 +71,20 @@ class QueryStore:
         entries = self._scripts.call("read_latest_events", workspace, count=count).fields["entries"]
         return [codec.decode_event(entry, codec.to_mapping(fields)) for entry, fields in entries]
 
+    def read_deadlines(self, workspace: str) -> OpenRequests:
+        """Return how many requests hold units and how many wait, with their first and last deadline."""
+        fields = self._scripts.call("read_deadlines", workspace).fields
+        return OpenRequests(*(_decode_deadlines(fields[name]) for name in ("leases", "waiting")))
+
     def get_unmanaged_mode(self, workspace: str) -> str:
         """Return how components without a policy are treated: `reject` or `allow`."""
         reply: ScriptReply = self._scripts.call("get_workspace", workspace)
         return reply.fields["unmanaged"] or "reject"
+
+
+def _decode_deadlines(row: Sequence[int | str]) -> Deadlines:
+    count, endless, first_ms, last_ms = row
+    return Deadlines(int(count), int(endless), int(first_ms) if first_ms else None, int(last_ms) if last_ms else None)
 
 
 def _decode_requests(flats: Iterable[codec.FlatHash]) -> list[Request]:

@@ -47,8 +47,19 @@ class TokenStore:
 
     def list_tokens(self) -> list[Token]:
         """Return all tokens, oldest first, with the expired ones that are not revoked."""
-        records = self._scripts.call("list_tokens", OWN).fields["records"]
-        return sorted((_decode_token(json.loads(record)) for record in records), key=lambda token: (token.created_ms, token.id))
+        return self._list_tokens()[0]
+
+    def list_expiring_tokens(self, within_s: int, count: int) -> list[tuple[Token, float]]:
+        """Return the tokens that expire within this time, the first to expire first, each with the seconds until then."""
+        tokens, now_ms = self._list_tokens()
+        left = [(token, (token.expires_ms - now_ms) / 1000) for token in tokens if token.expires_ms is not None]
+        expiring = [(token, left_s) for token, left_s in left if 0 < left_s <= within_s]
+        return sorted(expiring, key=lambda row: (row[1], row[0].name))[:count]
+
+    def _list_tokens(self) -> tuple[list[Token], int]:
+        fields = self._scripts.call("list_tokens", OWN, now=self._clock.now_ms()).fields
+        tokens = (_decode_token(json.loads(record)) for record in fields["records"])
+        return sorted(tokens, key=lambda token: (token.created_ms, token.id)), int(fields["now_ms"])
 
     def revoke_token(self, id_or_name: str, operation: str | None = None) -> Token:
         """Revoke a token. A call with the same `operation` may be repeated."""

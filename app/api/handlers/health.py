@@ -26,4 +26,4 @@ def get_metrics(call: Call) -> Response:
     """What Prometheus asks for: of the workspaces that the token may use."""
     workspaces = [name for name in call.services.workspaces.list_names() if call.token.can_access(name)]
 
-    return Response(metrics_text(call.process_metrics, call.services, workspaces), content_type=METRICS_TYPE)
+    return Response(metrics_text(call.process_metrics, call.services, workspaces, call.token), content_type=METRICS_TYPE)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from app.api.metrics.metric_types import Buckets, Metric, PolicyMetric, PoolMetric, WorkspaceMetric
-from app.api.metrics.registry import OUTBOX_METRICS, POLICY_METRICS, POOL_METRICS, REQUEST_METRICS, TASK_METRICS
+from app.api.metrics.registry import OUTBOX_METRICS, POLICY_METRICS, POOL_METRICS, REQUEST_METRICS, TASK_METRICS, TOKEN_METRICS
 from app.api.metrics.text_format import MetricFamily, labels
 from app.bootstrap import Services
 from app.domain.amounts import Amounts
 from app.domain.metrics import PoolMetrics, WorkspaceMetrics
+from app.domain.tokens import Token
 
 
-def collect_ledger_metrics(services: Services, workspaces: Sequence[str]) -> Iterator[MetricFamily]:
-    """Yield the families of these workspaces, in the order of the table."""
+def collect_ledger_metrics(services: Services, workspaces: Sequence[str], token: Token) -> Iterator[MetricFamily]:
+    """Yield the families of these workspaces, and of tokens whose workspaces this token may use, in table order."""
     pools = [(metric, _family(metric)) for metric in POOL_METRICS]
     policies = [(metric, _family(metric)) for metric in POLICY_METRICS]
     requests = [(metric, _family(metric)) for metric in REQUEST_METRICS]
@@ -28,6 +29,12 @@ def collect_ledger_metrics(services: Services, workspaces: Sequence[str]) -> Ite
             family.add(labels(workspace=workspace), metric.read(outbox))
     for families in (pools, policies, requests, outboxes, tasks):
         yield from (family for _, family in families)
+    for token_metric in TOKEN_METRICS:
+        family = _family(token_metric)
+        for expiring, left_s in services.tokens.list_expiring():
+            if all(map(token.can_access, expiring.workspaces)):
+                family.add(labels(token=expiring.name), token_metric.read(expiring, left_s))
+        yield family
 
 
 def _family(metric: Metric) -> MetricFamily:

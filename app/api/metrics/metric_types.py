@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from app.domain.amounts import Amounts
 from app.domain.metrics import PolicyMetrics, PoolMetrics, WorkspaceMetrics
 from app.domain.tasks import OutboxStatus
+from app.domain.tokens import Token
 
 PREFIX = "poolkeeper_"
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
@@ -72,3 +73,10 @@ class OutboxMetric(Metric):
     """A metric of the task outbox of a workspace."""
 
     read: Callable[[OutboxStatus], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenMetric(Metric):
+    """A metric of a token that expires soon, from the token and the seconds until then."""
+
+    read: Callable[[Token, float], float]

@@ -23,6 +23,7 @@ from app.api.metrics.metric_types import ProcessMetric
 from app.api.metrics.multiprocess_dir import ENVIRONMENT_VARIABLE, read_lock
 from app.api.metrics.registry import PROCESS_METRICS
 from app.bootstrap import Services
+from app.domain.tokens import Token
 
 
 class ProcessMetrics:
@@ -80,12 +81,12 @@ def _size(file: Path) -> int:
         return 0
 
 
-def metrics_text(process_metrics: ProcessMetrics, services: Services, workspaces: Sequence[str]) -> bytes:
+def metrics_text(process_metrics: ProcessMetrics, services: Services, workspaces: Sequence[str], token: Token) -> bytes:
     """Return the page of all metrics, of all processes."""
     registry = process_metrics.registry
     if ENVIRONMENT_VARIABLE in os.environ:
         registry = CollectorRegistry()
         registry.register(MultiprocessCollector(Path(os.environ[ENVIRONMENT_VARIABLE])))
-    families = collect_ledger_metrics(services, workspaces)
+    families = collect_ledger_metrics(services, workspaces, token)
     text = "".join(f"{line}\n" for family in families for line in family.lines())
     return bytes(generate_latest(registry)) + text.encode()

@@ -4,8 +4,8 @@ Metrics of the processes are counted where something happens, with `ProcessMetri
 each scrape: the state of pools, policies and task outboxes (`PoolMetric`, `PolicyMetric`, `OutboxMetric`), and the counters
 of the Lua scripts (`WorkspaceMetric`). Exposition and reference page are made from this table.
 
-Label values are workspaces, pools, components with a policy, keys, states, profiles, codes of reasons, and names of scripts
-and routes. They are never requests, or texts of users. Counters of a pool are deleted with it.
+Label values are workspaces, pools, components with a policy, keys, states, profiles, codes of reasons, and names of scripts,
+routes and at most twenty tokens. They are never requests, or texts of users. Counters of a pool are deleted with it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 
-from app.api.metrics.metric_types import Buckets, Metric, OutboxMetric, PolicyMetric, PoolMetric, ProcessMetric, WorkspaceMetric
+from app.api.metrics.metric_types import (
+    Buckets,
+    Metric,
+    OutboxMetric,
+    PolicyMetric,
+    PoolMetric,
+    ProcessMetric,
+    TokenMetric,
+    WorkspaceMetric,
+)
 from app.domain.metrics import CHECKPOINT_BOUNDS_S, PASS_BOUNDS_S, WAIT_BOUNDS_S, WorkspaceMetrics
 from app.domain.tasks import OutboxStatus
 
@@ -306,8 +315,26 @@ TASK_METRICS = (
     ),
 )
 
+TOKEN_METRICS = (
+    TokenMetric(
+        "token_expires_in_seconds",
+        "gauge",
+        ("token",),
+        "Time until a token expires, of the tokens that do so within seven days; of twenty at most.",
+        read=lambda token, left_s: left_s,
+    ),
+)
+
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
-    for metric in (*PROCESS_METRICS, *POOL_METRICS, *POLICY_METRICS, *REQUEST_METRICS, *OUTBOX_METRICS, *TASK_METRICS)
+    for metric in (
+        *PROCESS_METRICS,
+        *POOL_METRICS,
+        *POLICY_METRICS,
+        *REQUEST_METRICS,
+        *OUTBOX_METRICS,
+        *TASK_METRICS,
+        *TOKEN_METRICS,
+    )
 }
 """All metrics by name, in the order of the exposition."""

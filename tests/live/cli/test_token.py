@@ -14,13 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from app.bootstrap import make_services, open_services
+from app.bootstrap import ServiceContext, make_services, open_services
+from app.domain.specs import PolicySpec, PoolSpec, RequestSpec
 from app.domain.tokens import Token
 from app.settings import Settings
 from app.store import embedded_redis
 from app.store.connection import StoreMisconfigured, connect
 from app.store.embedded_redis import LOCK_FILE, SOCKET_PATH_LIMIT
 from tests.support.backends import require, short_folder
+from tests.support.cli_program import Terminal
 from tests.support.paths import ROOT
 from tests.support.poolkeeperd import run_in_process
 
@@ -129,6 +131,66 @@ def test_beside_a_running_service_its_server_is_used_and_no_other_serves(folder:
             assert (here.url, here.server) == (url, None)
         assert process.poll() is None
     assert token(folder, "list").stdout.splitlines()[1:] == []
+
+
+def submit_without_a_token(here: ServiceContext) -> None:
+    """Have one request hold units and two wait, the last for ever."""
+    here.services.pools.create("w", PoolSpec(name="p", capacity={"gpu": 1}))
+    here.services.pools.set_policy("w", "p", "t", PolicySpec())
+    for ttl_s in (600, 600, None):
+        here.services.requests.submit("w", RequestSpec(component="t", resources={"gpu": 1}, lease_s=60, queue_ttl_s=ttl_s))
+
+
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+
+
+def test_the_first_token_is_not_made_unasked_while_requests_have_none(folder: Path) -> None:
+    words = ("create", "ci", "--role", "admin")
+    with open_services(Settings(data_dir=folder), serving=True) as here:
+        submit_without_a_token(here)
+        refused = token(folder, *words)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        lines = refused.stderr.splitlines()
+        assert lines[0] == "This is the first token: from then on every call there needs one."
+        assert re.fullmatch(rf"Holding units without a token: 1 request; without one the leases lapse at {TIME}\.", lines[1])
+        ends = rf"the queue TTLs end at {TIME}( to {TIME})?, 1 of them never"
+        assert re.fullmatch(rf"In the queue without a token: 2 requests; without one {ends}\.", lines[2])
+        assert lines[3:] == ["poolkeeperd: no token is made: there is no terminal to ask at; --yes makes it all the same"]
+        assert here.services.tokens.list_tokens() == []
+        needed = token(folder, *words, POOLKEEPER_REQUIRE_TOKEN="1")
+        assert needed.returncode == 0, "calls without a token are refused already"
+        here.services.tokens.revoke("ci")
+        assert token(folder, *words, "--yes").returncode == 0
+        assert token(folder, "create", "second", "--role", "admin").returncode == 0
+
+
+def test_the_first_token_is_asked_for_at_a_terminal(folder: Path) -> None:
+    command = [str(Path(sys.executable).with_name("poolkeeperd")), "token", "create", "ci", "--role", "admin"]
+    with open_services(Settings(data_dir=folder), serving=True) as here:
+        submit_without_a_token(here)
+        for reply, code, expected in (
+            ("", 1, "no token is made"),
+            ("no", 1, "no token is made"),
+            ("y", 0, r"\npk_[\w-]{43}\r"),
+        ):
+            terminal = Terminal(command, environment(folder), 200)
+            try:
+                terminal.wait_for(r"Make it\? \[y/N\] ")
+                terminal.type(f"{reply}\n")
+                assert terminal.wait_for_end() == code
+                assert re.search(expected, terminal.screen)
+            finally:
+                terminal.close()
+            assert len(here.services.tokens.list_tokens()) == (code == 0)
+
+
+def test_tokens_that_expire_soon_are_named(folder: Path) -> None:
+    for name, expires in (("soon", "3d"), ("sooner", "90m"), ("later", "8d")):
+        assert token(folder, "create", name, "--role", "viewer", "--expires", expires).returncode == 0
+    listed = token(folder, "list")
+    assert len(listed.stdout.splitlines()) == 4
+    advice = "make another, and replace it where it is used"
+    assert listed.stderr.splitlines() == [f"token sooner expires in 1 h: {advice}", f"token soon expires in 2 d: {advice}"]
 
 
 def test_beside_a_service_whose_socket_is_elsewhere(folder: Path) -> None:

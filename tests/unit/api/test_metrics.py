@@ -322,6 +322,26 @@ def test_requests_are_counted_by_route_and_status_and_never_by_path(site: Site) 
     assert len([row for row in numbers if row[0] == "poolkeeper_http_requests_total"]) == 7
 
 
+def test_tokens_that_expire_within_seven_days_are_named_and_no_more_than_twenty(site: Site) -> None:
+    admin, week_s = site.token(), 7 * 86_400
+    for name, expires_s in (("soon", 60), ("week", week_s), ("later", week_s + 1), ("over", 1)):
+        site.token("viewer", name=name, workspaces=["default"], expires_s=expires_s)
+    site.token("viewer", name="elsewhere", workspaces=["a"], expires_s=60)
+    site.token("viewer", name="everywhere", expires_s=60)
+    site.clock.advance(1)
+
+    def result(token: str) -> dict[str, float]:
+        rows = _numbers(site, token).items()
+        return {dict(labels)["token"]: value for (name, labels), value in rows if name == "poolkeeper_token_expires_in_seconds"}
+
+    assert result(admin) == {"soon": 59, "week": week_s - 1, "later": week_s, "elsewhere": 59, "everywhere": 59}
+    assert result(site.token("viewer", workspaces=["default"])).keys() == {"soon", "week", "later"}
+    for number in range(30):
+        site.token("viewer", name=f"t{number:02}", expires_s=100 + number)
+    named = result(admin)
+    assert (len(named), max(named.values())) == (20, 116)
+
+
 def test_only_workspaces_of_the_token_are_told(site: Site) -> None:
     for workspace in ("default", "a", "b"):
         site.post("/pools", {"name": "gpus", "capacity": {"gpu": 8}}, workspace=workspace)

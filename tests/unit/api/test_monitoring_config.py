@@ -63,7 +63,9 @@ def page() -> Iterator[str]:
     site.park("sent")
     waits = site.submit(gpu=2)
     site.get(f"/requests/{waits['id']}", wait_s=1, status="queued")
-    yield str(site.get("/metrics", root=True).body)
+    secret = site.token()
+    site.services.tokens.create("ci", "viewer", ["*"], expires_s=3600)
+    yield str(site.get("/metrics", root=True, token=secret).body)
     site.services.long_polls.close()
 
 

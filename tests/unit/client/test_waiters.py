@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from poolkeeper import Client, errors, wait_for_grant, waiters
@@ -22,11 +23,9 @@ def stands(status: str, request: str = "r", reason: str | None = None) -> Action
 
 
 @pytest.mark.parametrize(("given", "expected"), [({}, 60), ({"queue_ttl_s": 90}, 90), ({"queue_ttl_s": None}, None)])
-def test_an_allocation_waits_under_a_short_ttl_or_its_own(
-    client: Client, given: dict[str, int | None], expected: int | None
-) -> None:
+def test_an_allocation_waits_under_a_short_ttl_or_its_own(client: Client, given: dict[str, Any], expected: int | None) -> None:
     holder = client.submit("team", gpu=8)
-    ttls = []
+    ttls: list[int | None] = []
 
     def look_and_free() -> None:
         wait_until(lambda: client.pool("gpus").queue_length == 1, "it waits")

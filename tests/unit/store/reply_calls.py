@@ -32,7 +32,15 @@ NUMBERS: dict[str, Any] = {"op": "o", "reserved": "", "limit": "", "weight": 1, 
 POLICY: dict[str, Any] = {"component": "x/y", "priority": 1, "profile": "batch", "group": "", **NUMBERS}
 PAGE: dict[str, Any] = {"cursor": "0", "count": 10, "repair": False}
 
-for command in ("read_counters", "get_last_event_id", "read_clock", "list_pools", "list_tokens", "get_workspace"):
+for command in (
+    "read_counters",
+    "read_deadlines",
+    "get_last_event_id",
+    "read_clock",
+    "list_pools",
+    "list_tokens",
+    "get_workspace",
+):
     register_call(command, "found")
 register_call("read_usage_history", "found", pool="p")
 register_call("list_lanes", "found", pool="p", after="", count=10)

@@ -256,6 +256,7 @@ TWICE: dict[str, Args] = {
     "list_live_ids": lambda _: {"most": 100},
     "copy_requests": lambda of: {"ids": json.dumps([of["held"].id, of["big"].id])},
     "read_counters": lambda _: {},
+    "read_deadlines": lambda _: {},
     "declare": _declare,
     "read_demand": lambda _: {"pool": "p", "after": 0, "count": 10},
     "enforce_deadlines": lambda _: {},

@@ -1,5 +1,8 @@
--- List all tokens, expired ones included.
+-- List all tokens, expired ones included, and the present time (ms).
+-- @use amounts clock
 -- @reads tokens
--- @reply found records
+-- @args now
+-- @reply found records now_ms
 
-return reply.found(redis.call('HVALS', keys.tokens()))
+clock.start(args.now)
+return reply.found(redis.call('HVALS', keys.tokens()), amounts.format(clock.now))

@@ -1,0 +1,14 @@
+-- Read how many requests hold units and how many wait, and when (ms) the first and the last of each are over unless prolonged.
+-- @use amounts
+-- @reads leases waiting
+-- @reply found leases waiting
+
+-- Return the number of all and of those without a deadline, the first and the last deadline; empty if there is none.
+local function summarize(key)
+  local never = amounts.format(const.MAX_AMOUNT)
+  local first = redis.call('ZRANGEBYSCORE', key, '-inf', '(' .. never, 'WITHSCORES', 'LIMIT', 0, 1)
+  local last = redis.call('ZREVRANGEBYSCORE', key, '(' .. never, '-inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  return {redis.call('ZCARD', key), redis.call('ZCOUNT', key, never, never), first[2] or '', last[2] or ''}
+end
+
+return reply.found(summarize(keys.leases()), summarize(keys.waiting()))
