@@ -8,6 +8,10 @@ from http.client import HTTPConnection
 
 import pytest
 
+from app.service.availability import GAP_S
+from app.store.availability import AvailabilityStore
+from app.store.connection import connect
+from app.store.keys import OWN, key
 from tests.support.backends import wait_until
 from tests.support.gunicorn_api import Live, live_api
 from tests.support.in_process_api import an_ask
@@ -96,6 +100,18 @@ def test_while_redis_is_away_everything_says_when_to_come_again(live: Live) -> N
     assert any("live.sock" in message for message in result), "the message names the place of the socket"
     wait_until(lambda: live.ask("GET", "/readyz").status == 200, "the API serves again, by itself")
     assert live.ask("POST", "/api/v1/pools", {"name": "gpus", "capacity": {"gpu": 1}}).status == 201, "and knows the scripts"
+    live.empty()
+
+
+def test_a_process_records_that_it_answers_also_after_redis_was_away(live: Live) -> None:
+    live.kill_redis()
+    live.start_redis()  # empty
+    with connect(live.redis_url) as client:
+        availability = AvailabilityStore(client)
+        wait_until(lambda: availability.read_since_ms(GAP_S), "the process has recorded that it answers")
+        since_ms = availability.read_since_ms(GAP_S)
+        client.hset(key("availability", OWN), "last_ms", 1)  # as after an outage
+        wait_until(lambda: client.hget(key("availability", OWN), "since_ms") != str(since_ms), "a new stretch has begun")
     live.empty()
 
 

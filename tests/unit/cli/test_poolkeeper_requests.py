@@ -198,6 +198,17 @@ def test_a_request_in_full_with_its_story(gpus: Program) -> None:
     ]
 
 
+def test_a_waiter_shows_when_it_was_last_asked_for(gpus: Program) -> None:
+    holder, waiter = (submit(gpus, "--resource", "gpu=4") for _ in range(2))
+    assert re.search(r"^Last asked: +\d{4}-\S+ \S+Z \(\d+s ago\)$", gpus("request", "describe", waiter).out, re.M)
+    assert "Last asked" not in gpus("request", "describe", holder).out
+    head, *rows = gpus("request", "list", "-o", "wide").out.splitlines()
+    ages = {row.split()[0]: row[head.index("POLLED") :].split()[0] for row in rows}
+    assert re.fullmatch(r"\d+s", ages[waiter])
+    assert ages[holder] == "-"
+    assert "POLLED" in gpus("pool", "describe", "gpus", "-o", "wide").out
+
+
 def test_a_story_says_why(gpus: Program) -> None:
     gpus("pool", "create", "spare", "--capacity", "gpu=2")
     gpus("policy", "attach", "spare", "team")
