@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -67,16 +68,16 @@ class RequestHandler:
         return serve
 
     def _serve(self, route: Route, http_request: Request, path: Mapping[str, str]) -> Response:
-        call = self._call(route, http_request)
+        call = self._call(route, http_request, path)
         return self._response(route, call, route.handler(call, **self._arguments(route, http_request, path)))
 
-    def _call(self, route: Route, http_request: Request) -> Call:
+    def _call(self, route: Route, http_request: Request, path: Mapping[str, str]) -> Call:
         token, workspace = ANONYMOUS, "default"
         if route.permission:
             token = g.token = self._authenticator.token_of_headers(http_request.headers, http_request.host)
             if route.has_workspace:
                 workspace = g.workspace = self._authenticator.workspace(token, http_request.headers.get("Poolkeeper-Workspace"))
-            self._authenticator.require_permission(token, route.permission)
+            self._require_permission(route, token, workspace, path)
         return Call(
             self._services,
             token,
@@ -86,6 +87,15 @@ class RequestHandler:
             self._process_metrics,
             self._authenticator.is_token_required,
         )
+
+    def _require_permission(self, route: Route, token: Token, workspace: str, path: Mapping[str, str]) -> None:
+        assert route.permission
+        try:
+            self._authenticator.require_permission(token, route.permission)
+        except errors.HttpRefusal as refusal:
+            if refusal.status == HTTPStatus.TOO_MANY_REQUESTS and route.on_throttled and token.has_permission(route.permission):
+                route.on_throttled(self._services, token, workspace, **path)
+            raise
 
     def _disconnect_check(self, http_request: Request) -> Callable[[], bool]:
         sock, headers, host = http_request.environ.get("gunicorn.socket"), http_request.headers, http_request.host

@@ -50,7 +50,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/requests", SUBMIT, requests.submit_request, (201,), (409,), KEY),
     Route("POST", "/requests/batch", SUBMIT, requests.submit_batch, (201,), (), KEY),
     Route("GET", "/requests", READ, requests.list_requests),
-    Route("GET", "/requests/{request}", READ, requests.get_request),
+    Route("GET", "/requests/{request}", READ, requests.get_request, on_throttled=requests.record_throttled_poll),
     Route("DELETE", "/requests/{request}", DROP, requests.drop_request),
     Route("POST", "/requests/{request}/heartbeat", ACT, requests.send_heartbeat, (200,), (409,)),
     Route("POST", "/requests/{request}/release", ACT, requests.release_request, (200,), (409,)),

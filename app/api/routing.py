@@ -62,6 +62,8 @@ class Route:
     """True if the route is about one workspace, which the token has to be for."""
     media_types: tuple[str, ...] = ("application/json",)
     """Media types of the response."""
+    on_throttled: Callable[..., None] | None = None
+    """Called with services, token, workspace and path parameters before a call is answered 429."""
 
     @property
     def name(self) -> str:

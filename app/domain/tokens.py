@@ -94,6 +94,11 @@ class Token:
         """True if the token is bound to its components."""
         return self.role is Role.REQUESTER
 
+    @property
+    def visible_components(self) -> tuple[str, ...] | None:
+        """The components (`type/name`) whose requests the token may see; None: all."""
+        return tuple(map(full_component, self.components)) if self.is_limited else None
+
     def can_see(self, component_type: str, component: str) -> bool:
         """True if the token may read the requests of this component."""
         return self.has_permission(Permission.READ) and (not self.is_limited or self.can_act_for(component_type, component))

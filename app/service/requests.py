@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from app.domain.errors import Refusal
 from app.domain.ids import request_id
 from app.domain.models import Event, HeartbeatResult, Request
+from app.domain.names import is_name
 from app.domain.specs import RequestSpec
 from app.service.validation import checked_count, checked_id, checked_key, checked_name, checked_number
 from app.store.keys import OWN
@@ -47,6 +48,11 @@ class Requests:
     def poll(self, workspace: str, request: str) -> Request:
         """A request as it stands; asked by its owner, so it does not go stale for a while."""
         return self._ledger.get_request(checked_name(workspace), checked_id(request), poll=True)
+
+    def record_refused_poll(self, workspace: str, request: str, components: Sequence[str] | None) -> None:
+        """Count a poll that is refused for its rate. The caller may see these components; None: all."""
+        if is_name(request):
+            self._ledger.record_refused_poll(checked_name(workspace), request, components)
 
     def get(self, workspace: str, request: str) -> Request:
         """A request as it stands, for somebody else."""

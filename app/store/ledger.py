@@ -109,6 +109,11 @@ class Ledger:
         fields = require_found(reply, "request", request).fields
         return codec.decode_request(codec.to_mapping(fields["request"]), fields["lapses"], fields["places"])
 
+    def record_refused_poll(self, workspace: str, request: str, components: Sequence[str] | None) -> None:
+        """Begin the queue TTL of a waiter anew whose poll is refused, if it is of one of these components; None are all."""
+        visible = None if components is None else json.dumps(list(components))
+        self._scripts.call("record_refused_poll", workspace, now=self._clock.now_ms(), id=request, components=visible)
+
     def read_events(self, workspace: str, after: str = "0", count: int = 100) -> list[Event]:
         """Return at most `count` events of the workspace after an entry of its stream."""
         entries = self._scripts.call("read_events", workspace, after=after, count=count).fields["entries"]

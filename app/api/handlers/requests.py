@@ -27,11 +27,13 @@ from app.api.schemas.inputs import (
 )
 from app.api.schemas.problems import Problem
 from app.api.schemas.requests import BatchResponse, HeartbeatResponse, RequestListResponse, RequestResponse
+from app.bootstrap import Services
 from app.domain.errors import Refusal
 from app.domain.models import Request
 from app.domain.request_filter import RequestFilter
 from app.domain.specs import RequestSpec
 from app.domain.states import RequestState
+from app.domain.tokens import Token
 from app.service.validation import BATCH_SEPARATOR
 
 RETRY_AFTER_S = 1
@@ -113,6 +115,11 @@ def get_request(call: Call, request: str, query: PollQuery) -> RequestResponse:
     if change.no_slot:
         call.response_headers["Retry-After"] = str(RETRY_AFTER_S)
     return RequestResponse.of(change.request)
+
+
+def record_throttled_poll(services: Services, token: Token, workspace: str, request: str) -> None:
+    """Count a poll that is answered 429, so that no request expires because its clients share a slow token."""
+    services.requests.record_refused_poll(workspace, request, token.visible_components)
 
 
 def send_heartbeat(call: Call, request: str, body: HeartbeatBody) -> HeartbeatResponse:

@@ -96,6 +96,23 @@ def test_a_clock_that_was_set_back_makes_no_token_wait_for_it(site: Site) -> Non
     assert site.get("/pools", token=token).status == 200
 
 
+def test_a_poll_that_is_throttled_keeps_its_request_in_the_queue(site: Site) -> None:
+    site.pool(gpu=1)
+    for team in ("team", "other"):
+        site.policy(team)
+    site.submit(lease_s=None)
+    mine, foreign = (site.submit(team, queue_ttl_s=60)["id"] for team in ("team", "other"))
+    token = site.token("requester", "team", rate=1)
+    for _ in range(3):
+        site.clock.advance(40)
+        site.client.set(f"pk:{{_}}:rate:{site.services.tokens.list_tokens()[0].id}", site.clock.now_ms() + 9000)
+        for path in (f"/requests/{mine}", f"/requests/{foreign}", "/requests/unknown", "/pools"):
+            site.get(path, token=token).refused(429, "too_many_requests")
+        site.services.cleanup.run("default")
+    statuses = [site.services.requests.get("default", request).status for request in (mine, foreign)]
+    assert statuses == ["queued", "expired"]
+
+
 def test_where_a_token_is_required_no_call_is_served_without_one_even_while_there_is_none() -> None:
     site = Site(new_fake(), choices=HttpOptions(token_required=True))
     site.get("/pools").refused(401, "no_token")

@@ -87,3 +87,4 @@ register_call("read_pool_metrics", "measured", pool="p")
 register_call("read_pool_metrics", "not_found", pool=NOWHERE)
 PATIENCE: dict[str, Any] = {"pool": "p", "first": 0, "best": "", "count": 2}
 register_call("give_patience_hold", "none", **PATIENCE)
+register_call("record_refused_poll", "ignored", id=ABSENT, components="")

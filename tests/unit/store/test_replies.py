@@ -177,20 +177,19 @@ def _(world: World) -> ScriptReply:
     return world.call("heartbeat", id=world.submit(gpu=1).id, fence=1)
 
 
-@replies("heartbeat", "stale_fence")
-def _(world: World) -> ScriptReply:
-    return world.call("heartbeat", id=world.submit(gpu=1).id, fence=2)
-
-
 @replies("take_job_lock", "held")
 def _(world: World) -> ScriptReply:
     world.call("take_job_lock", job="audit", token="a", ttl_ms=60_000)
     return world.call("take_job_lock", job="audit", token="b", ttl_ms=60_000)
 
 
-@replies("get_request", "found")
+@replies("record_refused_poll", "recorded")
 def _(world: World) -> ScriptReply:
-    return world.call("get_request", id=world.submit(gpu=1).id, poll=True)
+    return world.call("record_refused_poll", id=[world.submit(gpu=2, queue_ttl_s=9) for _ in "12"][1].id, components="")
+
+
+ACTS["heartbeat", "stale_fence"] = lambda world: world.call("heartbeat", id=world.submit(gpu=1).id, fence=2)
+ACTS["get_request", "found"] = lambda world: world.call("get_request", id=world.submit(gpu=1).id, poll=True)
 
 
 @replies("give_patience_hold", "given")

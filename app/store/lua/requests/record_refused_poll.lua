@@ -1,0 +1,23 @@
+-- Record a poll that is refused for its rate: the queue TTL of the waiter begins anew. `components` (`type/name`, empty: all) are
+-- those that the caller may see.
+-- @use amounts clock requests
+-- @reads request
+-- @writes waiting
+-- @args now id components
+-- @reply recorded
+-- @reply ignored
+
+clock.start(args.now)
+local values = redis.call('HMGET', keys.request(args.id), 'component', 'queue_ttl_s', 'begun', 'status')
+local request = {component = values[1], queue_ttl_s = values[2] or nil, begun = values[3] or nil, status = values[4]}
+local ttl_s = request.status == states.queued and requests.poll_timeout_s(request)
+if not ttl_s then return reply.ignored() end
+
+local is_visible = args.components == ''
+for _, component in ipairs(is_visible and {} or cjson.decode(args.components)) do
+  is_visible = is_visible or component == request.component
+end
+if not is_visible then return reply.ignored() end
+
+redis.call('ZADD', keys.waiting(), 'XX', amounts.format(clock.after(ttl_s)), args.id)
+return reply.recorded()
