@@ -50,11 +50,10 @@ def create_app(
     """Return an application that serves the routes and the extensions."""
     options = options or HttpOptions()
     app = Flask("poolkeeper", static_folder=None)
-    app.config["MAX_CONTENT_LENGTH"] = options.max_body_bytes + 1  # one more, to recognise a body that is too large
     authenticator = Authenticator(services.tokens, required=options.token_required)
     process_metrics = process_metrics or ProcessMetrics()
     services.long_polls.slots.on_change = lambda kind, change: process_metrics.increment(HTTP_WAITING, kind, by=change)
-    request_handler = RequestHandler(services, authenticator, process_metrics)
+    request_handler = RequestHandler(services, authenticator, process_metrics, options.max_body_bytes)
     views = [_view(request_handler, route, "") for route in AT_ROOT]
     views += [_view(request_handler, route, PREFIX) for route in ROUTES]
     views.append(View("GET", f"{PREFIX}/openapi.json", "openapi", _openapi_response))

@@ -9,7 +9,6 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -17,12 +16,12 @@ from urllib.parse import quote
 from flask import Request, Response, g, request
 from pydantic import BaseModel, ValidationError
 from werkzeug.datastructures import Headers, MultiDict
-from werkzeug.exceptions import RequestEntityTooLarge
 
 from app.api import errors
 from app.api.auth import Authenticator
 from app.api.metrics.process_metrics import ProcessMetrics
 from app.api.metrics.registry import HTTP_REQUEST_DURATION, HTTP_REQUESTS
+from app.api.request_body import parse_body, read_body
 from app.api.routing import EVENT_STREAM, Call, Route, path_pattern
 from app.api.server import io_deadlines
 from app.bootstrap import Services
@@ -36,7 +35,6 @@ log = logging.getLogger("poolkeeper.api")
 
 RESPONSE_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 """Headers of every response that is made here: it is not stored, and its type is not guessed."""
-JSON = re.compile(r"application/(?:[\w.+-]+\+)?json", re.ASCII)
 REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 
@@ -52,8 +50,11 @@ class Endpoint(Protocol):
 class RequestHandler:
     """Serves routes."""
 
-    def __init__(self, services: Services, authenticator: Authenticator, process_metrics: ProcessMetrics) -> None:
+    def __init__(
+        self, services: Services, authenticator: Authenticator, process_metrics: ProcessMetrics, max_body_bytes: int
+    ) -> None:
         self._services, self._authenticator, self._process_metrics = services, authenticator, process_metrics
+        self._max_body_bytes = max_body_bytes
 
     def view(self, route: Route) -> Callable[..., Response]:
         """Return the function that Flask calls for a route."""
@@ -120,9 +121,10 @@ class RequestHandler:
         if route.has_query:
             arguments["query"] = query
         if route.body_model:
-            with read_deadline(http_request):
-                data = _body_bytes(http_request)
-            arguments["body"] = _body(route.body_model, http_request, data, absent_is_empty=route.is_body_optional)
+            limit = route.body_limit.within(self._max_body_bytes)
+            data = read_body(http_request, limit)
+            absent = route.is_body_optional and not data
+            arguments["body"] = route.body_model() if absent else parse_body(route.body_model, http_request, data, limit)
         return arguments
 
     def _response(self, route: Route, call: Call, result: object) -> Response:
@@ -222,49 +224,6 @@ def _query(route: Route, args: MultiDict[str, str]) -> Any:
         )
     except ValidationError as error:
         raise errors.MalformedInput.of(error, "the query") from error
-
-
-@contextmanager
-def read_deadline(http_request: Request) -> Iterator[None]:
-    """Bound the time that the client may take to send the body."""
-    sock = http_request.environ.get("gunicorn.socket")
-    if sock:
-        io_deadlines.start_reading(sock.fileno())
-    try:
-        yield
-    finally:
-        if sock:
-            io_deadlines.finish(sock.fileno())
-
-
-def _body(model: type[StrictModel], http_request: Request, data: bytes, *, absent_is_empty: bool) -> StrictModel:
-    if not data and absent_is_empty:
-        return model()
-    if http_request.environ.get("CONTENT_TYPE") != "application/json" and not JSON.fullmatch(http_request.mimetype):
-        raise errors.HttpRefusal(415, "not_json", "the body has to be JSON, and Content-Type to say so: application/json")
-    if not data:
-        raise errors.MalformedInput([("", "is empty, and has to be JSON")])
-    try:
-        return model.model_validate_json(data)
-    except ValidationError as error:
-        raise errors.MalformedInput.of(error) from error
-
-
-def _body_bytes(http_request: Request) -> bytes:
-    """Return the body, or raise 413 if it is too large.
-
-    werkzeug cuts off a body of unannounced length at its limit, which therefore is one byte more than ours.
-    """
-    limit, length = (http_request.max_content_length or 0) - 1, http_request.environ.get("CONTENT_LENGTH", "")
-    if length.isdecimal() and len(length) < 16 and int(length) <= limit:  # the usual case, much cheaper than werkzeug
-        return bytes(http_request.environ["wsgi.input"].read(int(length)))
-    try:
-        data = http_request.get_data(cache=False)
-    except RequestEntityTooLarge:
-        data = None
-    if data is None or len(data) > limit:
-        raise errors.HttpRefusal(413, "body_too_large", f"a body may have {limit} bytes")
-    return data
 
 
 def is_disconnected(sock: Any) -> bool:

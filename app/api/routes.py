@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.api.body_limits import LARGE_BODY, POOL_BODY, TASK_BODY
 from app.api.handlers import (
     declarations,
     dry_run,
@@ -28,7 +29,7 @@ PREFIX = "/api/v1"
 
 ROUTES: tuple[Route, ...] = (
     # pools
-    Route("POST", "/pools", SHAPE, pools.create_pool, (201,), (409, 422), KEY),
+    Route("POST", "/pools", SHAPE, pools.create_pool, (201,), (409, 422), KEY, body_limit=POOL_BODY),
     Route("GET", "/pools", READ, pools.list_pools),
     Route("GET", "/pools/{pool}", READ, pools.get_pool),
     Route("PATCH", "/pools/{pool}", ADJUST, pools.update_pool, (200,), (409, 422)),
@@ -48,7 +49,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/components/{component}/policies", READ, policies.list_component_policies),
     # requests
     Route("POST", "/requests", SUBMIT, requests.submit_request, (201,), (409,), KEY),
-    Route("POST", "/requests/batch", SUBMIT, requests.submit_batch, (201,), (), KEY),
+    Route("POST", "/requests/batch", SUBMIT, requests.submit_batch, (201,), (), KEY, body_limit=LARGE_BODY),
     Route("GET", "/requests", READ, requests.list_requests),
     Route("GET", "/requests/{request}", READ, requests.get_request, on_throttled=requests.record_throttled_poll),
     Route("DELETE", "/requests/{request}", DROP, requests.drop_request),
@@ -59,9 +60,9 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/requests/{request}/events", READ, requests.list_request_events),
     Route("GET", "/requests/{request}/explain", READ, explain.explain_request),
     Route("GET", "/requests/{request}/estimate", READ, explain.get_estimate),
-    Route("POST", "/dry-run", READ, dry_run.dry_run, (200,), (404, 409, 422)),
+    Route("POST", "/dry-run", READ, dry_run.dry_run, (200,), (404, 409, 422), body_limit=LARGE_BODY),
     # tasks
-    Route("POST", "/tasks", SUBMIT, tasks.park_task, (201,), (409, 422), KEY),
+    Route("POST", "/tasks", SUBMIT, tasks.park_task, (201,), (409, 422), KEY, body_limit=TASK_BODY),
     Route("GET", "/tasks/{task}", READ, tasks.get_task),
     Route("POST", "/tasks/{task}/cancel", ACT, tasks.cancel_task, (200,), (409,)),
     Route("POST", "/tasks/{task}/heard", ACT, tasks.acknowledge_task_end, (204,), (409,)),
@@ -79,8 +80,8 @@ ROUTES: tuple[Route, ...] = (
     Route("PATCH", "/workspace", SHAPE, workspaces.update_workspace),
     Route("GET", "/whoami", READ, workspaces.whoami),
     Route("GET", "/declaration", READ, declarations.export_declaration),
-    Route("POST", "/declaration/plan", READ, declarations.plan_declaration, (200,), (409, 422)),
-    Route("PUT", "/declaration", SHAPE, declarations.apply_declaration, (200,), (409, 422)),
+    Route("POST", "/declaration/plan", READ, declarations.plan_declaration, (200,), (409, 422), body_limit=LARGE_BODY),
+    Route("PUT", "/declaration", SHAPE, declarations.apply_declaration, (200,), (409, 422), body_limit=LARGE_BODY),
 )
 """Below the prefix."""
 

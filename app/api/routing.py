@@ -11,6 +11,7 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel
 from werkzeug.datastructures import Headers
 
+from app.api.body_limits import SMALL_BODY, BodyLimit
 from app.api.metrics.process_metrics import ProcessMetrics
 from app.api.schemas.inputs import EmptyBody, NoQuery, QueryModel
 from app.bootstrap import Services
@@ -64,6 +65,8 @@ class Route:
     """Media types of the response."""
     on_throttled: Callable[..., None] | None = None
     """Called with services, token, workspace and path parameters before a call is answered 429."""
+    body_limit: BodyLimit = SMALL_BODY
+    """How large a body may be."""
 
     @property
     def name(self) -> str:

@@ -12,7 +12,7 @@ from flask import Request, Response, g, redirect, request
 
 from app.api import errors
 from app.api.app import AppContext
-from app.api.request_handler import read_deadline
+from app.api.request_body import read_form
 from app.api.server import io_deadlines
 from app.api.views import View
 from app.dashboard import actions, live_updates, pages, sign_in
@@ -126,7 +126,8 @@ class Dashboard:
         return response
 
     def _serve(self, page: PageRoute, http_request: Request, path: dict[str, str]) -> Response:
-        self._read_form(http_request)
+        if http_request.method == "POST":
+            read_form(http_request)
         if page.permission is None:
             return page.handler(sign_in.SignInContext(self._session, self._authenticator, http_request, self._templates))
         token = g.token = self._session.token(http_request)
@@ -139,12 +140,6 @@ class Dashboard:
         return page.handler(
             PageContext(self._services, user, http_request, self._templates, self._token_check(http_request)), **path
         )
-
-    def _read_form(self, http_request: Request) -> None:
-        """Read the form within the deadline for a body."""
-        if http_request.method == "POST":
-            with read_deadline(http_request):
-                len(http_request.form)
 
     def _token_check(self, http_request: Request) -> Callable[[], bool]:
         def is_authenticated() -> bool:

@@ -11,10 +11,14 @@ from app.domain.names import PATTERN_TEXTS
 
 MAX_FIELD_ERRORS = 20
 """How many field errors of one input are listed at most."""
+MAX_COUNTED_ERRORS = 1000
+"""How many field errors of one input are looked at: the library words all of them or none."""
 
 
 def field_errors(error: ValidationError) -> list[tuple[str, str]]:
     """Each fault as (field, reason) for people, the field dotted: `("resources.gpu", "must be a whole number")`."""
+    if error.error_count() > MAX_COUNTED_ERRORS:
+        return [("", f"has {error.error_count()} faults, too many to list")]
     faults = error.errors(include_url=False, include_input=False)
     return [(_field_name(fault["loc"]), _error_text(fault)) for fault in faults[:MAX_FIELD_ERRORS]]
 

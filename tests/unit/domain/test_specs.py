@@ -25,7 +25,7 @@ from app.domain.specs import (
     WorkspaceSettings,
     body_digest,
 )
-from app.domain.validation_errors import MAX_FIELD_ERRORS, field_errors
+from app.domain.validation_errors import MAX_COUNTED_ERRORS, MAX_FIELD_ERRORS, field_errors
 
 KINDS: list[type[StrictModel]] = [
     RequestSpec,
@@ -414,7 +414,9 @@ def test_every_fault_is_told_up_to_a_bound() -> None:
         ("resources.GPU", WHOLE),
         ("retries", WHOLE),
     ]
-    assert len(faults(RequestSpec, {f"x{i}": 1 for i in range(1000)})) == MAX_FIELD_ERRORS
+    assert len(faults(RequestSpec, {f"x{i}": 1 for i in range(MAX_COUNTED_ERRORS - 1)})) == MAX_FIELD_ERRORS
+    too_many = [("", f"has {MAX_COUNTED_ERRORS + 1} faults, too many to list")]
+    assert faults(RequestSpec, {f"x{i}": 1 for i in range(MAX_COUNTED_ERRORS)}) == too_many
 
 
 def test_a_field_of_great_length_is_told_shortened() -> None:

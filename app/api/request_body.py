@@ -1,0 +1,95 @@
+"""The body of an HTTP request: read within its limit and deadline, and parsed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+
+from flask import Request
+from gunicorn.http.errors import ParseException
+from pydantic import ValidationError
+
+from app.api.body_limits import MAX_FORM_FIELDS, SMALL_BODY, BodyLimit, has_more_members
+from app.api.errors import HttpRefusal, MalformedInput
+from app.api.server import io_deadlines
+from app.domain.field_types import StrictModel
+
+JSON = re.compile(r"application/(?:[\w.+-]+\+)?json", re.ASCII)
+FORM = "application/x-www-form-urlencoded"
+
+
+def read_body(http_request: Request, limit: BodyLimit) -> bytes:
+    """Return the body. Raise 413 if it is too large, and 400 if it breaks off or its chunks are broken."""
+    length = announced_length(http_request)
+    if length is None and not http_request.environ.get("wsgi.input_terminated"):
+        return b""
+    if length is not None and length > limit.bytes:
+        raise _too_large(limit)
+    data = _read_input(http_request, limit.bytes + 1 if length is None else length)
+    if len(data) > limit.bytes:
+        raise _too_large(limit)
+    if length is not None and len(data) < length:
+        raise MalformedInput([("", f"breaks off after {len(data)} of {length} bytes")])
+    return data
+
+
+def announced_length(http_request: Request) -> int | None:
+    """Return the header Content-Length; None without one, as of a chunked body."""
+    text = http_request.environ.get("CONTENT_LENGTH") or ""
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 16):
+        raise MalformedInput([("Content-Length", "has to be a number of bytes")], "a header")
+    return int(text)
+
+
+def _read_input(http_request: Request, size: int) -> bytes:
+    with _read_deadline(http_request):
+        try:
+            return bytes(http_request.environ["wsgi.input"].read(size))
+        except (ParseException, OSError) as error:  # of gunicorn: chunks that are none; the connection was lost
+            raise MalformedInput([("", "breaks off, or its chunks are broken")]) from error
+
+
+@contextmanager
+def _read_deadline(http_request: Request) -> Iterator[None]:
+    """Bound the time that the client may take to send the body."""
+    sock = http_request.environ.get("gunicorn.socket")
+    if sock:
+        io_deadlines.start_reading(sock.fileno())
+    try:
+        yield
+    finally:
+        if sock:
+            io_deadlines.finish(sock.fileno())
+
+
+def read_form(http_request: Request) -> None:
+    """Read the form of a page, which `http_request.form` has from then on. Raise if it is too large or no form."""
+    data = read_body(http_request, SMALL_BODY)
+    if data and http_request.mimetype != FORM:
+        raise HttpRefusal(415, "no_form", f"a form has to be sent as {FORM}")
+    if data.count(b"&") >= MAX_FORM_FIELDS:
+        raise HttpRefusal(413, "too_many_members", f"a form may have {MAX_FORM_FIELDS} fields")
+    http_request.environ.update({"wsgi.input": BytesIO(data), "CONTENT_LENGTH": str(len(data))})
+
+
+def parse_body(model: type[StrictModel], http_request: Request, data: bytes, limit: BodyLimit) -> StrictModel:
+    """Return the body as its model. Raise if it is no JSON, has too many members, or is malformed."""
+    if http_request.environ.get("CONTENT_TYPE") != "application/json" and not JSON.fullmatch(http_request.mimetype):
+        raise HttpRefusal(415, "not_json", "the body has to be JSON, and Content-Type to say so: application/json")
+    if not data:
+        raise MalformedInput([("", "is empty, and has to be JSON")])
+    if has_more_members(data, limit.members):
+        detail = f"a body may have {limit.members} members in its objects and lists together, and this one has more"
+        raise HttpRefusal(413, "too_many_members", detail)
+    try:
+        return model.model_validate_json(data)
+    except ValidationError as error:
+        raise MalformedInput.of(error) from error
+
+
+def _too_large(limit: BodyLimit) -> HttpRefusal:
+    return HttpRefusal(413, "body_too_large", f"a body may have {limit.bytes} bytes")
