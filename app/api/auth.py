@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import re
+from urllib.parse import urlsplit
 
 from werkzeug.datastructures import Headers
 
@@ -23,25 +25,25 @@ class Authenticator:
         """True if a request without a token is refused at the moment."""
         return self._required or self._tokens.any_exist()
 
-    def token_of_headers(self, headers: Headers, host: str) -> Token:
+    def token_of_headers(self, headers: Headers) -> Token:
         """Return the token of the header `Authorization`; raise 401 if it is not valid.
 
         Where no token is needed, a request of this machine without one has every permission.
         """
         authorization = headers.get("Authorization")
         if authorization is None:
-            return self.token_of_secret(None, headers, host)
+            return self.token_of_secret(None, headers)
         scheme, _, secret = authorization.partition(" ")
         if scheme.lower() != "bearer" or not secret.strip():
             raise _unauthorized("no_token", "Authorization must be Bearer and a token")
-        return self.token_of_secret(secret.strip(), headers, host)
+        return self.token_of_secret(secret.strip(), headers)
 
-    def token_of_secret(self, secret: str | None, headers: Headers, host: str) -> Token:
+    def token_of_secret(self, secret: str | None, headers: Headers) -> Token:
         """Return the token with this secret, None meaning a request without one; raise 401 if it is not valid."""
         if secret is None:
             if self.is_token_required():
                 raise _unauthorized("no_token", "a token is needed: Authorization: Bearer <token>")
-            _require_loopback(headers, host)
+            _require_loopback(headers)
             return ANONYMOUS
         token = self._tokens.authenticate(secret)
         if token is None:
@@ -80,19 +82,36 @@ PROXY_HEADERS = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")
 """Headers that a proxy adds. The client behind it may be on another machine."""
 
 
-def _require_loopback(headers: Headers, host: str) -> None:
-    """Raise unless the request came from and to localhost, and by no proxy.
+LOCAL_ONLY = "without tokens only requests from and to localhost are served"
+_HOST = re.compile(r"(?:\[([^]]*)\]|([^:\[\]]*))(?::\d+)?")
+"""The header Host: an address in brackets or a name, and a port."""
 
-    Host and Origin are compared too: a page of another site in a local browser may resolve its own name to this machine.
+
+def _require_loopback(headers: Headers) -> None:
+    """Raise unless the request came from and to localhost, by no proxy and by no page of another origin.
+
+    Host is compared too: a page of another site in a local browser may resolve its own name to this machine. A page of another
+    port of this machine is of the same site, and still another origin.
     """
-    if headers.get("Sec-Fetch-Site") == "cross-site" or any(name in headers for name in PROXY_HEADERS):
-        raise HttpRefusal(403, "foreign_host", "without tokens only requests from and to localhost are served, by no proxy")
+    if any(name in headers for name in PROXY_HEADERS):
+        raise HttpRefusal(403, "foreign_host", f"{LOCAL_ONLY}, by no proxy")
+    host = headers.get("Host", "")
+    address = _HOST.fullmatch(host)
+    if address is None or not is_loopback(address[1] or address[2]):
+        raise HttpRefusal(403, "foreign_host", f"{LOCAL_ONLY}, and Host has to name it")
     origin = headers.get("Origin")
-    addresses = [host] if origin is None else [host, origin.partition("://")[2]]
-    for address in addresses:
-        name = address[1:].partition("]")[0] if address.startswith("[") else address.partition(":")[0]
-        if not is_loopback(name):
-            raise HttpRefusal(403, "foreign_host", "without tokens only requests from and to localhost are served")
+    is_own_page = origin is None or urlsplit(origin).netloc.lower() == host.lower()
+    if not is_own_page or not _is_own_site(headers):
+        raise HttpRefusal(403, "foreign_host", f"{LOCAL_ONLY}, and none of a page of another origin")
+
+
+def _is_own_site(headers: Headers) -> bool:
+    """True if the browser says that the request is of our own page or of its user, or says nothing, as no other client does.
+
+    A link on a page of another port of this machine may be followed.
+    """
+    site = headers.get("Sec-Fetch-Site")
+    return site in (None, "same-origin", "none") or (site == "same-site" and headers.get("Sec-Fetch-Mode") == "navigate")
 
 
 def is_loopback(host: str) -> bool:

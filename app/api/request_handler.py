@@ -75,7 +75,7 @@ class RequestHandler:
     def _call(self, route: Route, http_request: Request, path: Mapping[str, str]) -> Call:
         token, workspace = ANONYMOUS, "default"
         if route.permission:
-            token = g.token = self._authenticator.token_of_headers(http_request.headers, http_request.host)
+            token = g.token = self._authenticator.token_of_headers(http_request.headers)
             if route.has_workspace:
                 workspace = g.workspace = self._authenticator.workspace(token, http_request.headers.get("Poolkeeper-Workspace"))
             self._require_permission(route, token, workspace, path)
@@ -99,16 +99,16 @@ class RequestHandler:
             raise
 
     def _disconnect_check(self, http_request: Request) -> Callable[[], bool]:
-        sock, headers, host = http_request.environ.get("gunicorn.socket"), http_request.headers, http_request.host
+        sock, headers = http_request.environ.get("gunicorn.socket"), http_request.headers
 
         def client_disconnected() -> bool:
-            return is_disconnected(sock) or not self._is_authenticated(headers, host)
+            return is_disconnected(sock) or not self._is_authenticated(headers)
 
         return client_disconnected
 
-    def _is_authenticated(self, headers: Headers, host: str) -> bool:
+    def _is_authenticated(self, headers: Headers) -> bool:
         try:
-            self._authenticator.token_of_headers(headers, host)
+            self._authenticator.token_of_headers(headers)
         except errors.HttpRefusal:
             return False
         except StoreUnavailable:

@@ -69,9 +69,7 @@ class Session:
 
     def token(self, http_request: Request) -> Token:
         """Return the token of the cookie; raise 401 if it is not valid."""
-        return self._authenticator.token_of_secret(
-            _cookie(http_request, SECRET_COOKIE), http_request.headers, http_request.host
-        )
+        return self._authenticator.token_of_secret(_cookie(http_request, SECRET_COOKIE), http_request.headers)
 
     def user(self, http_request: Request, token: Token, permission: Permission) -> User:
         """Return the user of a page; raise if the permission is missing."""
@@ -92,7 +90,7 @@ class Session:
     def is_valid_secret(self, secret: str, http_request: Request) -> bool:
         """True if this is the secret of a valid token."""
         try:
-            self._authenticator.token_of_secret(secret, http_request.headers, http_request.host)
+            self._authenticator.token_of_secret(secret, http_request.headers)
         except HttpRefusal:
             return False
         return True

@@ -187,9 +187,10 @@ def test_what_is_no_http_is_refused_and_nothing_of_it_comes_back(live: Live, lin
     assert b"Traceback" not in text
 
 
-def test_who_sends_no_host_is_served_as_it_reached_this_machine(live: Live) -> None:
+def test_a_request_without_tokens_has_to_name_this_machine_as_its_host(live: Live) -> None:
     live.empty()
-    assert live.send(b"GET /api/v1/pools HTTP/1.0\r\n\r\n").status == 200
+    live.send(b"GET /api/v1/pools HTTP/1.0\r\n\r\n").refused(403, "foreign_host")
+    assert live.send(b"GET /healthz HTTP/1.0\r\n\r\n").status == 200
     answer = live.send(b"GET /api/v1/pools HTTP/1.1\r\nHost: rebound.example\r\n\r\n")
     answer.refused(403, "foreign_host")
 

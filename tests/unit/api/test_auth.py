@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from werkzeug.test import create_environ, run_wsgi_app
 
 from app.api.app import HttpOptions
 from app.api.handlers import events
@@ -39,6 +40,57 @@ def test_without_tokens_a_proxy_is_not_served_and_with_one_it_is(site: Site, hea
 def test_without_tokens_another_sites_page_is_not_served_even_what_it_only_reads(site: Site) -> None:
     site.get("/pools", headers={"Sec-Fetch-Site": "cross-site"}).refused(403, "foreign_host")
     assert site.get("/pools", headers={"Sec-Fetch-Site": "same-origin"}).status == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "same-site", "Origin": "http://localhost:3000"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate", "Origin": "http://localhost:3000"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"},
+        {"Sec-Fetch-Site": "nonsense"},
+        {"Origin": "http://localhost:3000"},
+        {"Origin": "http://127.0.0.1"},
+        {"Origin": "null"},
+        {"Origin": ""},
+        {"Host": "localhost.example"},
+        {"Host": "[::1]example"},
+        {"Host": "127.0.0.1.example:80"},
+        {"Host": "localhost,example"},
+        {"Host": "example@localhost"},
+        {"Host": "localhost:80:80"},
+        {"Host": ""},
+        {"Host": "0.0.0.0"},
+    ],
+)
+def test_without_tokens_a_request_from_or_to_another_place_is_not_served(site: Site, headers: dict[str, str]) -> None:
+    site.get("/pools", headers=headers).refused(403, "foreign_host")
+    site.post("/requests", an_ask(), headers=headers).refused(403, "foreign_host")
+    assert site.get("/pools", headers=headers, token=site.token()).status == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://localhost"},
+        {"Host": "127.0.0.1:8080", "Origin": "http://127.0.0.1:8080", "Sec-Fetch-Site": "same-origin"},
+        {"Host": "LOCALHOST:8080", "Origin": "http://localhost:8080"},
+        {"Host": "[::1]:8080", "Origin": "http://[::1]:8080"},
+        {"Host": "127.0.0.2"},
+        {"Sec-Fetch-Site": "none"},
+        {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate"},
+    ],
+)
+def test_without_tokens_a_request_of_this_machine_is_served(site: Site, headers: dict[str, str]) -> None:
+    assert site.get("/pools", headers=headers).status == 200
+
+
+def test_without_tokens_a_request_without_a_host_is_not_served(site: Site) -> None:
+    environ = create_environ("/api/v1/pools", "http://localhost")
+    del environ["HTTP_HOST"]
+    _, status, _ = run_wsgi_app(site.app, environ)
+    assert status == "403 FORBIDDEN"
 
 
 def test_a_stream_ends_with_its_token(site: Site) -> None:

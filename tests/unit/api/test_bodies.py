@@ -64,8 +64,10 @@ def test_separators_within_texts_are_no_members(site: Site) -> None:
 @given(
     value=st.recursive(
         st.none() | st.integers() | st.text(alphabet=st.sampled_from('a",[{}]:\\ \u00e9\n'), max_size=8),
-        lambda inner: st.lists(inner, max_size=4)
-        | st.dictionaries(st.text(alphabet=st.sampled_from('a",{\\'), max_size=4), inner, max_size=4),
+        lambda inner: (
+            st.lists(inner, max_size=4)
+            | st.dictionaries(st.text(alphabet=st.sampled_from('a",{\\'), max_size=4), inner, max_size=4)
+        ),
         max_leaves=20,
     ),
     ensure_ascii=st.booleans(),
@@ -97,6 +99,8 @@ def test_of_very_many_faults_only_the_number_is_said(site: Site) -> None:
 
 def test_a_compressed_body_is_no_json(site: Site) -> None:
     headers = {"Content-Encoding": "gzip"}
-    assert site.ask("POST", "/requests", raw=b"\x1f\x8b\x08\x00" + b"\x00" * 20, headers=headers).malformed()[""].startswith(
-        "is no JSON: "
+    assert (
+        site.ask("POST", "/requests", raw=b"\x1f\x8b\x08\x00" + b"\x00" * 20, headers=headers)
+        .malformed()[""]
+        .startswith("is no JSON: ")
     )
