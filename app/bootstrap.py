@@ -17,7 +17,7 @@ from app.service.declarations import Declarations
 from app.service.dry_run import DryRun
 from app.service.estimates import Estimator
 from app.service.explain import Explainer
-from app.service.long_poll import LongPolls, WaitSlots
+from app.service.long_poll import LongPolls
 from app.service.periodic_jobs import PeriodicJobs
 from app.service.pool_shares import PoolShares
 from app.service.pools import Pools
@@ -28,6 +28,7 @@ from app.service.requests import Requests
 from app.service.tasks import Tasks
 from app.service.tokens import Tokens
 from app.service.usage_history import UsageHistories
+from app.service.wait_slots import WaitSlots
 from app.settings import Settings
 from app.store.audit import AuditStore
 from app.store.availability import AvailabilityStore
@@ -94,7 +95,6 @@ def make_services(
     reconciler = Reconciler(PlanStore(client, clock, limits), ledger)
     reconcile_lock = ReconcileLock(Nudges(client, clock), reconciler)
     requests = Requests(ledger, workspaces)
-    slots = WaitSlots(polls=settings.api_threads * 3 // 4, streams=settings.api_threads // 8)
     queue_status, query_store = QueueStatusStore(client, clock), QueryStore(client)
     usage_history = UsageHistories(UsageSampleStore(client, settings.history_interval_s, settings.history_kept, clock), ledger)
     estimator = Estimator(PlanStore(client, clock, limits), ledger, query_store, queue_status)
@@ -108,7 +108,7 @@ def make_services(
         audit=audit,
         periodic_jobs=PeriodicJobs(ledger, workspaces, cleanup, audit, usage_history, reconcile_lock),
         tokens=Tokens(TokenStore(client, clock), settings.rate_per_s),
-        long_polls=LongPolls(requests, ChangeNotifications(client), slots),
+        long_polls=LongPolls(requests, ChangeNotifications(client), _wait_slots(settings)),
         declarations=Declarations(ledger, workspaces),
         pool_shares=PoolShares(PlanStore(client, clock, limits), ledger),
         explain=Explainer(queue_status, PlanStore(client, clock, limits), ledger, estimator),
@@ -124,6 +124,11 @@ def make_services(
 def make_task_store(client: RedisClient, settings: Settings, clock: Clock | None = None) -> TaskStore:
     """Return the task store, as the outbox dispatcher needs it."""
     return TaskStore(client, clock, _limits(settings))
+
+
+def _wait_slots(settings: Settings) -> WaitSlots:
+    threads = settings.api_threads
+    return WaitSlots(threads * 3 // 4, threads // 8, max(1, threads // 16), settings.token_share_percent)
 
 
 def _limits(settings: Settings) -> LedgerLimits:

@@ -170,6 +170,7 @@ class Settings:
     max_body_bytes: int = setting(4 * 2**20, int_setting("bytes", least=1024, most=2**30))
     api_processes: int = setting(2, int_setting("processes", most=64))
     api_threads: int = setting(640, int_setting("threads", least=8, most=10_000))
+    token_share_percent: int = setting(25, int_setting("percent", most=100))
     broker_url: str | None = setting(None, BROKER, in_repr=False)
     worker_processes: int = setting(2, int_setting("processes", most=64))
     brokers: Path | None = setting(None, FILE)  # noqa: RUF009 - a field, and paths do not change

@@ -7,5 +7,5 @@ statuses.
 
 A request passes these steps: request id, authentication (`auth.py`), permission, rate limit, input (`request_handler.py`),
 handler, response, access log and metrics. Long polls and event streams take a limited number of wait slots
-(`service/long_poll.py`), so that they never block a submit.
+(`service/wait_slots.py`), so that they never block a submit.
 """

@@ -15,7 +15,7 @@ from app.domain.dry_run import DryRunUnavailable
 from app.domain.errors import UNAVAILABLE_REASONS, Conflict, NotFound, Refusal, RuleViolation, StaleFence, StoreUnavailable
 from app.domain.states import RequestState
 from app.domain.validation_errors import field_errors
-from app.service.long_poll import TooManyWaiters
+from app.service.wait_slots import TokenShareUsed, TooManyWaiters
 
 PROBLEM_TYPE = "application/problem+json"
 RETRY_SOON = {"Retry-After": "1"}
@@ -53,6 +53,7 @@ STATUSES: tuple[tuple[type[Exception], int], ...] = (  # the first that fits
     (RuleViolation, 422),
     (Refusal, 422),
     (StoreUnavailable, 503),
+    (TokenShareUsed, 429),
     (TooManyWaiters, 503),
 )
 """Exceptions of the service and their statuses. HttpRefusal and those of werkzeug have their own."""
@@ -89,6 +90,8 @@ def problem_reply(error: Exception, request_id: str | None = None) -> ProblemRep
         return _reply(status, f"dry_run_{error.reason}", str(error), request_id, retry)
     if isinstance(error, StoreUnavailable):
         return _reply(status, f"redis_{error.reason}", f"Redis {UNAVAILABLE_REASONS[error.reason]}", request_id, RETRY_SOON)
+    if isinstance(error, TokenShareUsed):
+        return _reply(status, "token_share_used", str(error), request_id, RETRY_SOON)
     if isinstance(error, TooManyWaiters):
         return _reply(status, "too_many_waiters", str(error), request_id, RETRY_SOON)
     assert isinstance(error, Refusal)

@@ -34,7 +34,12 @@ def stream_changes(context: PageContext) -> Response:
     sock = context.http_request.environ.get("gunicorn.socket")
     last = context.services.requests.get_last_event_id(context.workspace)
     events = context.services.long_polls.stream_events(
-        context.workspace, last, DIGEST_INTERVAL_S, lambda: is_disconnected(sock) or not context.is_authenticated()
+        context.workspace,
+        last,
+        DIGEST_INTERVAL_S,
+        lambda: is_disconnected(sock) or not context.is_authenticated(),
+        "dashboard",
+        context.user.token.share_holder,
     )
     next(events)  # raises here what would be raised after the status line otherwise
     response = event_stream(_sse_lines(context, events))

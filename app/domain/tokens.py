@@ -90,6 +90,11 @@ class Token:
         return ALL_WORKSPACES in self.workspaces or workspace in self.workspaces
 
     @property
+    def share_holder(self) -> str | None:
+        """The holder of a share of a process; None for the caller without a token, who has no share."""
+        return None if self.id == ANONYMOUS.id else self.id
+
+    @property
     def is_limited(self) -> bool:
         """True if the token is bound to its components."""
         return self.role is Role.REQUESTER

@@ -14,8 +14,8 @@ from app.domain.explanations import PreemptionCandidate, QueueState, QueueStatus
 from app.domain.snapshot import Allocation, PoolSnapshot, Waiter
 from app.planner.decisions import CandidateVerdict, Decision
 from app.planner.planning_pass import plan_pool
-from app.service.long_poll import TooManyWaiters
 from app.service.single_flight import acquire
+from app.service.wait_slots import TooManyWaiters
 from app.store.ledger import Ledger
 from app.store.plan_store import PlanStore, UnfinishedWork
 

@@ -1,26 +1,22 @@
 """Long polls and event streams: wait until a request changes, or yield the events of a workspace as they come.
 
-Each wait holds a thread of the process, so wait slots are counted; without a free slot the answer comes at once. A wait reads
-again after each notification, and every POLL_INTERVAL_S in case one was lost: a lost notification delays the answer and never
-makes it wrong.
+Each wait holds a wait slot (`wait_slots.py`); without a free one the answer comes at once. A wait reads again after each
+notification, and every POLL_INTERVAL_S in case one was lost: a lost notification delays the answer and never makes it wrong.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
-from threading import Lock
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple
 
 from app.domain.errors import StoreUnavailable
 from app.domain.models import Event, Request
 from app.domain.states import RequestState
 from app.service.requests import Requests
 from app.service.validation import MAX_PAGE_ROWS, checked_name
+from app.service.wait_slots import WaitSlots
 from app.store.change_notifications import ChangeNotifications, ChangeWatch
-
-SlotKind: TypeAlias = Literal["poll", "stream"]
 
 POLL_INTERVAL_S: Final = 5.0
 """How long a wait goes without reading again, at most."""
@@ -30,10 +26,6 @@ KEEPALIVE_S: Final = 10.0
 """How long a stream stays silent, at most."""
 BATCH_DELAY_S: Final = 0.05
 """The time between two reads of a stream, at least: events of that time are sent together."""
-
-
-class TooManyWaiters(Exception):  # noqa: N818 - a state of the world
-    """All wait slots of this process are taken, or a shared computation took too long; a later try may succeed."""
 
 
 class PollResult(NamedTuple):
@@ -56,48 +48,6 @@ class KnownState(NamedTuple):
         return request.status != self.state or (comparable and request.directive != self.directive)
 
 
-class WaitSlots:
-    """The wait slots of one process: a poll or stream takes one, and streams have a limit of their own."""
-
-    def __init__(self, polls: int, streams: int) -> None:
-        self.capacity, self.stream_capacity = polls, streams
-        self._used: dict[SlotKind, int] = {"poll": 0, "stream": 0}
-        self._refused: dict[SlotKind, int] = {"poll": 0, "stream": 0}
-        self._lock = Lock()
-        self.on_change: Callable[[SlotKind, int], None] = lambda kind, change: None
-        """Called with 1 for each slot taken, and with -1 for each slot freed."""
-
-    @contextmanager
-    def slot(self, kind: SlotKind) -> Iterator[bool]:
-        """Yield True with a slot taken until the context ends, or False if there is none."""
-        acquired = self._acquire(kind)
-        try:
-            yield acquired
-        finally:
-            if acquired:
-                with self._lock:
-                    self._used[kind] -= 1
-                self.on_change(kind, -1)
-
-    def used(self) -> dict[SlotKind, int]:
-        """Return how many slots are taken, by kind."""
-        with self._lock:
-            return dict(self._used)
-
-    def refused(self) -> dict[SlotKind, int]:
-        """Return how many found no slot so far, by kind."""
-        with self._lock:
-            return dict(self._refused)
-
-    def _acquire(self, kind: SlotKind) -> bool:
-        with self._lock:
-            full = sum(self._used.values()) >= self.capacity or (kind == "stream" and self._used[kind] >= self.stream_capacity)
-            (self._refused if full else self._used)[kind] += 1
-        if not full:
-            self.on_change(kind, 1)
-        return not full
-
-
 class LongPolls:
     """The long polls and event streams of one process."""
 
@@ -113,6 +63,7 @@ class LongPolls:
         wait_s: float,
         is_disconnected: Callable[[], bool] = lambda: False,
         known_directive: str | None = None,
+        token: str | None = None,
     ) -> PollResult:
         """Return a request once its state differs from `known_state`, or its directive from `known_directive`.
 
@@ -125,7 +76,7 @@ class LongPolls:
         baseline = KnownState(record.status if known_state is None else known_state, known_directive)
         if baseline.differs_from(record) or wait_s <= 0:
             return PollResult(record)
-        with self.slots.slot("poll") as acquired:
+        with self.slots.slot("poll", token) as acquired:
             if not acquired:
                 return PollResult(record, no_slot=True)
             with self._notifications.watch(workspace, request) as watch:
@@ -149,16 +100,22 @@ class LongPolls:
                 return record
 
     def stream_events(
-        self, workspace: str, after: str, keepalive_s: float = KEEPALIVE_S, is_disconnected: Callable[[], bool] = lambda: False
+        self,
+        workspace: str,
+        after: str,
+        keepalive_s: float = KEEPALIVE_S,
+        is_disconnected: Callable[[], bool] = lambda: False,
+        kind: Literal["stream", "dashboard"] = "stream",
+        token: str | None = None,
     ) -> Generator[Event | None]:
         """Yield the events of a workspace after one of them, until the process ends, the client disconnects or it is closed.
 
         The first value is None, once the stream has begun; a refusal (TooManyWaiters, StoreUnavailable, a bad name or id) is
         raised in its place. A later None is a sign of life after `keepalive_s` of silence. The stream outlasts a Redis outage.
         """
-        with self.slots.slot("stream") as acquired:
+        with self.slots.slot(kind, token) as acquired:
             if not acquired:
-                raise TooManyWaiters("there are as many streams as there may be")
+                raise self.slots.refusal(kind, token)
             with self._notifications.watch(checked_name(workspace)) as watch:
                 page = self._requests.list_events(workspace, after, MAX_PAGE_ROWS)
                 yield None

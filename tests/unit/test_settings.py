@@ -60,13 +60,14 @@ def test_each_setting_can_be_a_variable() -> None:
         "POOLKEEPER_MAX_BODY_BYTES": "1024",
         "POOLKEEPER_API_PROCESSES": "1",
         "POOLKEEPER_API_THREADS": "8",
+        "POOLKEEPER_TOKEN_SHARE_PERCENT": "50",
         "POOLKEEPER_BROKER_URL": "redis://b",
         "POOLKEEPER_WORKER_PROCESSES": "4",
         "POOLKEEPER_BROKERS": "~/brokers.toml",
     }
     assert environ.keys() == {f"POOLKEEPER_{each.name.upper()}" for each in fields(Settings)}
     ledger = (None, Path("/srv/poolkeeper"), "always", 2.5, 0.5, 0.3, 1.0, 60.0, 10.0, 9, 0, 10, 60, 1000)
-    service = ("error", "text", False, "::1", 0, True, 50, 1024, 1, 8, "redis://b", 4, Path("~/brokers.toml").expanduser())
+    service = ("error", "text", False, "::1", 0, True, 50, 1024, 1, 8, 50, "redis://b", 4, Path("~/brokers.toml").expanduser())
     assert Settings.read(environ=environ) == Settings(*ledger, *service)
 
 

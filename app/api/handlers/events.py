@@ -26,7 +26,9 @@ def list_events(call: Call, query: EventsQuery) -> EventListResponse | Response:
     if _wants_list(call.headers.get("Accept", "")):
         return _events_page(call, query)
     after = _start_id(call, query)
-    stream = call.services.long_polls.stream_events(call.workspace, after, is_disconnected=call.client_disconnected)
+    stream = call.services.long_polls.stream_events(
+        call.workspace, after, is_disconnected=call.client_disconnected, token=call.token.share_holder
+    )
     next(stream)  # raises here what would be raised after the status line otherwise
     response = event_stream(_sse_lines(call, query, after, stream))
     response.call_on_close(stream.close)  # the lines of a HEAD are never begun, so they close nothing

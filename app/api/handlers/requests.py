@@ -110,7 +110,13 @@ def get_request(call: Call, request: str, query: PollQuery) -> RequestResponse:
     if query.wait_s == 0:
         return RequestResponse.of(call.services.requests.poll(call.workspace, request))
     change = call.services.long_polls.wait_for_change(
-        call.workspace, request, query.status, query.wait_s, call.client_disconnected, query.directive
+        call.workspace,
+        request,
+        query.status,
+        query.wait_s,
+        call.client_disconnected,
+        query.directive,
+        call.token.share_holder,
     )
     if change.no_slot:
         call.response_headers["Retry-After"] = str(RETRY_AFTER_S)

@@ -17,8 +17,9 @@ from app.domain.errors import NotFound, StoreUnavailable
 from app.domain.models import Event, Request
 from app.domain.states import RequestState
 from app.service import long_poll as module
-from app.service.long_poll import LongPolls, PollResult, SlotKind, TooManyWaiters, WaitSlots
+from app.service.long_poll import LongPolls, PollResult
 from app.service.requests import Requests
+from app.service.wait_slots import SlotKind, TooManyWaiters, WaitSlots
 from app.store.change_notifications import ChangeNotifications
 from app.store.connection import RedisClient
 from app.store.ledger import Ledger
@@ -117,10 +118,10 @@ def polls(waiting: LongPolls, aside: ThreadPoolExecutor) -> Polls:
 def test_a_seat_is_given_back() -> None:
     house = WaitSlots(polls=2, streams=1)
     with house.slot("poll") as first, house.slot("stream") as second, house.slot("poll") as third:
-        assert (first, second, third, house.used()) == (True, True, False, {"poll": 1, "stream": 1})
+        assert (first, second, third, house.used()) == (True, True, False, {"poll": 1, "stream": 1, "dashboard": 0})
     with pytest.raises(ValueError, match="in between"), house.slot("poll"):
         raise ValueError("in between")
-    assert (house.used(), house.refused()) == ({"poll": 0, "stream": 0}, {"poll": 1, "stream": 0})
+    assert (set(house.used().values()), house.refused()) == ({0}, {"poll": 1, "stream": 0, "dashboard": 0})
 
 
 def test_streams_have_a_share_and_polls_the_rest() -> None:
@@ -129,7 +130,7 @@ def test_streams_have_a_share_and_polls_the_rest() -> None:
     with ExitStack() as stack:
         assert [stack.enter_context(house.slot(kind)) for kind in kinds] == [True, False, True, True]
         with house.slot("poll") as none, house.slot("stream") as neither:
-            assert (none, neither, house.refused()) == (False, False, {"poll": 1, "stream": 2})
+            assert (none, neither, house.refused()) == (False, False, {"poll": 1, "stream": 2, "dashboard": 0})
 
 
 def test_never_more_sit_than_there_are_seats(aside: ThreadPoolExecutor) -> None:
@@ -153,7 +154,7 @@ def test_what_is_different_already_is_answered_at_once(world: World, waiting: Lo
     assert waiting.wait_for_change("test", allocation.id, RequestState.QUEUED, LONG_S) == PollResult(world.get(allocation))
     assert waiting.wait_for_change("test", waits.id, None, 0) == PollResult(world.get(waits))
     assert (time.monotonic() - started_s < SOON_S, requests.looks) == (True, 2)
-    assert waiting.slots.used() == {"poll": 0, "stream": 0}
+    assert waiting.slots.used() == {"poll": 0, "stream": 0, "dashboard": 0}
 
 
 @pytest.mark.parametrize("unlike", [None, RequestState.QUEUED])
@@ -359,7 +360,7 @@ def test_what_is_wrong_with_a_stream_is_said_in_place_of_its_begin(waiting: Long
 
 def test_streams_have_their_seats_for_as_long_as_they_are_open(waiting: LongPolls) -> None:
     first, second = (waiting.stream_events("test", "0") for _ in range(2))
-    assert (next(first), next(second), waiting.slots.used()) == (None, None, {"poll": 0, "stream": 2})
+    assert (next(first), next(second), waiting.slots.used()["stream"]) == (None, None, 2)
     with pytest.raises(TooManyWaiters):
         next(waiting.stream_events("test", "0"))
     first.close()

@@ -14,7 +14,7 @@ from app.api.routes import AT_ROOT, ROUTES
 from app.domain import errors as domain
 from app.domain.errors import UNAVAILABLE_REASONS, Conflict, NotFound, Refusal, RuleViolation, StaleFence, StoreUnavailable
 from app.logging_config import JsonFormatter
-from app.service.long_poll import TooManyWaiters
+from app.service.wait_slots import TokenShareUsed, TooManyWaiters
 from tests.support.in_process_api import Site
 
 MADE: dict[type[Exception], tuple[Exception, int, str]] = {  # each class: one of it, its status and code
@@ -24,6 +24,7 @@ MADE: dict[type[Exception], tuple[Exception, int, str]] = {  # each class: one o
     Conflict: (Conflict("in_use", "is in use"), 409, "in_use"),
     StaleFence: (StaleFence("r", "expired", "lease_lapsed"), 409, "stale_fence"),
     TooManyWaiters: (TooManyWaiters("full"), 503, "too_many_waiters"),
+    TokenShareUsed: (TokenShareUsed(2, 2, "streams"), 429, "token_share_used"),
 }
 
 
@@ -39,12 +40,12 @@ def test_every_refusal_has_its_status_and_code(kind: type[Exception]) -> None:
     reply = _answer(error)
     assert (reply.status, reply.body.status, reply.body.code) == (status, status, code)
     assert (reply.body.detail, reply.body.request_id, reply.body.type) == (str(error), "id", "about:blank")
-    assert ("Retry-After" in reply.headers) == (status == 503)
+    assert ("Retry-After" in reply.headers) == (status in (429, 503))
 
 
 def test_no_class_of_the_domain_is_forgotten() -> None:
     classes = {kind for kind in vars(domain).values() if isinstance(kind, type) and issubclass(kind, Exception)}
-    assert classes - {StoreUnavailable} == MADE.keys() - {TooManyWaiters}
+    assert classes - {StoreUnavailable} == MADE.keys() - {TooManyWaiters, TokenShareUsed}
     assert all(any(issubclass(kind, current) for current, _ in errors.STATUSES) for kind in classes)
 
 

@@ -184,7 +184,7 @@ def test_what_is_wrong_is_said_before_the_stream_begins(site: Site) -> None:
 
 
 def test_a_full_house_says_when_to_come_again(site: Site) -> None:
-    site.services.long_polls.slots.stream_capacity = 0
+    site.services.long_polls.slots.capacities["stream"] = 0
     refused = site.get("/events")
     refused.refused(503, "too_many_waiters")
     assert refused.headers["Retry-After"] == "1"

@@ -386,7 +386,7 @@ def test_a_poll_that_finds_no_seat_answers_at_once_and_says_when_to_ask_again(si
     site.submit()
     waits = site.submit()
     assert "Retry-After" not in site.get(f"/requests/{waits['id']}", wait_s=0.01).headers
-    site.services.long_polls.slots.capacity = 0
+    site.services.long_polls.slots.capacities["poll"] = 0
     answer = site.get(f"/requests/{waits['id']}", wait_s=60)
     assert (answer.status, answer.body) == (200, waits)
     assert answer.headers["Retry-After"] == "1"

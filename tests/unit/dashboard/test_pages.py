@@ -409,13 +409,13 @@ def test_the_stream_says_that_something_has_changed(desk: Desk) -> None:
     assert next(text) == b"event: changed\ndata: now\n\n", "a policy makes no event, and is seen"
     desk.submit(gpu=1)
     assert next(text) == b"event: changed\ndata: now\n\n"
-    assert desk.services.long_polls.slots.used()["stream"] == 1
+    assert desk.services.long_polls.slots.used()["dashboard"] == 1
     answer.close()
-    assert desk.services.long_polls.slots.used()["stream"] == 0
+    assert desk.services.long_polls.slots.used()["dashboard"] == 0
 
 
 def test_a_full_house_is_said_to_be_full(desk: Desk) -> None:
-    desk.services.long_polls.slots.stream_capacity = 0
+    desk.services.long_polls.slots.capacities["dashboard"] = 0
     answer = desk.visitor().get("/live")
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
 

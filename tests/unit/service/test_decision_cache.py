@@ -12,7 +12,7 @@ from app.domain.models import Request
 from app.planner.planning_pass import plan_pool
 from app.service.decision_cache import MAX_POOLS, TTL_S, DecisionCache
 from app.service.explain import Explainer
-from app.service.long_poll import TooManyWaiters
+from app.service.wait_slots import TooManyWaiters
 from app.store.queue_status import QueueStatusStore
 from tests.support.world import World
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 
 from app.domain.states import RequestState
-from app.service.long_poll import KnownState, WaitSlots
+from app.service.long_poll import KnownState
+from app.service.wait_slots import SlotKind, TokenShareUsed, WaitSlots
 from tests.support.world import World
 
 
@@ -32,3 +35,38 @@ def test_no_more_wait_than_there_are_slots() -> None:
         assert (first, second, third) == (True, True, False)
     with slots.slot("stream") as first, slots.slot("stream") as second, slots.slot("poll") as third:
         assert (first, second, third) == (True, False, True)
+
+
+def test_a_token_holds_its_share_and_leaves_the_rest() -> None:
+    slots = WaitSlots(polls=8, streams=4, share_percent=25)
+    with slots.slot("poll", "a") as first, slots.slot("poll", "a") as second, slots.slot("poll", "a") as third:
+        assert (first, second, third) == (True, True, False)
+        with slots.slot("poll", "b") as other, slots.slot("stream", "a") as stream, slots.slot("stream", "a") as another:
+            assert (other, stream, another) == (True, True, False)
+            assert isinstance(slots.refusal("stream", "a"), TokenShareUsed)
+            assert str(slots.refusal("stream", "a")) == "this token holds 1 of the 1 streams that a token may hold in a process"
+            assert not isinstance(slots.refusal("stream", "b"), TokenShareUsed)
+    with slots.slot("poll", "a") as freed:
+        assert freed
+
+
+def test_callers_without_tokens_share_all_slots() -> None:
+    slots = WaitSlots(polls=4, streams=4, share_percent=25)
+    with slots.slot("poll") as first, slots.slot("poll") as second, slots.slot("stream") as third:
+        assert (first, second, third) == (True, True, True)
+
+
+def test_a_share_is_one_slot_at_least() -> None:
+    slots = WaitSlots(polls=2, streams=1, dashboards=1, share_percent=1)
+    with slots.slot("poll", "a") as poll, slots.slot("stream", "a") as stream, slots.slot("dashboard", "a") as dashboard:
+        assert (poll, stream, dashboard) == (True, True, True)
+
+
+def test_dashboards_have_slots_of_their_own() -> None:
+    slots = WaitSlots(polls=1, streams=1, dashboards=2)
+    kinds: tuple[SlotKind, ...] = ("poll", "stream", "dashboard", "dashboard", "dashboard")
+    with ExitStack() as stack:
+        assert [stack.enter_context(slots.slot(kind)) for kind in kinds] == [True, False, True, True, False]
+        assert slots.used() == {"poll": 1, "stream": 0, "dashboard": 2}
+    with slots.slot("dashboard"), slots.slot("poll") as poll:
+        assert poll

@@ -1,0 +1,99 @@
+"""The wait slots of one process: how many clients it holds in long polls and streams, and how many of them one token has.
+
+Each wait holds a thread, so wait slots are counted. A token has a share of each kind, so that the clients of one token cannot
+keep out those of another. The streams of dashboards have slots of their own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Literal, TypeAlias, get_args
+
+SlotKind: TypeAlias = Literal["poll", "stream", "dashboard"]
+
+
+class TooManyWaiters(Exception):  # noqa: N818 - a state of the world
+    """All wait slots of this process are taken, or a shared computation took too long; a later try may succeed."""
+
+
+class TokenShareUsed(TooManyWaiters):
+    """A token holds as much of a process as it may; a later try may succeed."""
+
+    def __init__(self, held: int, limit: int, things: str) -> None:
+        super().__init__(f"this token holds {held} of the {limit} {things} that a token may hold in a process")
+
+
+def token_share(capacity: int, percent: int) -> int:
+    """Return how much of a capacity one token may hold: one at least."""
+    return max(1, capacity * percent // 100)
+
+
+class WaitSlots:
+    """The wait slots of one process. Streams take slots of `polls`, and have a limit of their own; dashboards are apart.
+
+    A caller without a token (None) has no share: without tokens all callers are users of this machine.
+    """
+
+    def __init__(self, polls: int, streams: int, dashboards: int = 1, share_percent: int = 100) -> None:
+        self.capacities: dict[SlotKind, int] = {"poll": polls, "stream": streams, "dashboard": dashboards}
+        self.token_shares = {kind: token_share(of, share_percent) for kind, of in self.capacities.items()}
+        self._used: Counter[SlotKind] = Counter()
+        self._refused: Counter[SlotKind] = Counter()
+        self._used_by_token: Counter[tuple[SlotKind, str]] = Counter()
+        self._lock = Lock()
+        self.on_change: Callable[[SlotKind, int], None] = lambda kind, change: None
+        """Called with 1 for each slot taken, and with -1 for each slot freed."""
+
+    @contextmanager
+    def slot(self, kind: SlotKind, token: str | None = None) -> Iterator[bool]:
+        """Yield True with a slot taken until the context ends, or False if there is none."""
+        acquired = self._acquire(kind, token)
+        try:
+            yield acquired
+        finally:
+            if acquired:
+                self._release(kind, token)
+
+    def used(self) -> dict[SlotKind, int]:
+        """Return how many slots are taken, by kind."""
+        with self._lock:
+            return {kind: self._used[kind] for kind in get_args(SlotKind)}
+
+    def refused(self) -> dict[SlotKind, int]:
+        """Return how many found no slot so far, by kind."""
+        with self._lock:
+            return {kind: self._refused[kind] for kind in get_args(SlotKind)}
+
+    def refusal(self, kind: SlotKind, token: str | None) -> TooManyWaiters:
+        """Return the refusal for a token that has found no slot."""
+        held, limit = self._used_by_token[kind, token or ""], self.token_shares[kind]
+        if token is not None and held >= limit:
+            return TokenShareUsed(held, limit, f"{kind}s")
+        return TooManyWaiters(f"all {self.capacities[kind]} {kind}s of this process are taken")
+
+    def _acquire(self, kind: SlotKind, token: str | None) -> bool:
+        with self._lock:
+            free = self._is_free(kind) and (token is None or self._used_by_token[kind, token] < self.token_shares[kind])
+            (self._used if free else self._refused)[kind] += 1
+            if free and token is not None:
+                self._used_by_token[kind, token] += 1
+        if free:
+            self.on_change(kind, 1)
+        return free
+
+    def _is_free(self, kind: SlotKind) -> bool:
+        if kind != "dashboard" and self._used["poll"] + self._used["stream"] >= self.capacities["poll"]:
+            return False
+        return self._used[kind] < self.capacities[kind]
+
+    def _release(self, kind: SlotKind, token: str | None) -> None:
+        with self._lock:
+            self._used[kind] -= 1
+            if token is not None:
+                self._used_by_token[kind, token] -= 1
+                if not self._used_by_token[kind, token]:
+                    del self._used_by_token[kind, token]
+        self.on_change(kind, -1)

@@ -1,0 +1,77 @@
+"""What one token may hold of a process, so that other tokens find their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+from werkzeug.test import TestResponse
+
+from app.settings import Settings
+from tests.support.fake_redis import new_fake
+from tests.support.in_process_api import BROKERS, Site
+
+THREADS = 64
+"""Of which streams have 8, long polls and streams 48; a token has a quarter of each."""
+TOKEN_STREAMS, TOKEN_POLLS = 2, 12
+
+
+@pytest.fixture
+def small_site() -> Iterator[Site]:
+    """An API of few threads."""
+    site = Site(new_fake(), Settings(brokers=BROKERS, api_threads=THREADS))
+    yield site
+    site.services.long_polls.close()
+
+
+@contextmanager
+def streams(site: Site, number: int, secret: str | None) -> Iterator[list[TestResponse]]:
+    """So many answers to the question for a stream, those that are streams still open."""
+    headers = {"Authorization": f"Bearer {secret}"} if secret else {}
+    with ExitStack() as stack:
+        answers = [site.app.test_client().get("/api/v1/events", headers=headers, buffered=False) for _ in range(number)]
+        for answer in answers:
+            stack.callback(answer.close)
+        yield answers
+
+
+def test_a_token_holds_a_quarter_of_the_streams_and_others_find_theirs(small_site: Site) -> None:
+    first, second = small_site.token("viewer"), small_site.token("viewer", workspaces=["other"])
+    with streams(small_site, TOKEN_STREAMS + 1, first) as own, streams(small_site, TOKEN_STREAMS, second) as others:
+        assert [answer.status_code for answer in own] == [200] * TOKEN_STREAMS + [429]
+        assert [answer.status_code for answer in others] == [200] * TOKEN_STREAMS
+        refused = small_site.get("/events", token=first)
+        assert refused.headers["Retry-After"] == "1"
+        detail = "this token holds 2 of the 2 streams that a token may hold in a process"
+        assert refused.refused(429, "token_share_used")["detail"] == detail
+    with streams(small_site, 1, first) as own:
+        assert own[0].status_code == 200
+
+
+def test_a_token_holds_a_quarter_of_the_long_polls_and_is_answered_at_once_beyond(small_site: Site) -> None:
+    small_site.pool(), small_site.policy()
+    small_site.submit(gpu=8)
+    waits = small_site.submit()["id"]
+    token = small_site.token()
+    (record,) = small_site.services.tokens.list_tokens()
+    slots = small_site.services.long_polls.slots
+    with ExitStack() as stack:
+        held = [stack.enter_context(slots.slot("poll", record.id)) for _ in range(TOKEN_POLLS)]
+        assert all(held)
+        answer = small_site.get(f"/requests/{waits}", wait_s=60, token=token)
+        assert (answer.status, answer.body["status"], answer.headers["Retry-After"]) == (200, "queued", "1")
+    other = small_site.get(f"/requests/{waits}", wait_s=0.01, token=token)
+    assert "Retry-After" not in other.headers
+
+
+def test_without_tokens_all_callers_share_all_streams(small_site: Site) -> None:
+    with streams(small_site, THREADS // 8 + 1, None) as answers:
+        assert [answer.status_code for answer in answers] == [200] * (THREADS // 8) + [503]
+
+
+def test_the_share_is_a_setting() -> None:
+    site = Site(new_fake(), Settings(brokers=BROKERS, api_threads=THREADS, token_share_percent=100))
+    with streams(site, THREADS // 8 + 1, site.token("viewer")) as answers:
+        assert [answer.status_code for answer in answers] == [200] * (THREADS // 8) + [429]
+    site.services.long_polls.close()
