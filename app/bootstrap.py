@@ -128,7 +128,13 @@ def make_task_store(client: RedisClient, settings: Settings, clock: Clock | None
 
 def _wait_slots(settings: Settings) -> WaitSlots:
     threads = settings.api_threads
-    return WaitSlots(threads * 3 // 4, threads // 8, max(1, threads // 16), settings.token_share_percent)
+    return WaitSlots(
+        polls=threads * 3 // 4,
+        streams=threads // 8,
+        dashboards=max(1, threads // 16),
+        bodies=max(4, threads // 20),
+        share_percent=settings.token_share_percent,
+    )
 
 
 def _limits(settings: Settings) -> LedgerLimits:

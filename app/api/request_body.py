@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
+from threading import BoundedSemaphore
 
 from flask import Request
 from gunicorn.http.errors import ParseException
@@ -13,10 +14,18 @@ from pydantic import ValidationError
 
 from app.api.body_limits import MAX_FORM_FIELDS, SMALL_BODY, BodyLimit, has_more_members
 from app.api.errors import HttpRefusal, MalformedInput
-from app.api.server import io_deadlines
+from app.api.server import freed_memory, io_deadlines
 from app.domain.field_types import StrictModel
+from app.domain.validation_errors import field_errors
+from app.service.wait_slots import TooManyWaiters
 
 JSON = re.compile(r"application/(?:[\w.+-]+\+)?json", re.ASCII)
+LARGE_BODIES_AT_A_TIME = 4
+"""How many calls with a large body a process serves at a time: to parse a body may take 40 MB, and what is parsed is kept for
+as long as the call."""
+TURN_WITHIN_S = 5.0
+"""How long such a call waits for its turn."""
+_turns = BoundedSemaphore(LARGE_BODIES_AT_A_TIME)
 FORM = "application/x-www-form-urlencoded"
 
 
@@ -76,6 +85,26 @@ def read_form(http_request: Request) -> None:
     http_request.environ.update({"wsgi.input": BytesIO(data), "CONTENT_LENGTH": str(len(data))})
 
 
+def may_be_large(http_request: Request, limit: BodyLimit) -> bool:
+    """True if the body is larger than those of most routes, or may be, as its length is not announced."""
+    if limit.bytes <= SMALL_BODY.bytes:
+        return False
+    length = announced_length(http_request)
+    return length > SMALL_BODY.bytes if length is not None else "wsgi.input_terminated" in http_request.environ
+
+
+@contextmanager
+def large_body_turn() -> Iterator[None]:
+    """Wait for the turn of a large body that has been read, and hold it; raise TooManyWaiters after TURN_WITHIN_S."""
+    if not _turns.acquire(timeout=TURN_WITHIN_S):
+        raise TooManyWaiters(f"the {LARGE_BODIES_AT_A_TIME} large bodies that a process serves at a time take long")
+    try:
+        yield
+    finally:
+        _turns.release()
+        freed_memory.record_large_body()
+
+
 def parse_body(model: type[StrictModel], http_request: Request, data: bytes, limit: BodyLimit) -> StrictModel:
     """Return the body as its model. Raise if it is no JSON, has too many members, or is malformed."""
     if http_request.environ.get("CONTENT_TYPE") != "application/json" and not JSON.fullmatch(http_request.mimetype):
@@ -88,7 +117,8 @@ def parse_body(model: type[StrictModel], http_request: Request, data: bytes, lim
     try:
         return model.model_validate_json(data)
     except ValidationError as error:
-        raise MalformedInput.of(error) from error
+        faults = field_errors(error)
+    raise MalformedInput(faults)  # after the handler, so that it does not keep the error, which is larger than the body
 
 
 def _too_large(limit: BodyLimit) -> HttpRefusal:

@@ -19,9 +19,10 @@ from werkzeug.datastructures import Headers, MultiDict
 
 from app.api import errors
 from app.api.auth import Authenticator
+from app.api.body_limits import BodyLimit
 from app.api.metrics.process_metrics import ProcessMetrics
 from app.api.metrics.registry import HTTP_REQUEST_DURATION, HTTP_REQUESTS
-from app.api.request_body import parse_body, read_body
+from app.api.request_body import large_body_turn, may_be_large, parse_body, read_body
 from app.api.routing import EVENT_STREAM, Call, Route, path_pattern
 from app.api.server import io_deadlines
 from app.bootstrap import Services
@@ -70,7 +71,18 @@ class RequestHandler:
 
     def _serve(self, route: Route, http_request: Request, path: Mapping[str, str]) -> Response:
         call = self._call(route, http_request, path)
-        return self._response(route, call, route.handler(call, **self._arguments(route, http_request, path)))
+        arguments = self._arguments(route, http_request, path)
+        if route.body_model is None:
+            return self._response(route, call, route.handler(call, **arguments))
+        limit = route.body_limit.within(self._max_body_bytes)
+        if not may_be_large(http_request, limit):
+            arguments["body"] = _body(route, http_request, read_body(http_request, limit), limit)
+            return self._response(route, call, route.handler(call, **arguments))
+        with self._services.long_polls.slots.required_slot("body", call.token.share_holder):
+            data = read_body(http_request, limit)
+            with large_body_turn():
+                arguments["body"] = _body(route, http_request, data, limit)
+                return self._response(route, call, route.handler(call, **arguments))
 
     def _call(self, route: Route, http_request: Request, path: Mapping[str, str]) -> Call:
         token, workspace = ANONYMOUS, "default"
@@ -120,11 +132,6 @@ class RequestHandler:
         query = _query(route, http_request.args)
         if route.has_query:
             arguments["query"] = query
-        if route.body_model:
-            limit = route.body_limit.within(self._max_body_bytes)
-            data = read_body(http_request, limit)
-            absent = route.is_body_optional and not data
-            arguments["body"] = route.body_model() if absent else parse_body(route.body_model, http_request, data, limit)
         return arguments
 
     def _response(self, route: Route, call: Call, result: object) -> Response:
@@ -224,6 +231,14 @@ def _query(route: Route, args: MultiDict[str, str]) -> Any:
         )
     except ValidationError as error:
         raise errors.MalformedInput.of(error, "the query") from error
+
+
+def _body(route: Route, http_request: Request, data: bytes, limit: BodyLimit) -> StrictModel:
+    """Return the body as the model of the route."""
+    assert route.body_model is not None
+    if not data and route.is_body_optional:
+        return route.body_model()
+    return parse_body(route.body_model, http_request, data, limit)
 
 
 def is_disconnected(sock: Any) -> bool:

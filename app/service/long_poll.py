@@ -113,13 +113,10 @@ class LongPolls:
         The first value is None, once the stream has begun; a refusal (TooManyWaiters, StoreUnavailable, a bad name or id) is
         raised in its place. A later None is a sign of life after `keepalive_s` of silence. The stream outlasts a Redis outage.
         """
-        with self.slots.slot(kind, token) as acquired:
-            if not acquired:
-                raise self.slots.refusal(kind, token)
-            with self._notifications.watch(checked_name(workspace)) as watch:
-                page = self._requests.list_events(workspace, after, MAX_PAGE_ROWS)
-                yield None
-                yield from self._stream(watch, workspace, after, page, keepalive_s, is_disconnected)
+        with self.slots.required_slot(kind, token), self._notifications.watch(checked_name(workspace)) as watch:
+            page = self._requests.list_events(workspace, after, MAX_PAGE_ROWS)
+            yield None
+            yield from self._stream(watch, workspace, after, page, keepalive_s, is_disconnected)
 
     def _stream(
         self,

@@ -1,7 +1,8 @@
-"""The wait slots of one process: how many clients it holds in long polls and streams, and how many of them one token has.
+"""The wait slots of one process: how many clients it holds in long polls, streams and large bodies, and how many one token has.
 
 Each wait holds a thread, so wait slots are counted. A token has a share of each kind, so that the clients of one token cannot
-keep out those of another. The streams of dashboards have slots of their own.
+keep out those of another. The streams of dashboards have slots of their own. A call with a large body takes a slot as well: the
+client may send slowly, and what it has sent stays in memory until the call is answered.
 """
 
 from __future__ import annotations
@@ -12,7 +13,13 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Literal, TypeAlias, get_args
 
-SlotKind: TypeAlias = Literal["poll", "stream", "dashboard"]
+SlotKind: TypeAlias = Literal["poll", "stream", "dashboard", "body"]
+_KIND_TEXTS: dict[SlotKind, str] = {
+    "poll": "long polls",
+    "stream": "event streams",
+    "dashboard": "open pages",
+    "body": "large bodies",
+}
 
 
 class TooManyWaiters(Exception):  # noqa: N818 - a state of the world
@@ -32,13 +39,13 @@ def token_share(capacity: int, percent: int) -> int:
 
 
 class WaitSlots:
-    """The wait slots of one process. Streams take slots of `polls`, and have a limit of their own; dashboards are apart.
+    """The wait slots of one process. Streams take slots of `polls`, and have a limit of their own; pages and bodies are apart.
 
     A caller without a token (None) has no share: without tokens all callers are users of this machine.
     """
 
-    def __init__(self, polls: int, streams: int, dashboards: int = 1, share_percent: int = 100) -> None:
-        self.capacities: dict[SlotKind, int] = {"poll": polls, "stream": streams, "dashboard": dashboards}
+    def __init__(self, polls: int, streams: int, dashboards: int = 1, bodies: int = 1, share_percent: int = 100) -> None:
+        self.capacities: dict[SlotKind, int] = {"poll": polls, "stream": streams, "dashboard": dashboards, "body": bodies}
         self.token_shares = {kind: token_share(of, share_percent) for kind, of in self.capacities.items()}
         self._used: Counter[SlotKind] = Counter()
         self._refused: Counter[SlotKind] = Counter()
@@ -57,6 +64,14 @@ class WaitSlots:
             if acquired:
                 self._release(kind, token)
 
+    @contextmanager
+    def required_slot(self, kind: SlotKind, token: str | None = None) -> Iterator[None]:
+        """Hold a slot until the context ends; raise TooManyWaiters if there is none."""
+        with self.slot(kind, token) as acquired:
+            if not acquired:
+                raise self.refusal(kind, token)
+            yield
+
     def used(self) -> dict[SlotKind, int]:
         """Return how many slots are taken, by kind."""
         with self._lock:
@@ -67,12 +82,12 @@ class WaitSlots:
         with self._lock:
             return {kind: self._refused[kind] for kind in get_args(SlotKind)}
 
-    def refusal(self, kind: SlotKind, token: str | None) -> TooManyWaiters:
+    def refusal(self, kind: SlotKind, token: str | None = None) -> TooManyWaiters:
         """Return the refusal for a token that has found no slot."""
         held, limit = self._used_by_token[kind, token or ""], self.token_shares[kind]
         if token is not None and held >= limit:
-            return TokenShareUsed(held, limit, f"{kind}s")
-        return TooManyWaiters(f"all {self.capacities[kind]} {kind}s of this process are taken")
+            return TokenShareUsed(held, limit, _KIND_TEXTS[kind])
+        return TooManyWaiters(f"all {self.capacities[kind]} {_KIND_TEXTS[kind]} that a process serves at a time are taken")
 
     def _acquire(self, kind: SlotKind, token: str | None) -> bool:
         with self._lock:
@@ -85,7 +100,7 @@ class WaitSlots:
         return free
 
     def _is_free(self, kind: SlotKind) -> bool:
-        if kind != "dashboard" and self._used["poll"] + self._used["stream"] >= self.capacities["poll"]:
+        if kind in ("poll", "stream") and self._used["poll"] + self._used["stream"] >= self.capacities["poll"]:
             return False
         return self._used[kind] < self.capacities[kind]
 

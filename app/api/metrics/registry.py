@@ -81,7 +81,9 @@ HTTP_REQUEST_DURATION = ProcessMetric(
     "How long they took; long polls and streams included.",
     (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
 )
-HTTP_WAITING = ProcessMetric("http_waiting", "gauge", ("kind",), "Clients held by a long poll, an event stream or a page.")
+HTTP_WAITING = ProcessMetric(
+    "http_waiting", "gauge", ("kind",), "Clients held by a long poll, an event stream or a page, and calls with a large body."
+)
 SCRIPT_DURATION = ProcessMetric(
     "script_duration_seconds",
     "histogram",

@@ -18,7 +18,7 @@ from typing import Any
 
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
-from app.api.server import io_deadlines
+from app.api.server import freed_memory, io_deadlines
 from app.api.server.connection_counts import ConnectionCounts
 
 SEND_WITHIN_S = 30
@@ -55,6 +55,7 @@ class ApiWorker(ThreadWorker):  # type: ignore[misc]
     def run(self) -> None:
         """Serve until the process has to stop."""
         connection_counts.write(self.age, 0)
+        freed_memory.use_one_arena()
         super().run()
 
     def accept(self, listener: socket.socket) -> None:
@@ -106,9 +107,10 @@ class ApiWorker(ThreadWorker):  # type: ignore[misc]
             conn.timeout = min(conn.timeout, deadline)
 
     def murder_pending(self) -> None:
-        """Close, about every second, connections that sent nothing, and those that are too slow."""
+        """About every second: close connections that sent nothing or are too slow, and return the memory of large bodies."""
         super().murder_pending()
         connection_counts.write(self.age, self.nr_conns)
+        freed_memory.return_after_large_bodies()
         crowded = self.cfg.threads // io_deadlines.CROWDED_SHARE
         io_deadlines.shut_overdue(io_deadlines.READ_WITHIN_S if self.alive else io_deadlines.STOPPING_READ_WITHIN_S, crowded)
 

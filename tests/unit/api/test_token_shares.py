@@ -8,9 +8,11 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from werkzeug.test import TestResponse
 
+from app.api import request_body
+from app.api.request_body import large_body_turn
 from app.settings import Settings
 from tests.support.fake_redis import new_fake
-from tests.support.in_process_api import BROKERS, Site
+from tests.support.in_process_api import BROKERS, Site, an_ask
 
 THREADS = 64
 """Of which streams have 8, long polls and streams 48; a token has a quarter of each."""
@@ -43,7 +45,7 @@ def test_a_token_holds_a_quarter_of_the_streams_and_others_find_theirs(small_sit
         assert [answer.status_code for answer in others] == [200] * TOKEN_STREAMS
         refused = small_site.get("/events", token=first)
         assert refused.headers["Retry-After"] == "1"
-        detail = "this token holds 2 of the 2 streams that a token may hold in a process"
+        detail = "this token holds 2 of the 2 event streams that a token may hold in a process"
         assert refused.refused(429, "token_share_used")["detail"] == detail
     with streams(small_site, 1, first) as own:
         assert own[0].status_code == 200
@@ -75,3 +77,55 @@ def test_the_share_is_a_setting() -> None:
     with streams(site, THREADS // 8 + 1, site.token("viewer")) as answers:
         assert [answer.status_code for answer in answers] == [200] * (THREADS // 8) + [429]
     site.services.long_polls.close()
+
+
+LARGE = {"requests": [{"component": "team", "labels": {"pad": "x" * 255}}] * 300}
+"""A body of more than 64 KiB."""
+
+
+def test_a_token_has_a_quarter_of_the_large_bodies_and_small_ones_do_not_count(small_site: Site) -> None:
+    first, second = small_site.token(name="first"), small_site.token(name="second")
+    holder = next(record.id for record in small_site.services.tokens.list_tokens() if record.name == "first")
+    slots = small_site.services.long_polls.slots
+    with slots.slot("body", holder):
+        refused = small_site.post("/requests/batch", LARGE, token=first)
+        assert refused.headers["Retry-After"] == "1"
+        detail = "this token holds 1 of the 1 large bodies that a token may hold in a process"
+        assert refused.refused(429, "token_share_used")["detail"] == detail
+        assert small_site.post("/requests/batch", LARGE, token=second).status == 201
+        assert small_site.post("/requests/batch", {"requests": [an_ask()]}, token=first).status == 201
+        small_site.post("/requests", an_ask(labels={"pad": "x" * 2**17}), token=first).refused(413, "body_too_large")
+    assert small_site.post("/requests/batch", LARGE, token=first).status == 201
+    assert set(slots.used().values()) == {0}
+
+
+def test_no_more_large_bodies_are_served_than_a_process_has_slots_for(small_site: Site) -> None:
+    slots = small_site.services.long_polls.slots
+    with ExitStack() as stack:
+        while stack.enter_context(slots.slot("body")):
+            pass
+        refused = small_site.post("/requests/batch", LARGE)
+        assert refused.headers["Retry-After"] == "1"
+        refused.refused(503, "too_many_waiters")
+
+
+def test_a_refused_large_body_gives_its_slot_back(small_site: Site) -> None:
+    slots = small_site.services.long_polls.slots
+    for raw in (b"{" + b" " * 2**17, b"[" * 2**17, b'{"requests": [' + b"1," * 2**16 + b"1]}", b" " * 2**23):
+        assert small_site.ask("POST", "/requests/batch", raw=raw).status in (400, 413)
+    assert slots.used()["body"] == 0
+    assert slots.refused()["body"] == 0
+
+
+def test_four_large_bodies_are_served_at_a_time(small_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_body, "TURN_WITHIN_S", 0)
+    with ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(large_body_turn())
+        assert small_site.post("/requests/batch", LARGE).status == 201
+        stack.enter_context(large_body_turn())
+        refused = small_site.post("/requests/batch", LARGE)
+        assert refused.headers["Retry-After"] == "1"
+        refused.refused(503, "too_many_waiters")
+        assert small_site.post("/requests/batch", {"requests": [an_ask()]}).status == 201
+    assert small_site.post("/requests/batch", LARGE).status == 201

@@ -21,7 +21,7 @@ def test_streams_of_the_api_leave_pages_live(desk: Desk) -> None:
         stack.callback(response.close)
         assert response.status_code == 200
         assert slots.used()["dashboard"] == 1
-    assert slots.used() == {"poll": 0, "stream": 0, "dashboard": 0}
+    assert set(slots.used().values()) == {0}
 
 
 def test_a_token_has_a_share_of_the_pages(desk: Desk) -> None:

@@ -44,7 +44,8 @@ def test_a_token_holds_its_share_and_leaves_the_rest() -> None:
         with slots.slot("poll", "b") as other, slots.slot("stream", "a") as stream, slots.slot("stream", "a") as another:
             assert (other, stream, another) == (True, True, False)
             assert isinstance(slots.refusal("stream", "a"), TokenShareUsed)
-            assert str(slots.refusal("stream", "a")) == "this token holds 1 of the 1 streams that a token may hold in a process"
+            detail = "this token holds 1 of the 1 event streams that a token may hold in a process"
+            assert str(slots.refusal("stream", "a")) == detail
             assert not isinstance(slots.refusal("stream", "b"), TokenShareUsed)
     with slots.slot("poll", "a") as freed:
         assert freed
@@ -67,6 +68,6 @@ def test_dashboards_have_slots_of_their_own() -> None:
     kinds: tuple[SlotKind, ...] = ("poll", "stream", "dashboard", "dashboard", "dashboard")
     with ExitStack() as stack:
         assert [stack.enter_context(slots.slot(kind)) for kind in kinds] == [True, False, True, True, False]
-        assert slots.used() == {"poll": 1, "stream": 0, "dashboard": 2}
+        assert slots.used() == {"poll": 1, "stream": 0, "dashboard": 2, "body": 0}
     with slots.slot("dashboard"), slots.slot("poll") as poll:
         assert poll
