@@ -15,6 +15,7 @@ from app.service.cleanup import Cleanup
 from app.service.dashboard_queries import DashboardQueries
 from app.service.declarations import Declarations
 from app.service.dry_run import DryRun
+from app.service.dry_run_shares import DryRunShares
 from app.service.estimates import Estimator
 from app.service.explain import Explainer
 from app.service.long_poll import LongPolls
@@ -69,6 +70,7 @@ class Services:
     explain: Explainer
     estimates: Estimator
     dry_run: DryRun
+    dry_run_shares: DryRunShares
     dashboard_queries: DashboardQueries
     usage_history: UsageHistories
     metrics: MetricQueries
@@ -114,6 +116,7 @@ def make_services(
         explain=Explainer(queue_status, PlanStore(client, clock, limits), ledger, estimator),
         estimates=estimator,
         dry_run=DryRun(WorkspaceCopier(client, redis_provider or ThrowawayRedis(), clock), limits),
+        dry_run_shares=DryRunShares(settings.token_share_percent),
         dashboard_queries=DashboardQueries(queue_status, ledger, usage_history),
         usage_history=usage_history,
         metrics=MetricQueries(MetricsStore(client, clock), ledger),

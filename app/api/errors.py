@@ -91,7 +91,7 @@ def problem_reply(error: Exception, request_id: str | None = None) -> ProblemRep
     if isinstance(error, StoreUnavailable):
         return _reply(status, f"redis_{error.reason}", f"Redis {UNAVAILABLE_REASONS[error.reason]}", request_id, RETRY_SOON)
     if isinstance(error, TokenShareUsed):
-        return _reply(status, "token_share_used", str(error), request_id, RETRY_SOON)
+        return _reply(status, "token_share_used", str(error), request_id, {"Retry-After": str(error.retry_after_s)})
     if isinstance(error, TooManyWaiters):
         return _reply(status, "too_many_waiters", str(error), request_id, RETRY_SOON)
     assert isinstance(error, Refusal)

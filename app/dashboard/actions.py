@@ -157,7 +157,10 @@ def change_policy(context: PageContext, pool: str, kind: str, component: str) ->
 
 def _confirm_or_apply(context: PageContext, action: Action, own: str = "") -> Response:
     """Apply the action if its present effects have been shown, else show them."""
-    before, outcome = action.read_state(), action.dry_run() if action.dry_run else None
+    before, outcome = action.read_state(), None
+    if action.dry_run:
+        with context.services.dry_run_shares.turn(context.user.token.share_holder):
+            outcome = action.dry_run()
     digest = _state_digest(action, before, outcome, own)
     if context.http_request.form.get("shown") is None:
         return _confirm_page(context, action, outcome, digest, own)

@@ -27,10 +27,11 @@ class TooManyWaiters(Exception):  # noqa: N818 - a state of the world
 
 
 class TokenShareUsed(TooManyWaiters):
-    """A token holds as much of a process as it may; a later try may succeed."""
+    """A token has its share of a process already; a try after `retry_after_s` may succeed."""
 
-    def __init__(self, held: int, limit: int, things: str) -> None:
-        super().__init__(f"this token holds {held} of the {limit} {things} that a token may hold in a process")
+    def __init__(self, message: str, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 def token_share(capacity: int, percent: int) -> int:
@@ -86,7 +87,9 @@ class WaitSlots:
         """Return the refusal for a token that has found no slot."""
         held, limit = self._used_by_token[kind, token or ""], self.token_shares[kind]
         if token is not None and held >= limit:
-            return TokenShareUsed(held, limit, _KIND_TEXTS[kind])
+            return TokenShareUsed(
+                f"this token holds {held} of the {limit} {_KIND_TEXTS[kind]} that a token may hold in a process"
+            )
         return TooManyWaiters(f"all {self.capacities[kind]} {_KIND_TEXTS[kind]} that a process serves at a time are taken")
 
     def _acquire(self, kind: SlotKind, token: str | None) -> bool:

@@ -25,10 +25,14 @@ def dry_run(call: Call, body: DryRunBody) -> DryRunResponse:
         if not call.token.can_see(kind, component):
             raise forbidden_component(kind, component)
         require_class_permitted(call, body.request)
-        return _submit_response(call.services.dry_run.submit(call.workspace, body.request), call.token)
+        with call.services.dry_run_shares.turn(call.token.share_holder):
+            outcome = call.services.dry_run.submit(call.workspace, body.request)
+        return _submit_response(outcome, call.token)
     if call.token.is_limited:
         raise HttpRefusal(403, "not_permitted", "this token is for single components, and may try out their requests only")
-    return _change_response(_dry_run_change(call, body))
+    with call.services.dry_run_shares.turn(call.token.share_holder):
+        change = _dry_run_change(call, body)
+    return _change_response(change)
 
 
 def _dry_run_change(call: Call, body: DryRunBody) -> ChangeOutcome:

@@ -24,7 +24,7 @@ MADE: dict[type[Exception], tuple[Exception, int, str]] = {  # each class: one o
     Conflict: (Conflict("in_use", "is in use"), 409, "in_use"),
     StaleFence: (StaleFence("r", "expired", "lease_lapsed"), 409, "stale_fence"),
     TooManyWaiters: (TooManyWaiters("full"), 503, "too_many_waiters"),
-    TokenShareUsed: (TokenShareUsed(2, 2, "streams"), 429, "token_share_used"),
+    TokenShareUsed: (TokenShareUsed("used"), 429, "token_share_used"),
 }
 
 

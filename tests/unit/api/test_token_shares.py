@@ -129,3 +129,16 @@ def test_four_large_bodies_are_served_at_a_time(small_site: Site, monkeypatch: p
         refused.refused(503, "too_many_waiters")
         assert small_site.post("/requests/batch", {"requests": [an_ask()]}).status == 201
     assert small_site.post("/requests/batch", LARGE).status == 201
+
+
+def test_a_token_has_one_dry_run_at_a_time_and_others_theirs(small_site: Site) -> None:
+    small_site.pool()
+    first, second = small_site.token("viewer", name="first"), small_site.token("viewer", name="second")
+    holder = next(record.id for record in small_site.services.tokens.list_tokens() if record.name == "first")
+    body = {"pool": {"name": "gpus", "capacity": {"gpu": 1}}}
+    with small_site.services.dry_run_shares.turn(holder):
+        refused = small_site.post("/dry-run", body, token=first)
+        assert refused.headers["Retry-After"] == "1"
+        assert refused.refused(429, "token_share_used")["detail"] == "a dry run of this token is under way"
+        assert small_site.post("/dry-run", body, token=second).status == 200
+    assert small_site.post("/dry-run", body, token=first).status == 200

@@ -33,3 +33,13 @@ def test_a_token_has_a_share_of_the_pages(desk: Desk) -> None:
             stack.callback(response.close)
         assert [response.status_code for response in responses] == [200] * (DASHBOARDS // 4) + [429, 200]
         assert responses[-2].headers["Retry-After"] == "1"
+
+
+def test_a_token_has_one_dry_run_at_a_time(desk: Desk) -> None:
+    desk.pool()
+    visitor = desk.visitor(desk.token("admin"))
+    (holder,) = (record.id for record in desk.services.tokens.list_tokens())
+    with desk.services.dry_run_shares.turn(holder):
+        response = visitor.send("/pools/gpus/resize", {"capacity.gpu": "4"})
+        assert (response.status_code, response.headers["Retry-After"]) == (429, "1")
+    assert visitor.send("/pools/gpus/resize", {"capacity.gpu": "4"}).status_code == 200

@@ -1,0 +1,76 @@
+"""The share of each token in the time for dry runs of a process.
+
+All dry runs of a process use one throwaway server, one after the other, and read a whole workspace before. So a token has one
+dry run at a time, and over time no more than its share of the server.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Final
+
+from app.domain.dry_run import RUN_TIMEOUT_S, DryRunUnavailable
+from app.service.wait_slots import TokenShareUsed
+
+BURST_S: Final = 2 * RUN_TIMEOUT_S
+"""The time that a token may use at once, if it has used none for long: the two longest dry runs."""
+
+
+class DryRunShares:
+    """The time that tokens have left, in seconds: it grows by the share of the time that passes, up to BURST_S."""
+
+    def __init__(self, share_percent: int, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._share, self._monotonic = share_percent / 100, monotonic
+        self._left: dict[str, tuple[float, float]] = {}  # token → seconds left, as of when
+        self._running: set[str] = set()
+        self._lock = Lock()
+
+    @contextmanager
+    def turn(self, token: str | None) -> Iterator[None]:
+        """Hold the turn of a token until its dry run ends; raise TokenShareUsed if it has none. No token: no share.
+
+        A dry run that only waited for those of others does not count.
+        """
+        if token is None:
+            yield
+            return
+        self._begin(token)
+        start, counts = self._monotonic(), True
+        try:
+            yield
+        except DryRunUnavailable as error:
+            counts = error.reason != "busy"
+            raise
+        finally:
+            self._end(token, self._monotonic() - start if counts else 0)
+
+    def remembered(self) -> int:
+        """Return the number of tokens that have used a part of their share."""
+        return len(self._left)
+
+    def _begin(self, token: str) -> None:
+        with self._lock:
+            if token in self._running:
+                raise TokenShareUsed("a dry run of this token is under way")
+            left_s = self._seconds_left(token)
+            if left_s < 0:
+                wait_s = max(1, math.ceil(-left_s / self._share))
+                raise TokenShareUsed(f"this token has used its share of the time for dry runs; again in {wait_s} s", wait_s)
+            self._running.add(token)
+
+    def _end(self, token: str, used_s: float) -> None:
+        with self._lock:
+            self._running.discard(token)
+            now = self._monotonic()
+            for other in [other for other in self._left if self._seconds_left(other) >= BURST_S]:
+                del self._left[other]
+            self._left[token] = self._seconds_left(token) - used_s, now
+
+    def _seconds_left(self, token: str) -> float:
+        now = self._monotonic()
+        left_s, since = self._left.get(token, (BURST_S, now))
+        return min(BURST_S, left_s + (now - since) * self._share)
