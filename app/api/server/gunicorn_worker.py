@@ -16,10 +16,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from gunicorn.http.body import ChunkedReader
+from gunicorn.util import close
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
 from app.api.server import freed_memory, io_deadlines
 from app.api.server.connection_counts import ConnectionCounts
+from app.api.server.lingering_sockets import LingeringSockets
 
 SEND_WITHIN_S = 30
 """How long a client may read no byte of a response."""
@@ -54,6 +57,7 @@ class ApiWorker(ThreadWorker):  # type: ignore[misc]
 
     def run(self) -> None:
         """Serve until the process has to stop."""
+        self._lingering = LingeringSockets(self.poller)
         connection_counts.write(self.age, 0)
         freed_memory.use_one_arena()
         super().run()
@@ -86,6 +90,7 @@ class ApiWorker(ThreadWorker):  # type: ignore[misc]
         if not conn.initialized:
             limit = struct.pack("ll", SEND_WITHIN_S, 0)
             conn.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+            conn.close = partial(self._close, conn)
         descriptor = conn.sock.fileno()
         io_deadlines.start_reading(descriptor)
         try:
@@ -100,6 +105,24 @@ class ApiWorker(ThreadWorker):  # type: ignore[misc]
         except BlockingIOError as stuck:
             raise ConnectionResetError(errno.ECONNRESET, "the client takes nothing") from stuck
 
+    def _keepalive_after(self, conn: TConn, keepalive: object) -> bool:
+        """Discard what the application has not read of a body, within the deadlines for a body; chunks end the connection.
+
+        To discard chunks takes longer than to send them, if they are short.
+        """
+        reader = conn.parser.mesg.body.reader
+        if isinstance(reader, ChunkedReader) and reader.parser is not None:  # it has not come to the last chunk
+            return False
+        io_deadlines.start_reading(conn.sock.fileno())
+        return bool(super()._keepalive_after(conn, keepalive))
+
+    def _close(self, conn: TConn, graceful: bool = False) -> None:
+        """Close a connection, in the main loop, which gunicorn would hold up until the client closes it too."""
+        if graceful:
+            self._lingering.add(conn.sock)
+        else:
+            close(conn.sock)
+
     def _cap_keepalive(self, deadline: float) -> None:
         """Cap the timeouts at the end of the process, also for connections that have sent nothing yet."""
         super()._cap_keepalive(deadline)
@@ -111,6 +134,7 @@ class ApiWorker(ThreadWorker):  # type: ignore[misc]
         super().murder_pending()
         connection_counts.write(self.age, self.nr_conns)
         freed_memory.return_after_large_bodies()
+        self._lingering.close_overdue()
         crowded = self.cfg.threads // io_deadlines.CROWDED_SHARE
         io_deadlines.shut_overdue(io_deadlines.READ_WITHIN_S if self.alive else io_deadlines.STOPPING_READ_WITHIN_S, crowded)
 

@@ -1,0 +1,65 @@
+"""Connections that have had their last response, until the client closes them.
+
+A socket that is closed while data of the client is unread is reset, and the client may lose the response. So only the sending
+side is closed first. gunicorn then waits in the main loop of the process, for two seconds a connection, and accepts nothing
+meanwhile. Here the main loop goes on, and reads from such a connection when something arrives.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import time
+from contextlib import suppress
+
+LINGER_S = 2.0
+"""How long a client has to close the connection."""
+MAX_SOCKETS = 100
+"""How many such connections a process keeps; beyond that, the oldest is closed. They are open files."""
+MAX_DRAINED_BYTES = 2**16
+"""How much a client may send meanwhile."""
+
+
+class LingeringSockets:
+    """The connections of one process that wait for their clients to close them."""
+
+    def __init__(self, poller: selectors.BaseSelector) -> None:
+        self._poller = poller
+        self._sockets: dict[socket.socket, tuple[float, int]] = {}  # until when, bytes read; the oldest first
+
+    def add(self, sock: socket.socket) -> None:
+        """Close the sending side, and the whole as soon as the client does, sends too much or takes too long."""
+        try:
+            sock.setblocking(False)
+            sock.shutdown(socket.SHUT_WR)
+            self._poller.register(sock, selectors.EVENT_READ, self._drain)
+        except (OSError, ValueError, KeyError):
+            sock.close()
+            return
+        self._sockets[sock] = time.monotonic() + LINGER_S, 0
+        if len(self._sockets) > MAX_SOCKETS:
+            self._close(next(iter(self._sockets)))
+
+    def close_overdue(self) -> None:
+        """Close those whose time is up."""
+        now = time.monotonic()
+        for sock in [sock for sock, (until, _) in self._sockets.items() if until <= now]:
+            self._close(sock)
+
+    def _drain(self, sock: socket.socket) -> None:
+        until, drained = self._sockets[sock]
+        try:
+            received = len(sock.recv(MAX_DRAINED_BYTES))
+        except BlockingIOError:
+            return
+        except OSError:
+            received = 0
+        self._sockets[sock] = until, drained + received
+        if not received or drained + received >= MAX_DRAINED_BYTES:
+            self._close(sock)
+
+    def _close(self, sock: socket.socket) -> None:
+        del self._sockets[sock]
+        with suppress(OSError, ValueError, KeyError):
+            self._poller.unregister(sock)
+        sock.close()
