@@ -61,16 +61,12 @@ class Declarations:
         self._ledger, self._registry = ledger, registry
 
     def export(self, workspace: str) -> Declaration:
-        """The workspace as it is; applied, it changes nothing."""
-        pools = self._ledger.list_pools(checked_name(workspace))
-        return Declaration(pools=list(self._current_pools(workspace, pools).values()))
+        """The workspace as it is; applied, it changes nothing. It may have more pools than a declaration that is applied."""
+        pools = self._current_pools(workspace, self._ledger.list_pools(checked_name(workspace)))
+        return Declaration.model_construct(pools=list(pools.values()))
 
     def plan(self, workspace: str, declaration: Declaration, prune: bool = False) -> DeclarationPlan:
         """What `apply` would change."""
-        if len(declaration.pools) > MAX_CHANGES:
-            raise RuleViolation(
-                "too_many_changes", f"this declares {len(declaration.pools)} pools; {MAX_CHANGES} are most at once"
-            )
         quota_validation.validate_quotas(declaration)
         current = self._current_pools(checked_name(workspace), self._affected_pools(workspace, declaration, prune))
         return _bounded(plan_declaration(current, declaration, prune=prune))

@@ -11,7 +11,7 @@ from app.api.schemas.declarations import DeclarationPlanResponse
 from app.api.schemas.explain import PoolExplanationResponse
 from app.api.schemas.requests import ReasonResponse
 from app.api.schemas.response_model import ResponseModel
-from app.domain.declaration import GroupDeclaration, PolicyDeclaration, PoolDeclaration, require_unique
+from app.domain.declaration import MAX_POOLS, GroupDeclaration, PolicyDeclaration, PoolDeclaration, require_unique
 from app.domain.field_types import StrictModel
 from app.domain.names import Name
 from app.domain.specs import PoolUpdate, RequestSpec
@@ -49,7 +49,7 @@ class DryRunBody(StrictModel):
     pool: DryRunPoolUpdate | None = None
     policy: DryRunPolicySpec | None = None
     group: DryRunGroupSpec | None = None
-    pools: list[PoolDeclaration] | None = None
+    pools: Annotated[list[PoolDeclaration], Field(max_length=MAX_POOLS)] | None = None
     """A whole declaration, as in `pools.yaml`."""
     prune: bool = False
     """With `pools`: whether pools that are not in it are deleted."""

@@ -132,11 +132,6 @@ def test_the_key_of_a_batch_is_no_key_of_a_single_ask(everywhere: Site) -> None:
     assert batch[0].items[0]["id"] == batch[1].items[0]["id"] != single["id"]
 
 
-def test_a_declaration_of_very_many_pools_is_refused_before_any_is_looked_at(site: Site) -> None:
-    pools = [{"name": f"p{number}", "capacity": {"gpu": 1}} for number in range(2001)]
-    assert "2001 pools" in site.post("/declaration/plan", {"pools": pools}).refused(422, "too_many_changes")["detail"]
-
-
 def test_a_clock_that_was_set_back_makes_no_token_wait_for_it(site: Site) -> None:
     assert isinstance(site.clock, ManualClock)
     token = site.token(rate=1)

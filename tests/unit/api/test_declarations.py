@@ -154,6 +154,13 @@ def test_a_flag_that_is_none(site: Site) -> None:
     assert site.put("/declaration", {}, prune="perhaps").malformed() == {"prune": "must be true or false"}
 
 
+@pytest.mark.parametrize("path", ["/declaration/plan", "/dry-run"])
+def test_a_declaration_of_very_many_pools_is_refused_before_any_is_looked_at(site: Site, path: str) -> None:
+    named: list[Any] = [{"name": f"p{number}", "capacity": {"gpu": 1}} for number in range(2001)]
+    for pools in (named, [{}] * 40_000):
+        assert site.post(path, {"pools": pools}).malformed() == {"pools": "must have at most 2000 entries"}
+
+
 def test_a_declaration_may_not_change_too_much_at_once(site: Site) -> None:
     pools = [{"name": f"p{number}", "capacity": {"gpu": 1}, "groups": [{"name": "g"}]} for number in range(1001)]
     detail = site.put("/declaration", {"pools": pools}).refused(422, "too_many_changes")["detail"]

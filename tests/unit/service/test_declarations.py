@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.declaration import Declaration, PoolDeclaration
+from app.domain.declaration import MAX_POOLS, Declaration, PoolDeclaration
 from app.domain.errors import Conflict, RuleViolation
 from app.service.declarations import ATTEMPTS, MAX_CHANGES, Declarations, InvalidDeclaration, read, write
 from app.store.workspaces import WorkspaceRegistry
@@ -225,3 +225,12 @@ def test_no_text_is_an_accident() -> None:
         except InvalidDeclaration:
             refused += 1
     assert 0 < refused < len(text)
+
+
+def test_a_workspace_of_more_pools_than_a_declaration_may_have_is_exported(
+    world: World, declaring: Declarations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.pool("q", gpu=2)
+    (pool,) = declaring.export("test").pools
+    monkeypatch.setattr(declaring, "_current_pools", lambda *_: {f"q{number}": pool for number in range(MAX_POOLS + 1)})
+    assert len(declaring.export("test").pools) == MAX_POOLS + 1
