@@ -12,7 +12,16 @@ from werkzeug.exceptions import HTTPException
 
 from app.api.schemas.problems import FieldError, Problem
 from app.domain.dry_run import DryRunUnavailable
-from app.domain.errors import UNAVAILABLE_REASONS, Conflict, NotFound, Refusal, RuleViolation, StaleFence, StoreUnavailable
+from app.domain.errors import (
+    UNAVAILABLE_REASONS,
+    Conflict,
+    LimitReached,
+    NotFound,
+    Refusal,
+    RuleViolation,
+    StaleFence,
+    StoreUnavailable,
+)
 from app.domain.states import RequestState
 from app.domain.validation_errors import field_errors
 from app.service.wait_slots import TokenShareUsed, TooManyWaiters
@@ -50,6 +59,7 @@ class MalformedInput(HttpRefusal):
 STATUSES: tuple[tuple[type[Exception], int], ...] = (  # the first that fits
     (NotFound, 404),
     (Conflict, 409),
+    (LimitReached, 429),
     (RuleViolation, 422),
     (Refusal, 422),
     (StoreUnavailable, 503),
@@ -98,6 +108,9 @@ def problem_reply(error: Exception, request_id: str | None = None) -> ProblemRep
     if isinstance(error, StaleFence):  # the work has to stop: its units may be granted to another request by now
         request_status = error.status if error.status in set(RequestState) else None  # None: the request is not kept any more
         return _reply(status, error.code, str(error), request_id, directive="kill", request_status=request_status)
+    if isinstance(error, LimitReached):
+        numbers: dict[str, Any] = {"limit": error.limit, "present": error.present}
+        return _reply(status, error.code, str(error), request_id, limit_of=error.subject, limit_name=error.name, **numbers)
     return _reply(status, error.code, str(error), request_id)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from app.domain.workspace_limits import WORKSPACE_LIMITS
+
 
 class Refusal(Exception):  # noqa: N818
     """A refusal of the service: a stable code and a sentence for people."""
@@ -35,6 +37,19 @@ class StaleFence(Conflict):
         because = f" ({reason})" if reason else ""
         super().__init__("stale_fence", f"this fence holds nothing of {request}, which is {status}{because}")
         self.status, self.reason = status, reason
+
+
+class LimitReached(Refusal):
+    """A new request, pool or policy that would pass a limit of the workspace, of a token or of a component.
+
+    `subject` is what has the limit: `workspace`, `token/<id>` or `component/<type/name>`.
+    """
+
+    def __init__(self, subject: str, name: str, limit: int, present: int) -> None:
+        row = WORKSPACE_LIMITS[name]
+        has = f"{subject.replace('/', ' ', 1)} has {present} {row.counted}"
+        super().__init__(row.code, f"the {has}; {name} is {limit}")
+        self.subject, self.name, self.limit, self.present = subject, name, limit, present
 
 
 _RULE_REFUSALS: dict[str, tuple[type[Refusal], str]] = {

@@ -15,6 +15,7 @@ KEY_PATTERN = r"^[a-z][a-z0-9_.-]{0,62}$"
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
 LABEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_./-]{0,62}$"
 IDEMPOTENCY_PATTERN = r"^[ -~]{1,255}$"
+COMPONENT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}/[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
 TASK_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$"
 
 PATTERN_TEXTS: dict[str, str] = {
@@ -22,6 +23,7 @@ PATTERN_TEXTS: dict[str, str] = {
     NAME_PATTERN: "must be 1 to 63 of A-Z a-z 0-9 _ . - and begin with a letter or digit",
     LABEL_PATTERN: "must be 1 to 63 of A-Z a-z 0-9 _ . / - and begin with a letter or digit",
     IDEMPOTENCY_PATTERN: "must be 1 to 255 printable ASCII characters",
+    COMPONENT_PATTERN: "must be type/name, each 1 to 63 of A-Z a-z 0-9 _ . - and begin with a letter or digit",
     TASK_PATTERN: "must be 1 to 128 of A-Z a-z 0-9 _ . - and begin with a letter or digit",
 }
 """Each pattern in words for people."""
@@ -31,6 +33,9 @@ ResourceKey = Annotated[str, Field(strict=True, pattern=KEY_PATTERN)]
 
 Name = Annotated[str, Field(strict=True, pattern=NAME_PATTERN)]
 """What a workspace, pool, group, component or component type is called."""
+
+FullComponent = Annotated[str, Field(strict=True, pattern=COMPONENT_PATTERN)]
+"""A component as `type/name`."""
 
 LabelKey = Annotated[str, Field(strict=True, pattern=LABEL_PATTERN)]
 """What a label is called."""

@@ -76,6 +76,8 @@ REQUEST_FIELDS: tuple[RequestField, ...] = (
     RequestField("shape"),  # what belongs to its shape beside component, preemptible and amounts: the tail of its lane's name
     RequestField("preemption_group"),  # the digest of the label of this name
     _public("task", FieldKind.TEXT),
+    RequestField("limited_by"),  # the token and the component whose limits count it while it waits
+    RequestField("bytes", kind=FieldKind.INTEGER),  # the size of its body: the names and values given at its submission
     # the state
     _public("status", FieldKind.STATE, is_required=True),
     RequestField("reason", "reason", FieldKind.REASON, "reason", is_computed=True),  # its code

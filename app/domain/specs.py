@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -27,7 +28,7 @@ from app.domain.field_types import (
     StrictModel,
     Weight,
 )
-from app.domain.names import Name
+from app.domain.names import FullComponent, Name
 from app.domain.pool_settings import (
     DEFAULT_MODE,
     DEFAULT_PRIORITY,
@@ -37,6 +38,7 @@ from app.domain.pool_settings import (
     PoolSettings,
 )
 from app.domain.queue_score import CLASS_COUNT, PRIORITY_COUNT
+from app.domain.workspace_limits import MAX_COMPONENT_LIMITS, WORKSPACE_LIMITS
 
 MAX_RETRIES = 1_000_000
 Profile = Literal["batch", "training", "service", "sensitive", "interactive"]
@@ -169,11 +171,42 @@ class PolicySpec(StrictModel):
     """What it says for itself; the rest is inherited."""
 
 
+class ComponentLimitSettings(StrictModel):
+    """What a component may have waiting, with all tokens together."""
+
+    max_waiting: Quantity | None = None
+    """Requests that wait, delayed tasks among them; null is no limit."""
+    max_shapes: Quantity | None = None
+    """Different shapes that wait; null is no limit."""
+
+
+def _default(name: str) -> int:
+    return WORKSPACE_LIMITS[name].default
+
+
 class WorkspaceSettings(SettingsModel):
-    """Settings of a whole workspace."""
+    """Settings of a whole workspace. Beyond a limit new requests, pools and policies are refused with 429; null is no limit."""
 
     unmanaged: Literal["reject", "allow"] = "reject"
     """What becomes of a component without any policy: refused, or allocated at once and tied to no pool."""
+    max_waiting: Quantity | None = _default("max_waiting")
+    """Requests that wait, delayed tasks among them."""
+    max_shapes: Quantity | None = _default("max_shapes")
+    """Different shapes that wait: component, amounts, and whether it is preemptible."""
+    max_running: Quantity | None = _default("max_running")
+    """Allocations. Beyond them no new request is taken in; those that wait are granted all the same."""
+    max_pools: Quantity | None = _default("max_pools")
+    """Pools."""
+    max_policies: Quantity | None = _default("max_policies")
+    """Policies, in all pools."""
+    max_ended: Quantity | None = _default("max_ended")
+    """Ended requests that are kept; beyond them the oldest are deleted, and nothing is refused."""
+    max_bytes: Quantity | None = _default("max_bytes")
+    """Bytes of the bodies of all requests and tasks that are kept."""
+    component_limits: Annotated[
+        Mapping[FullComponent, ComponentLimitSettings | None], Field(max_length=MAX_COMPONENT_LIMITS)
+    ] = Field(default={}, examples=[{"orchestrator/team-ml": {"max_waiting": 500}}])
+    """Limits of single components (`type/name`), in addition; null removes them, components not given keep theirs."""
 
 
 def body_digest(spec: StrictModel) -> str:

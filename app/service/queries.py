@@ -11,6 +11,7 @@ from app.domain.models import Event, OpenRequests, Policy, Pool, Request
 from app.domain.names import component_id
 from app.domain.queue_score import BORROWING_STEP, MAX_AMOUNT
 from app.domain.request_filter import RequestFilter
+from app.domain.workspaces import Workspace
 from app.service.validation import checked_count, checked_name, checked_number
 from app.store.ledger import Ledger
 from app.store.metrics import MetricsStore
@@ -76,9 +77,9 @@ class RequestQueries:
             total = OpenRequests(total.allocated.merge(requests.allocated), total.queued.merge(requests.queued))
         return total
 
-    def get_unmanaged_mode(self, workspace: str) -> str:
-        """What becomes of a component without any policy."""
-        return self._query_store.get_unmanaged_mode(checked_name(workspace))
+    def get_workspace(self, workspace: str) -> Workspace:
+        """Return the settings of a workspace, and what is used of its limits."""
+        return self._query_store.get_workspace(checked_name(workspace))
 
 
 class MetricQueries:

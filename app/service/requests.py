@@ -10,6 +10,7 @@ from app.domain.ids import request_id
 from app.domain.models import Event, HeartbeatResult, Request
 from app.domain.names import is_name
 from app.domain.specs import RequestSpec
+from app.domain.workspace_limits import LimitedToken
 from app.service.validation import checked_count, checked_id, checked_key, checked_name, checked_number
 from app.store.keys import OWN
 from app.store.ledger import Ledger
@@ -28,13 +29,20 @@ class Requests:
     def __init__(self, ledger: Ledger, registry: WorkspaceRegistry) -> None:
         self._ledger, self._registry = ledger, registry
 
-    def submit(self, workspace: str, spec: RequestSpec, key: str | None = None) -> Request:
-        """Take in one ask: allocated, queued (with its places) or rejected when this returns."""
+    def submit(self, workspace: str, spec: RequestSpec, key: str | None = None, token: LimitedToken | None = None) -> Request:
+        """Submit a request: it is allocated, queued (with its positions) or rejected when this returns.
+
+        LimitReached is raised beyond a limit of the workspace, the component or the token.
+        """
         self._register_workspace(workspace)
-        return self._ledger.submit(workspace, spec, checked_key(key), with_positions=True)
+        return self._ledger.submit(workspace, spec, checked_key(key), with_positions=True, token=token)
 
     def submit_batch(
-        self, workspace: str, specs: Sequence[RequestSpec], keys: Sequence[str | None] = ()
+        self,
+        workspace: str,
+        specs: Sequence[RequestSpec],
+        keys: Sequence[str | None] = (),
+        token: LimitedToken | None = None,
     ) -> list[Request | Refusal]:
         """Take in many, in order, each wholly or not at all."""
         self._register_workspace(workspace)
@@ -42,7 +50,7 @@ class Requests:
         submissions = [(request_id(), spec, key) for spec, key in zip(specs, checked_keys, strict=True)]
         answers: list[Request | Refusal] = []
         for first in range(0, len(submissions), MAX_BATCH):
-            answers += self._ledger.submit_all(workspace, submissions[first : first + MAX_BATCH])
+            answers += self._ledger.submit_all(workspace, submissions[first : first + MAX_BATCH], token)
         return answers
 
     def poll(self, workspace: str, request: str) -> Request:

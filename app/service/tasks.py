@@ -8,6 +8,7 @@ from app.domain.errors import NotFound, RuleViolation
 from app.domain.models import HeartbeatResult
 from app.domain.names import is_task_name
 from app.domain.tasks import OutboxStatus, Task, TaskSpec
+from app.domain.workspace_limits import LimitedToken
 from app.service.validation import checked_id, checked_key, checked_name, checked_number
 from app.store.task_outbox import TaskStore
 from app.store.workspaces import WorkspaceRegistry
@@ -24,12 +25,12 @@ class Tasks:
     def __init__(self, store: TaskStore, registry: WorkspaceRegistry, workspaces_with_broker: Container[str]) -> None:
         self._store, self._registry, self._workspaces_with_broker = store, registry, workspaces_with_broker
 
-    def park_task(self, workspace: str, spec: TaskSpec, key: str | None = None) -> Task:
-        """Keep a task until its request is granted, and send it off then."""
+    def park_task(self, workspace: str, spec: TaskSpec, key: str | None = None, token: LimitedToken | None = None) -> Task:
+        """Keep a task until its request is granted, and send it off then. LimitReached is raised beyond a limit."""
         if checked_name(workspace) not in self._workspaces_with_broker:
             raise RuleViolation("no_broker", _NO_BROKER.format(workspace))
         self._registry.add(workspace)
-        return self._store.park_task(workspace, spec, checked_key(key))
+        return self._store.park_task(workspace, spec, checked_key(key), token)
 
     def get(self, workspace: str, task: str) -> Task:
         """A task as it stands."""

@@ -10,9 +10,10 @@ from app.domain.models import AuditFinding
 from app.store.connection import RedisClient
 from app.store.scripts import ScriptReply, Scripts
 
-INDEXES = ("requests", "waiting", "leases", "preemption_deadlines", "ended")
+INDEXES = ("requests", "waiting", "leases", "preemption_deadlines", "ended", "rejected")
 POOL_INDEXES = ("pool_queue", "pool_allocations", "pool_walltime_ends")
 LANE_INDEXES = ("lane", "lane_walltimes")
+TASK_INDEXES = ("delayed", "outbox", "unstarted")
 
 
 class AuditStore:
@@ -62,6 +63,30 @@ class AuditStore:
     def check_lanes(self, workspace: str, pool: str, *, repair: bool) -> Iterator[AuditFinding]:
         """Compare every lane of a pool with its position and parking slot."""
         yield from self._scan("audit_lanes", workspace, repair=repair, pool=pool)
+
+    def check_limits(self, workspace: str, *, repair: bool) -> Iterator[AuditFinding]:
+        """Compare what the limits count with the requests, the tasks and the pools."""
+        for kind in ("waiting", "delayed"):
+            yield from self._scan("audit_waiting", workspace, repair=repair, kind=kind)
+        for subject in self._scripts.call("list_subjects", workspace).fields["subjects"]:
+            for kind in ("waiting", "lanes"):
+                yield from self._scan("audit_subject", workspace, repair=repair, kind=kind, subject=subject)
+        yield from self._scan("audit_shapes", workspace, repair=repair)
+        yield from self._check_bodies(workspace, repair=repair)
+
+    def _check_bodies(self, workspace: str, *, repair: bool) -> list[AuditFinding]:
+        """Compare the bytes of kept bodies with their sum."""
+        total, tasks = 0, dict[str, int]()
+        earlier: dict[str, str] = {}
+        for kind, cursor in (("requests", "-1"), *((index, "0") for index in TASK_INDEXES)):
+            while cursor:
+                reply = self._scripts.call("sum_bodies", workspace, kind=kind, cursor=cursor, count=self._chunk)
+                earlier = earlier or {name: reply.fields[name] for name in ("saved", "deleted")}
+                total += int(reply.fields["bytes"])
+                tasks |= {task: int(size) for task, size in reply.fields["tasks"]}
+                cursor = reply.fields["cursor"]
+        sizes = total + sum(tasks.values())
+        return _findings(self._scripts.call("audit_bodies", workspace, bytes=sizes, repair=repair, **earlier))
 
     def _scan(self, command: str, workspace: str, *, repair: bool, **names: str) -> Iterator[AuditFinding]:
         cursor = "0"

@@ -41,8 +41,13 @@ def to_mapping(flat: FlatHash) -> dict[str, str]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def encode_request(request_id: str, spec: RequestSpec, key: str | None) -> dict[str, Any]:
-    """Return a row of the script `submit`: id, fields to write and, with an idempotency key, the key and the digest."""
+def encode_request(
+    request_id: str, spec: RequestSpec, key: str | None, subject: Mapping[str, str | int] | None = None
+) -> dict[str, Any]:
+    """Return a row of the script `submit`: id, fields to write, with an idempotency key the key and the digest.
+
+    `subject` is the token that submits the request, if its limits count the request while it waits.
+    """
     fields = [
         "component", component_id(spec.component_type, spec.component),
         "resources", amounts.encode(spec.amounts()),
@@ -58,7 +63,10 @@ def encode_request(request_id: str, spec: RequestSpec, key: str | None) -> dict[
         fields += ["preemption_group", hashlib.sha256(spec.labels[PREEMPTION_GROUP_LABEL].encode()).hexdigest()[:16]]
     if spec.labels:
         fields += ["labels", json.dumps(spec.labels, sort_keys=True)]
-    row = {"id": request_id, "fields": fields}
+    row: dict[str, Any] = {"id": request_id, "fields": fields}
+    if subject:
+        fields += ["limited_by", str(subject["name"])]
+        row["limits"] = subject
     return {**row, "key": key, "digest": body_digest(spec)} if key else row
 
 

@@ -50,10 +50,29 @@ def prefix(workspace: str) -> str:
 KEYS: dict[str, Key] = {
     key.name: key
     for key in (
-        Key("meta", "meta", "hash", "last submission number `seq`, last `fence`, settings of the workspace"),
+        Key(
+            "meta",
+            "meta",
+            "hash",
+            "last `seq` and `fence`, settings and limits, number of policies, bytes of saved and deleted bodies",
+        ),
         Key("pools", "pools", "hash", "pool → description"),
         Key("unfinished", "unfinished", "set", "pools with work that a bounded script left for the next call"),
         Key("orphaned_lanes", "orphaned_lanes", "zset", "lanes that fit no pool any more; their waiters are being rejected"),
+        Key("lanes", "lanes", "set", "lanes that have waiters"),
+        Key(
+            "limited_waiting",
+            "limited:<subject>:waiting",
+            "zset",
+            "waiters of a token or component with limits, after their lane",
+        ),
+        Key("limited_lanes", "limited:<subject>:lanes", "set", "lanes of the waiters of a token or component with limits"),
+        Key(
+            "limited_subjects",
+            "limited_subjects",
+            "set",
+            "tokens (`token/<id>`) and components (`component/<type>/<name>`) whose limits count waiters",
+        ),
         Key("requests", "requests", "zset", "every request, by number of submission"),
         Key("waiting", "waiting", "zset", "queued requests, by the time (ms) they expire unless polled; 2^53-1 for never"),
         Key("leases", "leases", "zset", "allocations, by the time (ms) their lease ends; 2^53-1 for never"),
@@ -64,6 +83,7 @@ KEYS: dict[str, Key] = {
             "preempting allocations, by the time (ms) their step ends; not those without a hold to leave for",
         ),
         Key("ended", "ended", "zset", "requests in a final state, by the time (ms) they ended"),
+        Key("rejected", "rejected", "zset", "rejected requests, by the time (ms) they ended; these are kept for an hour"),
         Key("events", "events", "stream", "one entry per transition, capped"),
         Key("changed", "changed:<id>", "channel", "the new state of a request, at each transition"),
         Key("nudge", "nudge", "string", "a decision may be needed (`pending`, `sent`, `missed`, `suppressed`); expires"),

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import json
 import secrets
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from app.domain import amounts
-from app.domain.clock import Clock, RedisClock
 from app.domain.declaration_diff import DeclarationStep
-from app.domain.errors import Conflict, NotFound, Refusal
+from app.domain.errors import Conflict, NotFound, Refusal, RuleViolation
 from app.domain.ids import request_id
-from app.domain.ledger_limits import LedgerLimits
 from app.domain.models import CleanupCounts, Event, HeartbeatResult, Pool, Request
 from app.domain.queue_score import BORROWING_STEP
 from app.domain.quota_validation import threshold_refusal
 from app.domain.specs import GroupSpec, PolicySpec, PoolSpec, PoolUpdate, RequestSpec, WorkspaceSettings
 from app.domain.states import HOLDING_STATES, RequestState
-from app.store import codec, declaration_codec
-from app.store.connection import RedisClient
+from app.domain.workspace_limits import MAX_COMPONENT_LIMITS, LimitedToken
+from app.store import codec, declaration_codec, workspace_codec
+from app.store.ledger_calls import LedgerCalls
 from app.store.reply_outcomes import (
     not_preempting,
     release_outcome,
@@ -32,31 +30,15 @@ from app.store.reply_outcomes import (
     require_fence,
     require_found,
     require_unused,
+    require_within_limits,
     submit_outcome,
 )
-from app.store.scripts import ScriptReply, Scripts
-from app.store.work_resumer import MAX_CALLS, WorkResumer
 
 PATIENCE_LANES = 100  # compared in one call of `give_patience_hold`
 
 
-class Ledger:
+class Ledger(LedgerCalls):
     """The pools, policies, requests and allocations of every workspace on one Redis."""
-
-    def __init__(
-        self,
-        client: RedisClient,
-        clock: Clock | None = None,
-        limits: LedgerLimits | None = None,
-        *,
-        resume_later: Callable[[str], None] | None = None,
-        pause: Callable[[float], None] = time.sleep,
-    ) -> None:
-        """`resume_later` takes a workspace with unfinished work; without it, each method resumes the work itself."""
-        self._scripts = Scripts(client)
-        self._clock = clock or RedisClock()
-        self._limits = limits or LedgerLimits()
-        self._resumer, self._resume_later = WorkResumer(self, pause), resume_later
 
     # requests
 
@@ -68,24 +50,35 @@ class Ledger:
         own_id: str | None = None,
         *,
         with_positions: bool = False,
+        token: LimitedToken | None = None,
     ) -> Request:
         """Submit a request. A repeated idempotency key returns the first request; with another body it is a Conflict.
 
+        Beyond a limit of the workspace, the component or the `token` it is refused with LimitReached.
+
         With `with_positions` a queued request is returned as `get_request` returns it, by the same script call.
         """
-        (answer,) = self._submit(workspace, [(own_id or request_id(), spec, key)], with_positions=with_positions)
+        (answer,) = self._submit(workspace, [(own_id or request_id(), spec, key)], with_positions=with_positions, token=token)
         if isinstance(answer, Refusal):
             raise answer
         return answer
 
-    def submit_all(self, workspace: str, specs: Sequence[tuple[str, RequestSpec, str | None]]) -> list[Request | Refusal]:
+    def submit_all(
+        self, workspace: str, specs: Sequence[tuple[str, RequestSpec, str | None]], token: LimitedToken | None = None
+    ) -> list[Request | Refusal]:
         """Submit requests (id, spec, idempotency key) in order in one call. Each is accepted or refused for itself."""
-        return self._submit(workspace, specs, with_positions=False)
+        return self._submit(workspace, specs, with_positions=False, token=token)
 
     def _submit(
-        self, workspace: str, specs: Sequence[tuple[str, RequestSpec, str | None]], *, with_positions: bool
+        self,
+        workspace: str,
+        specs: Sequence[tuple[str, RequestSpec, str | None]],
+        *,
+        with_positions: bool,
+        token: LimitedToken | None,
     ) -> list[Request | Refusal]:
-        rows = [codec.encode_request(*request) for request in specs]
+        subject = workspace_codec.encode_token(token)
+        rows = [codec.encode_request(*request, subject) for request in specs]
         answers: list[Request | Refusal] = []
         while len(answers) < len(rows):
             rest = rows[len(answers) :]
@@ -207,6 +200,7 @@ class Ledger:
         )
         if reply.tag == "exists":
             raise Conflict("pool_exists", f"there is a pool {spec.name} already")
+        require_within_limits(reply)
 
     def update_pool(self, workspace: str, name: str, change: PoolUpdate) -> None:
         """Merge a change into a pool. Its waiters have been checked again when this returns."""
@@ -274,11 +268,15 @@ class Ledger:
         while reply.tag == "unfinished":
             self.resume_all_unfinished(workspace)
             reply = self._change_rules("declare", workspace, **args)
-        return declaration_codec.was_applied(reply)
+        return declaration_codec.was_applied(require_within_limits(reply))
 
     def update_workspace(self, workspace: str, change: WorkspaceSettings) -> None:
         """Change the settings of a workspace."""
-        self._scripts.call("update_workspace", workspace, settings=codec.encode_settings(change.explicit_values()))
+        settings = workspace_codec.encode_workspace_settings(change)
+        reply = self._scripts.call("update_workspace", workspace, settings=settings)
+        if reply.tag == "too_many":
+            message = f"{reply.fields['components']} components would have limits of their own; {MAX_COMPONENT_LIMITS} may"
+            raise RuleViolation("too_many_component_limits", message)
 
     # deadlines and unfinished work
 
@@ -296,39 +294,6 @@ class Ledger:
         while (reply := self._scripts.call("give_patience_hold", workspace, **args)).tag == "more":
             args |= reply.fields
         return reply.fields["id"] if reply.tag == "given" else None
-
-    def resume_unfinished(self, workspace: str) -> bool:
-        """Resume unfinished work of bounded scripts, one call. True if some is still left."""
-        return bool(self._scripts.call("resume_unfinished", workspace, **self._frame()).fields["more"] == "1")
-
-    def take_job_lock(self, workspace: str, job: str, token: str, ttl_s: int) -> bool:
-        """Take the lock of a job for this workspace. False if another token has it. It lapses after `ttl_s`."""
-        return self._scripts.call("take_job_lock", workspace, job=job, token=token, ttl_ms=ttl_s * 1000).tag == "taken"
-
-    def release_job_lock(self, workspace: str, job: str, token: str) -> None:
-        """Release the lock of a periodic job, if this token still has it."""
-        self._scripts.call("release_job_lock", workspace, job=job, token=token)
-
-    def _frame(self) -> dict[str, int | None]:
-        return {"now": self._clock.now_ms(), "events_kept": self._limits.events_kept, "chunk": self._limits.chunk}
-
-    def _change(self, command: str, workspace: str, **args: Any) -> ScriptReply:
-        """Call a command. Work that it leaves is resumed in the background if there is one, else before this returns."""
-        return self._call(command, workspace, self._resume_later or self.resume_all_unfinished, args)
-
-    def _change_rules(self, command: str, workspace: str, **args: Any) -> ScriptReply:
-        """Call a command that changes a pool, a group or a policy. Its waiters have been checked again when this returns."""
-        return self._call(command, workspace, self.resume_all_unfinished, args)
-
-    def _call(self, command: str, workspace: str, resume: Callable[[str], object], args: Mapping[str, Any]) -> ScriptReply:
-        reply = self._scripts.call(command, workspace, **self._frame(), **args)
-        if reply.fields.get("more") == "1":
-            resume(workspace)
-        return reply
-
-    def resume_all_unfinished(self, workspace: str, max_calls: int = MAX_CALLS) -> bool:
-        """Resume unfinished work of bounded scripts until none is left. False if some is left after so many calls."""
-        return self._resumer.finish(workspace, max_calls)
 
     def _set_account(
         self, command: str, workspace: str, pool: str, parent: str | None, spec: GroupSpec | PolicySpec, **names: Any
@@ -348,7 +313,7 @@ class Ledger:
         )
         if reply.tag == "not_found":
             raise NotFound(reply.fields["what"], parent or pool if reply.fields["what"] == "group" else pool)
-        return bool(require_allowed(reply).fields["created"] == "1")
+        return bool(require_allowed(require_within_limits(reply)).fields["created"] == "1")
 
 
 def _new_operation_id() -> str:

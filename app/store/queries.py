@@ -9,9 +9,10 @@ from app.domain.errors import NotFound
 from app.domain.models import Deadlines, Event, OpenRequests, Request
 from app.domain.queue_score import MAX_AMOUNT
 from app.domain.request_filter import RequestFilter
-from app.store import codec
+from app.domain.workspaces import Workspace
+from app.store import codec, workspace_codec
 from app.store.connection import RedisClient
-from app.store.scripts import ScriptReply, Scripts
+from app.store.scripts import Scripts
 
 SCAN_SIZE = 200
 """Requests that one call reads."""
@@ -76,10 +77,9 @@ class QueryStore:
         fields = self._scripts.call("read_deadlines", workspace).fields
         return OpenRequests(*(_decode_deadlines(fields[name]) for name in ("leases", "waiting")))
 
-    def get_unmanaged_mode(self, workspace: str) -> str:
-        """Return how components without a policy are treated: `reject` or `allow`."""
-        reply: ScriptReply = self._scripts.call("get_workspace", workspace)
-        return reply.fields["unmanaged"] or "reject"
+    def get_workspace(self, workspace: str) -> Workspace:
+        """Return the settings of a workspace, and what is used of its limits."""
+        return workspace_codec.decode_workspace(self._scripts.call("get_workspace", workspace).fields)
 
 
 def _decode_deadlines(row: Sequence[int | str]) -> Deadlines:

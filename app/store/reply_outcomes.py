@@ -7,7 +7,7 @@ from typing import Any
 from app.domain.errors import Conflict, NotFound, Refusal, StaleFence, rule_refusal
 from app.domain.models import Request
 from app.domain.states import RequestState
-from app.store import codec
+from app.store import codec, workspace_codec
 from app.store.scripts import ScriptReply
 
 
@@ -23,6 +23,8 @@ def submit_outcome(
         if fields["status"] == RequestState.QUEUED and "queue_ttl_s" in fields:
             fields["polled_ms"] = fields["submitted_ms"]
         return codec.decode_request(fields, lapses)
+    if tag == "limited":
+        return workspace_codec.limit_refusal(*flat)
     fields = codec.to_mapping(flat)
     if tag == "read":
         return codec.decode_request(fields, lapses, positions)
@@ -67,6 +69,13 @@ def require_allowed(reply: ScriptReply) -> ScriptReply:
     """Return the reply; raise RuleViolation if a rule forbids the change."""
     if reply.tag == "refused":
         raise rule_refusal(**reply.fields)
+    return reply
+
+
+def require_within_limits(reply: ScriptReply) -> ScriptReply:
+    """Return the reply; raise LimitReached if a limit is reached."""
+    if reply.tag == "limited":
+        raise workspace_codec.limit_refusal(**reply.fields)
     return reply
 
 

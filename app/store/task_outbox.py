@@ -22,12 +22,14 @@ from app.domain.ledger_limits import LedgerLimits
 from app.domain.models import HeartbeatResult, Request
 from app.domain.states import FINAL_STATES, HOLDING_STATES, RequestState
 from app.domain.tasks import OutboxBatch, OutboxStatus, Task, TaskDispatch, TaskEnd, TaskSpec, TaskStatus
-from app.store import codec
+from app.domain.workspace_limits import LimitedToken
+from app.store import codec, workspace_codec
 from app.store.change_notifications import QUIET_TIMEOUT_S
 from app.store.connection import RedisClient
 from app.store.keys import key
 from app.store.ledger import Ledger
 from app.store.nudges import ChannelSubscription
+from app.store.reply_outcomes import require_within_limits
 from app.store.scripts import ScriptReply, Scripts
 
 BATCH_SIZE = 50
@@ -44,14 +46,14 @@ class TaskStore:
 
     # for clients
 
-    def park_task(self, workspace: str, spec: TaskSpec, key: str | None = None) -> Task:
+    def park_task(self, workspace: str, spec: TaskSpec, key: str | None = None, token: LimitedToken | None = None) -> Task:
         """Park a task until its request is granted.
 
         A repeated key with the same body returns the first answer. A task of this name that has not ended is a Conflict, unless
-        the call gives up the allocation of that very task (`instead_of`).
+        the call gives up the allocation of that very task (`instead_of`). No limit refuses such a call.
         """
-        new_id, replaced = request_id(), spec.instead_of
-        fields = [*codec.encode_request(new_id, spec.request_spec(), None)["fields"], "task", spec.task]
+        new_id, replaced, subject = request_id(), spec.instead_of, workspace_codec.encode_token(token)
+        fields = [*codec.encode_request(new_id, spec.request_spec(), None, subject)["fields"], "task", spec.task]
         reply = self._change(
             "park_task",
             workspace,
@@ -67,7 +69,9 @@ class TaskStore:
             most=spec.redeliveries,
             replaced=replaced.request if replaced else None,
             fence=replaced.fence if replaced else None,
+            limits=json.dumps(subject) if subject else None,
         )
+        require_within_limits(reply)
         if reply.tag == "conflict":
             raise Conflict("idempotency_conflict", "this idempotency key was sent with another body before")
         if reply.tag == "exists":

@@ -63,6 +63,7 @@ class Structures:
         yield from self._states()
         yield from self._lanes()
         yield from self._components()
+        yield from self._counted()
         yield from self._unexplained()
         yield from self._deadlines()
         for pool in self.model.pools:
@@ -91,7 +92,7 @@ class Structures:
         by_status: dict[str, set[str]] = {}
         for request in self.model.requests.values():
             by_status.setdefault(request.status, set()).add(request.id)
-        sets = {"waiting": {"queued"}, "leases": LIVE, "ended": FINAL}
+        sets = {"waiting": {"queued"}, "leases": LIVE, "ended": FINAL, "rejected": {"rejected"}}
         for name, statuses in sets.items():
             expected = set().union(*(by_status.get(status, set()) for status in statuses))
             if set(self.snapshot.get(name)) != expected:
@@ -130,6 +131,7 @@ class Structures:
         for component in {request.component for request in self.model.requests.values()}:
             own = {lane: 0 for lane in lanes if lane.startswith(component + "|")}
             yield from self._same(own, "component_lanes", component)
+        yield from self._same(set(lanes), "lanes")
         if not set(self.snapshot.get("orphaned_lanes")) <= set(lanes):
             yield f"orphans that are no lanes: {set(self.snapshot.get('orphaned_lanes')) - set(lanes)}"
 
@@ -152,6 +154,17 @@ class Structures:
         pools_by_component = {parts[0]: value for parts, value in self.snapshot.of("component_pools")}
         if pools_by_component != policies:
             yield f"component: {pools_by_component}, should be {policies}"
+
+    def _counted(self) -> Iterator[str]:
+        """The numbers that limits read: policies, bytes of bodies."""
+        meta = self.snapshot.get("meta")
+        policies = sum(account.startswith("policy:") for pool in self.model.pools.values() for account in pool.accounts)
+        if int(meta.get("policies", 0)) != policies:
+            yield f"{meta.get('policies')} policies, should be {policies}"
+        stored = int(meta.get("saved_bytes", 0)) - int(meta.get("deleted_bytes", 0))
+        size = sum(int(fields["bytes"]) for kind in ("request", "task") for _, fields in self.snapshot.of(kind))
+        if stored != size:
+            yield f"{stored} bytes of bodies, should be {size}"
 
     def _unexplained(self) -> Iterator[str]:
         for key in self.snapshot.data:

@@ -8,10 +8,8 @@ from app.domain.specs import WorkspaceSettings
 
 
 def get_workspace(call: Call) -> WorkspaceResponse:
-    """The workspace and its settings."""
-    return WorkspaceResponse(
-        name=call.workspace, settings={"unmanaged": call.services.queries.get_unmanaged_mode(call.workspace)}
-    )
+    """The workspace, its settings, and the use of its limits."""
+    return WorkspaceResponse.of(call.workspace, call.services.queries.get_workspace(call.workspace))
 
 
 def update_workspace(call: Call, body: WorkspaceSettings) -> WorkspaceResponse:

@@ -35,5 +35,13 @@ class Problem(ResponseModel):
     """Of malformed input: every fault."""
     directive: Literal["kill"] | None = None
     """Of a stale fence: whoever sent it holds nothing, and has to stop at once what uses the units."""
+    limit_of: str | None = None
+    """Of a limit that is reached: what has it, `workspace`, `token/<id>` or `component/<type/name>`."""
+    limit_name: str | None = None
+    """Of a limit that is reached: its name, as in `max_waiting`."""
+    limit: int | None = None
+    """Of a limit that is reached: the limit."""
+    present: int | None = None
+    """Of a limit that is reached: how much there is at present."""
     request_status: RequestState | None = None
     """Of a stale fence: how the request stands."""

@@ -5,13 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from app.api.schemas.response_model import ResponseModel
+from app.domain.specs import WorkspaceSettings
+from app.domain.workspaces import Workspace
 
 
 class WorkspaceResponse(ResponseModel):
     """A workspace and its settings."""
 
     name: str
-    settings: Mapping[str, str]
+    settings: WorkspaceSettings
+    use: Mapping[str, int]
+    """What there is at present of everything that a setting `max_…` limits, by its name."""
+    component_use: Mapping[str, Mapping[str, int]]
+    """The same for every component with limits of its own."""
+
+    @classmethod
+    def of(cls, name: str, workspace: Workspace) -> WorkspaceResponse:
+        """Return the response for a workspace."""
+        return cls.model_construct(
+            name=name,
+            settings=workspace.settings,
+            use={limit: use.present for limit, use in workspace.use.items()},
+            component_use={
+                component: {limit: use.present for limit, use in uses.items()}
+                for component, uses in workspace.component_use.items()
+            },
+        )
 
 
 class WhoamiResponse(ResponseModel):

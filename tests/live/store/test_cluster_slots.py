@@ -218,10 +218,8 @@ def look_through(lists: QueryStore, world: World) -> None:
         world.ledger.get_last_event_id(world.workspace)
     ]
     assert lists.list_active(world.workspace, "p", 0, 10) == ([], None)
-    assert (lists.list_component_pools(world.workspace, "orchestrator/nobody"), lists.get_unmanaged_mode(world.workspace)) == (
-        [],
-        "allow",
-    )
+    assert lists.list_component_pools(world.workspace, "orchestrator/nobody") == []
+    assert lists.get_workspace(world.workspace).settings.unmanaged == "allow"
 
 
 def look_closely(client: RedisClient, world: World) -> None:

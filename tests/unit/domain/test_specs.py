@@ -16,6 +16,7 @@ from app.domain.field_types import TEN_YEARS_S, SettingsModel, StrictModel
 from app.domain.pool_settings import AccountSettings, PoolSettings
 from app.domain.queue_score import MAX_AMOUNT
 from app.domain.specs import (
+    ComponentLimitSettings,
     GroupSpec,
     PolicySpec,
     PoolSpec,
@@ -30,6 +31,7 @@ from app.domain.validation_errors import MAX_COUNTED_ERRORS, MAX_FIELD_ERRORS, f
 KINDS: list[type[StrictModel]] = [
     RequestSpec,
     ResourceSettings,
+    ComponentLimitSettings,
     PoolSpec,
     PoolUpdate,
     PoolSettings,
@@ -43,6 +45,7 @@ WHOLE = "must be a whole number"
 KEY = "must be 1 to 63 of a-z 0-9 _ . - and begin with a letter"
 NAME = "must be 1 to 63 of A-Z a-z 0-9 _ . - and begin with a letter or digit"
 LABEL = "must be 1 to 63 of A-Z a-z 0-9 _ . / - and begin with a letter or digit"
+COMPONENT = "must be type/name, each 1 to 63 of A-Z a-z 0-9 _ . - and begin with a letter or digit"
 MEMORY = "must be a number and one of KB KiB MB MiB GB GiB TB TiB PB PiB, such as 16GiB"
 
 
@@ -382,6 +385,9 @@ OTHERS: list[tuple[type[StrictModel], dict[str, Any], str, str]] = [
     (WorkspaceSettings, {"unmanaged": "maybe"}, "unmanaged", "must be 'reject' or 'allow'"),
     (WorkspaceSettings, {"unmanaged": None}, "unmanaged", "must be 'reject' or 'allow'"),
     (WorkspaceSettings, {"managed": True}, "managed", "is not a field here"),
+    (WorkspaceSettings, {"max_waiting": -1}, "max_waiting", "must be at least 0"),
+    (WorkspaceSettings, {"component_limits": {"a": {}}}, "component_limits.a", COMPONENT),
+    (ComponentLimitSettings, {"max_running": 1}, "max_running", "is not a field here"),
 ]
 
 

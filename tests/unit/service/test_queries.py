@@ -132,9 +132,9 @@ def test_the_newest_events_come_first(here: Services) -> None:
 
 
 def test_what_is_set_for_the_workspace(here: Services) -> None:
-    assert here.queries.get_unmanaged_mode("w") == "reject"
+    assert here.queries.get_workspace("w").settings.unmanaged == "reject"
     here.pools.update_workspace("w", WorkspaceSettings(unmanaged="allow"))
-    assert here.queries.get_unmanaged_mode("w") == "allow"
+    assert here.queries.get_workspace("w").settings.unmanaged == "allow"
 
 
 NEVER_ANSWERED = ["", "x", "a:x", "q:1", "q:1:x", "a:99999999999999999", "q:99999999999999999:1", "b:1", "a:1\n"]

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from app.store.scripts import ScriptReply
+from tests.support import limit_replies
 from tests.support.world import World
 
 Act = Callable[[World], ScriptReply]
-ACTS: dict[tuple[str, str], Act] = {}
+ACTS: dict[tuple[str, str], Act] = {**limit_replies.ACTS}
 
 
 def replies(command: str, tag: str) -> Callable[[Act], Act]:

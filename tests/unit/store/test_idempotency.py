@@ -171,7 +171,16 @@ def parked(world: World) -> dict[str, Request]:
 def _park(task: str, due_ms: int | None = None) -> dict[str, Any]:
     fields = [*codec.encode_request("ask", RequestSpec(component="tasks", resources={"gpu": 1}), None)["fields"], "task", task]
     named = {"task": task, "name": "x", "id": f"of-{task}", "spec": json.dumps(fields), "message": "m", "most": 3}
-    return {**named, "remember_s": 60, "key": f"key-{task}", "digest": "d", "replaced": "", "fence": "", "due_ms": due_ms}
+    return {
+        **named,
+        "remember_s": 60,
+        "key": f"key-{task}",
+        "digest": "d",
+        "replaced": "",
+        "fence": "",
+        "due_ms": due_ms,
+        "limits": "",
+    }
 
 
 def taking_back(world: World) -> dict[str, Request]:
@@ -325,6 +334,12 @@ TWICE: dict[str, Args] = {
     "revoke_token": lambda _: {"op": "o", "id_or_name": "ci"},
     "update_workspace": lambda _: {"settings": '{"unmanaged":"allow"}'},
     "get_workspace": lambda _: {},
+    "audit_waiting": lambda _: {"kind": "waiting", "cursor": "0", "count": 10, "repair": True},
+    "audit_subject": lambda _: {"kind": "waiting", "subject": "token/a", "cursor": "0", "count": 10, "repair": True},
+    "audit_shapes": lambda _: {"cursor": "0", "count": 10, "repair": True},
+    "audit_bodies": lambda _: {"bytes": 0, "saved": 0, "deleted": 0, "repair": False},
+    "sum_bodies": lambda _: {"kind": "requests", "cursor": "-1", "count": 10},
+    "list_subjects": lambda _: {},
 }
 SAYS_WHAT_IT_DID_ITSELF = {
     "enforce_deadlines",

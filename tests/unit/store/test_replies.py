@@ -385,7 +385,7 @@ def park(world: World, digest: str = "d", replaced: str = "", key: str = "", due
     """A task of one GPU."""
     fields = [*codec.encode_request("ask", RequestSpec(component="t", resources={"gpu": 1}), None)["fields"], "task", "a"]
     named = {"task": "a", "name": "x", "id": "one", "spec": json.dumps(fields), "message": "m", "most": 3, "due_ms": due_ms}
-    return world.call("park_task", remember_s=60, key=key, digest=digest, replaced=replaced, fence=1, **named)
+    return world.call("park_task", remember_s=60, key=key, digest=digest, replaced=replaced, fence=1, limits="", **named)
 
 
 def with_task(act: Callable[[World], ScriptReply]) -> Act:

@@ -132,7 +132,7 @@ def test_what_holds_units_for_a_task_that_is_gone_gives_them_back(tasks: Tasks, 
         tasks.start(sent)
     for name in ("a", "waits"):
         tasks.world.client.delete(key("task", tasks.world.workspace, name))
-    assert _repaired(tasks.world) == ["task", "task"]
+    assert _repaired(tasks.world) == ["task", "task", "counter"]
     if is_started:
         assert tasks.world.used() == {"gpu": 2}, "who is at work goes on"
         tasks.world.release(tasks.world.get(str(sent.request)))
@@ -148,6 +148,7 @@ def test_what_is_left_of_one_that_is_gone_does_not_end_another_of_its_name(tasks
     tasks.park()
     tasks.over(sent)
     assert [each.fence for each in tasks.send()] == [2]
+    assert _repaired(tasks.world) == ["counter"], "the bytes of the lost message"
 
 
 @pytest.mark.parametrize("text", ["1~", "", None])

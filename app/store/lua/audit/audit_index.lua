@@ -1,7 +1,7 @@
 -- Compare a stretch of a sorted set of requests with the requests: each exists and is in a state that belongs here.
 -- @use audit_findings lanes requests
--- @writes ended lane lane_walltimes leases pool_allocations pool_queue pool_walltime_ends preemption_deadlines requests
--- @writes waiting
+-- @writes ended lane lane_walltimes leases pool_allocations pool_queue pool_walltime_ends preemption_deadlines rejected
+-- @writes requests waiting
 -- @args kind part cursor count repair
 -- @reply audited differences cursor
 
@@ -18,6 +18,7 @@ local key, belongs = unpack(({
   waiting = {keys.waiting(), is_queued},
   leases = {keys.leases(), is_allocation},
   ended = {keys.ended(), is_ended},
+  rejected = {keys.rejected(), function(request) return request.status == states.rejected end},
   preemption_deadlines = {keys.preemption_deadlines(), function(request) return request.status == states.preempting end},
   lane = {keys.lane(args.part), is_in_lane},
   lane_walltimes = {keys.lane_walltimes(args.part), is_in_lane},

@@ -2,7 +2,7 @@
 -- @use accounts amounts audit_findings clock eligibility lanes leases queue_order rechecks requests
 -- @reads delayed pool_holds pool_queue_syncs task unstarted
 -- @writes component_lanes ended lane lane_walltimes leases meta outbox pool_allocations pool_policy_queue pool_queue
--- @writes pool_walltime_ends request requests waiting
+-- @writes pool_walltime_ends rejected request requests waiting
 -- @args now after count repair
 -- @reply audited differences last
 
@@ -11,7 +11,7 @@ audit_findings.start(args.repair)
 
 -- Return the expected sorted sets of a request (key → score, `true` for any score), and all sets it could wrongly be in.
 local function expected_keys(request, lane)
-  local expected_scores, possible_keys = {}, {keys.waiting(), keys.leases(), keys.ended(), keys.lane(lane.id), keys.lane_walltimes(lane.id)}
+  local expected_scores, possible_keys = {}, {keys.waiting(), keys.leases(), keys.ended(), keys.rejected(), keys.lane(lane.id), keys.lane_walltimes(lane.id)}
   for _, name in ipairs(lanes.pools(lane.component)) do
     local pool_keys = {keys.pool_queue(name), keys.pool_policy_queue(name, lane.component), keys.pool_allocations(name), keys.pool_walltime_ends(name)}
     for _, key in ipairs(pool_keys) do possible_keys[#possible_keys + 1] = key end
@@ -36,7 +36,7 @@ local function expected_keys(request, lane)
     local walltime_ms = request.pool ~= '' and request.walltime_s and tonumber(request.walltime_s) * 1000
     if walltime_ms then expected_scores[keys.pool_walltime_ends(request.pool)] = tonumber(request.granted_ms) + walltime_ms end
   else
-    expected_scores[keys.ended()] = tonumber(request.ended_ms)
+    for _, key in ipairs({keys.ended(), request.status == states.rejected and keys.rejected() or nil}) do expected_scores[key] = tonumber(request.ended_ms) end
   end
   return expected_scores, possible_keys
 end

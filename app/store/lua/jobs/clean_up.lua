@@ -1,7 +1,9 @@
--- End what is due, at most `chunk` of each kind: expired leases, waiters that are not polled, and ended requests to be pruned.
+-- End what is due, at most `chunk` of each kind: expired leases, waiters that are not polled, and ended requests that
+-- are not kept any longer: after their time, rejected ones after an hour, and the oldest beyond `max_ended`.
 -- Times that lie too far ahead, after the clock was set back, are cut first; `times_left`: 1 if the next call goes on with them.
--- @use amounts clock future_times grant_loop grants lanes requests work_budget
--- @writes ended leases meta request requests waiting
+-- @use amounts clock future_times grant_loop grants lanes limits requests retention work_budget
+-- @reads ended rejected request
+-- @writes leases meta waiting
 -- @args now events_kept chunk retention_s available_since_ms
 -- @reply cleaned expired_leases expired_waiters pruned_requests cut_times times_left more
 
@@ -9,15 +11,17 @@ clock.start(args.now)
 requests.set_stream_length(args.events_kept)
 local count, now = tonumber(args.chunk), amounts.format(clock.now)
 
--- Call a function with each due member of a sorted set, until the work budget ends. Return how many, and whether more may be due.
-local function for_each_due(key, until_ms, finish)
-  local ids, done = redis.call('ZRANGEBYSCORE', key, '-inf', until_ms, 'LIMIT', 0, count), 0
-  for _, id in ipairs(ids) do
-    if done > 0 and work_budget.is_used_up() then return done, true end
+-- Call a function with each of these, until the work budget ends. Return how many, and whether more may be due.
+local function for_each(ids, finish)
+  for i, id in ipairs(ids) do
+    if i > 1 and work_budget.is_used_up() then return i - 1, true end
     finish(id)
-    done = done + 1
   end
-  return done, done == count
+  return #ids, #ids == count
+end
+
+local function for_each_due(key, until_ms, finish)
+  return for_each(redis.call('ZRANGEBYSCORE', key, '-inf', until_ms, 'LIMIT', 0, count), finish)
 end
 
 local function expire(set, id, reason, take_out)
@@ -49,13 +53,14 @@ local _, more_waiters = for_each_due(keys.waiting(), now, function(id)
   expired_waiters = expired_waiters + 1
 end)
 
-local retained_from_ms = amounts.format(clock.now - tonumber(args.retention_s) * 1000)
-local requests_pruned, more_ended = for_each_due(keys.ended(), retained_from_ms, function(id)
-  redis.call('DEL', keys.request(id))
-  redis.call('ZREM', keys.requests(), id)
-  redis.call('ZREM', keys.ended(), id)
-end)
+local function delete(id) retention.delete({id}) end
+local retained_from_ms, rejected_from_ms = clock.now - tonumber(args.retention_s) * 1000, clock.now - const.REJECTED_KEPT_S * 1000
+local old_count, more_old = for_each_due(keys.ended(), amounts.format(retained_from_ms), delete)
+local rejected_count, more_rejected = for_each_due(keys.rejected(), amounts.format(rejected_from_ms), delete)
+local excess = redis.call('ZCARD', keys.ended()) - limits.of_workspace('max_ended', const.MAX_ENDED)
+local excess_count, more_excess = for_each(excess > 0 and redis.call('ZRANGE', keys.ended(), 0, math.min(excess, count) - 1) or {}, delete)
+local pruned_count = old_count + rejected_count + excess_count
 
 local more = grant_loop.settle(count)
-if more_leases or more_waiters or more_ended then more = 1 end
-return reply.cleaned(leases_ended, expired_waiters, requests_pruned, cut_times, times_left, more)
+if more_leases or more_waiters or more_old or more_rejected or more_excess then more = 1 end
+return reply.cleaned(leases_ended, expired_waiters, pruned_count, cut_times, times_left, more)

@@ -1,25 +1,28 @@
--- Admit a request: a repeated call gets the same request; a new one is granted, queued in every eligible pool, or rejected.
--- @use accounts amounts clock dirty_pools eligibility grants lane_grants lanes leases parking polls queue queue_order requests
--- @reads request
--- @writes idempotency meta requests
+-- Admit a request: queue it in every eligible pool. What returns to the queue, no limit refuses; `submissions` are the new ones.
+-- @use accounts amounts bodies clock dirty_pools eligibility grants lanes limits parking queue queue_order requests
+-- @writes meta requests
 
--- Return a tag and the request that this idempotency key, or this id, made before; nil if the spec is new.
-local function find_duplicate(spec, request)
-  local remembered = spec.key and redis.call('GET', keys.idempotency(spec.key))
-  if remembered then
-    local id, digest = string.match(remembered, '^(%S+) (%S+)$')
-    if string.find(id, '/', 1, true) then return 'conflict' end  -- the key belongs to a task
-    local existing = requests.load(id)
-    if existing then return digest == spec.digest and 'known' or 'conflict', existing end
+-- Return a request with the fields of its spec, and the size of these: its body.
+function admission.read_spec(spec)
+  local request, fields, bytes = {id = spec.id}, spec.fields, 0
+  for i = 1, #fields, 2 do
+    request[fields[i]] = fields[i + 1]
+    bytes = bytes + #fields[i] + #fields[i + 1]
   end
-  local existing_fields = redis.call('HMGET', keys.request(spec.id), 'component', 'resources')
-  if not existing_fields[1] then return nil end
-  local same = existing_fields[1] == request.component and existing_fields[2] == request.resources
-  return same and 'known' or 'id_taken', requests.load(spec.id)
+  requests.set(request, fields, 'bytes', amounts.format(bytes))
+  return request, bytes
+end
+
+-- Return the component with limits of its own as a subject, and note in the request that it limits it; nil without such limits.
+function admission.limit_by_component(request, fields, component_limits)
+  local subject = limits.component_subject(request.component, component_limits)
+  if not subject then return nil end
+  requests.set(request, fields, 'limited_by', (request.limited_by and request.limited_by .. ' ' or '') .. subject.name)
+  return subject
 end
 
 -- Put a request into its lane, and into the queue of each pool with the constraint that blocks it there.
-local function enqueue(request, lane, lane_score, candidates)
+function admission.enqueue(request, lane, lane_score, candidates)
   local deadline = requests.poll_timeout_s(request) and clock.after(request.queue_ttl_s) or const.MAX_AMOUNT
   for _, candidate in ipairs(candidates) do queue.schedule_sync_if_stale(candidate.path, lane) end
   queue.enter(request, lane, lane_score, deadline)
@@ -40,32 +43,16 @@ function admission.requeue(request, lane, fields)
   if #candidates == 0 then
     return requests.finish(request, states.rejected, 'rejected', eligibility.refusals(lane.component, lane.units, lane.fixed), fields)
   end
-  enqueue(request, lane, lane_score, candidates)
+  admission.enqueue(request, lane, lane_score, candidates)
   for _, candidate in ipairs(candidates) do dirty_pools.mark_new(candidate.path[#candidate.path]) end
 end
 
--- Grant the request in the first eligible pool that has room, by policy priority; else queue it in all of them.
-local function grant_or_enqueue(request, lane, fields)
-  local lane_score, candidates, pools = queue_order.lane_score(tonumber(request.class), tonumber(request.seq)), {}, lanes.pools(lane.component)
-  for _, name in ipairs(pools) do
-    local path = accounts.path(name, lane.component)
-    if not eligibility.refusal(path, lane.units, lane.fixed) then
-      local constraint, need = lane_grants.find_blocker(path, lane, lane_score, request.walltime_s)
-      if not constraint then return grants.allocate(path, lane, request, fields) end
-      candidates[#candidates + 1] = {path = path, constraint = constraint, need = need}
-    end
-  end
-  if #candidates > 0 then return enqueue(request, lane, lane_score, candidates) end
-  if #pools == 0 and redis.call('HGET', keys.meta(), 'unmanaged') == 'allow' then
-    return grants.allocate(nil, lane, request, fields)
-  end
-  requests.finish(request, states.rejected, 'rejected', eligibility.refusals(lane.component, lane.units, lane.fixed), fields)
-end
-
--- Queue the next request of a task under the submission number of its predecessor; the next pass judges it first.
+-- Queue the next request of a task under the submission number of its predecessor; the next pass judges it first. No limit
+-- refuses it.
 function admission.enter_successor(spec, seq, submitted_ms)
-  local request, fields = {id = spec.id}, spec.fields
-  for i = 1, #fields, 2 do request[fields[i]] = fields[i + 1] end
+  local request, fields = admission.read_spec(spec), spec.fields
+  admission.limit_by_component(request, fields, redis.call('HGET', keys.meta(), 'component:' .. request.component))
+  bodies.save(request.bytes)
   local number = amounts.format(redis.call('HINCRBY', keys.meta(), 'seq', 1))
   requests.transition(request, states.queued, 'submitted', {'seq', seq, 'submitted_ms', submitted_ms, 'queued_ms', amounts.format(clock.now)}, fields)
   local lane = lanes.of(request)
@@ -76,26 +63,4 @@ function admission.enter_successor(spec, seq, submitted_ms)
   end
   requests.save(request, fields)
   redis.call('ZADD', keys.requests(), number, spec.id)
-end
-
--- Admit a request. Return a tag, a flat list and the request. The list has all fields of a known request, and of a new one those
--- that the spec did not have.
-function admission.admit(spec, remember_s)
-  local request, fields, spec_length = {id = spec.id}, spec.fields, #spec.fields
-  for i = 1, #fields, 2 do request[fields[i]] = fields[i + 1] end
-  local tag, existing = find_duplicate(spec, request)
-  if tag and not existing then return tag, {} end
-  if tag then
-    local flat = polls.flat(existing)
-    flat[#flat + 1] = 'lapses'
-    flat[#flat + 1] = leases.end_ms(existing)
-    return tag, flat, existing
-  end
-  local seq = amounts.format(redis.call('HINCRBY', keys.meta(), 'seq', 1))
-  requests.transition(request, states.queued, 'submitted', {'seq', seq, 'submitted_ms', amounts.format(clock.now)}, fields)
-  grant_or_enqueue(request, lanes.of(request), fields)
-  requests.save(request, fields)
-  redis.call('ZADD', keys.requests(), seq, spec.id)
-  if spec.key then redis.call('SET', keys.idempotency(spec.key), spec.id .. ' ' .. spec.digest, 'EX', remember_s) end
-  return 'admitted', {unpack(fields, spec_length + 1)}, request
 end

@@ -1,6 +1,6 @@
 -- Delete a pool, a group or a policy with all its keys. The caller has checked that it is not in use.
 -- @use accounts counters run_time_stats
--- @writes component_pools group policy pool pool_groups pool_holds pool_policies pool_preemptions pool_satisfaction
+-- @writes component_pools group meta policy pool pool_groups pool_holds pool_policies pool_preemptions pool_satisfaction
 -- @writes pool_queue_syncs pool_unfinished pool_usage_history pools unfinished
 
 -- Delete a group.
@@ -12,7 +12,7 @@ end
 
 -- Delete a policy.
 function deletions.policy(pool, component)
-  redis.call('DEL', keys.policy(pool, component))
+  redis.call('HINCRBY', keys.meta(), 'policies', -redis.call('DEL', keys.policy(pool, component)))
   accounts.forget(keys.policy(pool, component))
   redis.call('SREM', keys.pool_policies(pool), component)
   redis.call('ZREM', keys.component_pools(component), pool)

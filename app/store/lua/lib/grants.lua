@@ -43,10 +43,11 @@ local function debit(path, lane, sign)
   return true
 end
 
--- Grant a request under a new fence; without a path it is granted outside of any pool. `fields` as in `requests.transition`.
-function grants.allocate(path, lane, request, fields)
+-- Grant a request under a new fence, unless the caller has written one; without a path it is granted outside of any pool.
+-- `fields` as in `requests.transition`.
+function grants.allocate(path, lane, request, fields, fence)
   local pool = path and path[#path]
-  local fence = amounts.format(redis.call('HINCRBY', keys.meta(), 'fence', 1))
+  fence = fence or amounts.format(redis.call('HINCRBY', keys.meta(), 'fence', 1))
   leases.begin(request)
   if pool then
     redis.call('ZADD', keys.pool_allocations(pool.name), fence, request.id)
@@ -74,7 +75,7 @@ function grants.dequeue(request, lane)
     if is_patient then grants.end_patience_hold(pool) end
     if hold then grants.end_victim_hold(pool, hold) end
   end
-  for _, pool in ipairs(queue.leave(request.id, lane)) do dirty_pools.mark(pool) end
+  for _, pool in ipairs(queue.leave(request, lane)) do dirty_pools.mark(pool) end
 end
 
 -- Grant a waiter.

@@ -28,6 +28,9 @@ function leases.prolong(request)
   return end_ms
 end
 
+-- Return the number of allocations of the workspace.
+function leases.count() return redis.call('ZCARD', keys.leases()) end
+
 -- End the lease of an allocation.
 function leases.finish(id) redis.call('ZREM', keys.leases(), id) end
 

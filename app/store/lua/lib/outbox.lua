@@ -1,6 +1,6 @@
 -- The outbox: tasks to be sent, by when (ms): those granted, and those that will never run, so that a worker can acknowledge
 -- that.
--- @use amounts clock
+-- @use amounts bodies clock
 -- @writes outbox outbox_ready task unstarted
 
 local is_announced
@@ -42,5 +42,6 @@ end
 function outbox.delete_task(task)
   redis.call('ZREM', keys.outbox(), task)
   redis.call('ZREM', keys.unstarted(), task)
+  bodies.delete(redis.call('HGET', keys.task(task), 'bytes') or '0')
   redis.call('DEL', keys.task(task))
 end

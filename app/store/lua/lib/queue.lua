@@ -1,12 +1,13 @@
 -- Waiters: into a lane and the queues of its pools, and out of all of them at once.
--- @use accounts amounts dirty_pools lanes nudges parking queue_order
--- @writes component_lanes lane lane_walltimes orphaned_lanes pool_policy_queue pool_queue pool_queue_syncs waiting
+-- @use accounts amounts dirty_pools lanes limits nudges parking queue_order
+-- @writes component_lanes lane lane_walltimes lanes orphaned_lanes pool_policy_queue pool_queue pool_queue_syncs waiting
 
 function queue.enter(request, lane, lane_score, deadline)
   redis.call('ZADD', keys.lane(lane.id), amounts.format(lane_score), request.id)
   if request.walltime_s then redis.call('ZADD', keys.lane_walltimes(lane.id), request.walltime_s, request.id) end
-  redis.call('ZADD', keys.component_lanes(lane.component), 0, lane.id)
+  if redis.call('ZADD', keys.component_lanes(lane.component), 0, lane.id) == 1 then redis.call('SADD', keys.lanes(), lane.id) end
   redis.call('ZADD', keys.waiting(), amounts.format(deadline), request.id)
+  limits.count(request.limited_by, lane, request.id)
   nudges.send()
 end
 
@@ -39,6 +40,7 @@ end
 -- Detach an empty lane from every pool.
 function queue.forget_lane(lane)
   redis.call('ZREM', keys.component_lanes(lane.component), lane.id)
+  redis.call('SREM', keys.lanes(), lane.id)
   redis.call('ZREM', keys.orphaned_lanes(), lane.id)
   for _, name in ipairs(lanes.pools(lane.component)) do lanes.detach(accounts.pool(name), lane) end
 end
@@ -55,11 +57,13 @@ local function replace_head(path, lane)
 end
 
 -- Leave every queue. Return the pools in which another waiter may be first now.
-function queue.leave(id, lane)
+function queue.leave(request, lane)
+  local id = request.id
   local was_head = lanes.head(lane) == id
   redis.call('ZREM', keys.lane(lane.id), id)
   local had_walltime = redis.call('ZREM', keys.lane_walltimes(lane.id), id) == 1
   redis.call('ZREM', keys.waiting(), id)
+  limits.uncount(request.limited_by, lane, id)
   local lane_is_empty = redis.call('EXISTS', keys.lane(lane.id)) == 0
   local changed_pools = {}
   for _, name in ipairs(lanes.pools(lane.component)) do

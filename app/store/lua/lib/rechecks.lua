@@ -108,7 +108,7 @@ function rechecks.reject_orphans(count)
     if not request_id then redis.call('ZREM', keys.orphaned_lanes(), id) else
       if is_enough(count_done, count) then return count_done, false end
       local request, fields = requests.load(request_id), {}
-      queue.leave(request_id, lane)
+      queue.leave(request or {id = request_id}, lane)
       if request then  -- else it was lost
         requests.finish(request, states.rejected, 'rejected', {unpack(reasons)}, fields)
         requests.save(request, fields)

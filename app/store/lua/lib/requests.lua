@@ -1,6 +1,6 @@
 -- Requests: fields, state and events.
 -- @use amounts clock counters outbox
--- @writes changed ended events request
+-- @writes changed ended events rejected request
 
 local stream_length, raw_by_id = nil, {}  -- id → name and value in turn as loaded, later writes appended
 
@@ -61,12 +61,12 @@ end
 local function part(value) return value and value ~= '' and value or '-' end
 
 -- Write an event to the stream and to the request. `details` are the ranks of a preemption, and what differs from the request.
-local function write_event(request, from, to, event, details, fields)
+local function write_event(request, from, to, event, details, fields, is_silent)
   local entry = redis.call('XADD', keys.events(), 'MAXLEN', '~', stream_length, '*', 'event', event, 'request', request.id,
     'at', amounts.format(clock.now), 'component', request.component, 'resources', request.resources, 'from', from or '', 'to', to,
     'pool', details and details.pool or request.pool or '', 'fence', request.fence or '', 'reason', details and details.reason or request.reason or '', 'by', details and details.by or request.preempted_by or '',
     unpack(details and {'rank', details.rank, 'by_rank', details.by_rank or '', 'victims', details.victims or ''} or {}))
-  redis.pcall('PUBLISH', keys.changed(request.id), to)  -- without the right to publish watchers hear later; no transition fails for it
+  if not is_silent then redis.pcall('PUBLISH', keys.changed(request.id), to) end  -- without the right to publish watchers hear later; no transition fails for it
   local event_number = (tonumber(request.events) or 0) + 1
   requests.set(request, fields, 'events', amounts.format(event_number))
   requests.set(request, fields, 'e' .. amounts.format(event_number), event_line({entry, event, amounts.format(clock.now), part(details and details.pool or request.pool),
@@ -74,12 +74,12 @@ local function write_event(request, from, to, event, details, fields)
   if event_number > 64 then redis.call('HDEL', keys.request(request.id), 'e' .. amounts.format(event_number - 63)) end
 end
 
--- Make a transition: its event, and state and `changes` (name, value in turn) among the fields to save.
-function requests.transition(request, to, event, changes, fields, details)
+-- Make a transition: its event, and state and `changes` (name, value in turn) among the fields to save. Silent if another follows.
+function requests.transition(request, to, event, changes, fields, details, is_silent)
   local from = request.status
   if from and not string.find(transitions, ' ' .. from .. '>' .. to .. ' ', 1, true) then error('no way from ' .. from .. ' to ' .. to) end
   for i = 1, #changes, 2 do requests.set(request, fields, changes[i], changes[i + 1]) end
-  write_event(request, from, to, event, details, fields)
+  write_event(request, from, to, event, details, fields, is_silent)
   requests.set(request, fields, 'status', to)
   counters.add_transition(request, from, to)
 end
@@ -101,13 +101,12 @@ end
 -- Make the transition to a final state. If a victim ends otherwise, it was not preempted.
 function requests.finish(request, to, event, changes, fields, details)
   local now_ms, all_changes = amounts.format(clock.now), {}
-  if request.preempted_by and to ~= states.preempted then
-    requests.set_all(all_changes, {'reason', 'preempted_by', 'directive', 'deadline_ms'}, '')
-  end
+  if request.preempted_by and to ~= states.preempted then requests.set_all(all_changes, {'reason', 'preempted_by', 'directive', 'deadline_ms'}, '') end
   for _, item in ipairs(changes) do all_changes[#all_changes + 1] = item end
   requests.set_all(all_changes, {'ended_ms'}, now_ms)
   requests.transition(request, to, event, all_changes, fields, details)
   redis.call('ZADD', keys.ended(), now_ms, request.id)
+  if to == states.rejected then redis.call('ZADD', keys.rejected(), now_ms, request.id) end
   if request.task then outbox.request_ended(request) end
 end
 

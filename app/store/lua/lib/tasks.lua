@@ -1,8 +1,8 @@
 -- Tasks: a message kept until its request is granted, and the requests of the task, one after the other.
--- @use admission amounts leases outbox requests
--- @writes delayed task
+-- @use admission bodies leases requests submissions task_delays
+-- @writes task
 
-local FIELDS = {'name', 'request', 'due_ms', 'sent', 'sent_fence', 'lost', 'returned', 'most', 'ended', 'end_notices', 'age', 'saved', 'begun', 'spec'}
+local FIELDS = {'name', 'request', 'due_ms', 'sent', 'sent_fence', 'lost', 'returned', 'most', 'ended', 'end_notices', 'age', 'saved', 'begun', 'spec', 'bytes', 'limited_by'}
 
 -- Return a task without its message; nil if there is none.
 function tasks.load(id)
@@ -58,13 +58,6 @@ function tasks.tries(task, request)
   return task.sent_fence == request.fence and tonumber(task.sent) or 0
 end
 
--- Delay a task until that time.
-function tasks.delay(task, due_ms)
-  redis.call('HSET', keys.task(task.id), 'due_ms', amounts.format(due_ms))
-  redis.call('ZADD', keys.delayed(), amounts.format(due_ms), task.id)
-  outbox.announce()
-end
-
 -- Store what the next request of a task inherits: submission number, last checkpoint, and whether the work has started.
 function tasks.inherit(task, predecessor)
   task.age, task.begun = predecessor.seq .. ' ' .. predecessor.submitted_ms, predecessor.begun or ''
@@ -79,9 +72,9 @@ function tasks.replace(task, predecessor, same_work)
   redis.call('HSET', keys.task(task.id), 'age', task.age, 'saved', checkpoint, 'begun', '')
 end
 
--- Queue the next request of a task, under a new id.
-function tasks.enter(task, id)
-  local spec = {id = id, fields = cjson.decode(task.spec)}
+-- Queue the next request of a task, under a new id. The first request of a task without a delay is prepared by the caller.
+function tasks.enter(task, id, plan)
+  local spec = task_delays.request_spec(task, id)
   local checkpointed_ms, reference = string.match(task.saved or '', '^(%S+) (.*)$')
   if checkpointed_ms then
     requests.set_all(spec.fields, {'checkpointed_ms'}, checkpointed_ms)
@@ -90,10 +83,13 @@ function tasks.enter(task, id)
   end
   if task.begun == '1' then requests.set_all(spec.fields, {'begun'}, '1') end
   redis.call('HSET', keys.task(task.id), 'request', id)
-  redis.call('HDEL', keys.task(task.id), 'due_ms')
+  if plan then return submissions.admit(plan) end
+  if task.due_ms then task_delays.finish(task) end
+  if task.bytes then bodies.move(task.bytes) end
   if task.age then
     local seq, submitted_ms = string.match(task.age, '^(%S+) (%S+)$')
     return admission.enter_successor(spec, seq, submitted_ms)
   end
-  admission.admit(spec)
+  spec.is_exempt = true
+  submissions.admit(submissions.prepare(spec))
 end

@@ -1,13 +1,14 @@
 -- Change pools, their groups and their policies as declared: all of it, or nothing if anything forbids it.
--- @use accounts amounts clock declaration deletions grants operation_replies quotas rechecks requests unfinished_work
+-- @use accounts amounts clock declaration deletions grants operation_replies pool_limits quotas rechecks requests unfinished_work
 -- @reads pool
--- @writes component_pools group policy pool_groups pool_policies pools
+-- @writes component_pools group meta policy pool_groups pool_policies pools
 -- @args now events_kept chunk op changes
 -- @reply declared more
 -- @reply changed pool
 -- @reply unfinished
 -- @reply in_use pool account queued active
 -- @reply refused pool code account key wants bound
+-- @reply limited subject name limit present
 
 clock.start(args.now)
 requests.set_stream_length(args.events_kept)
@@ -22,6 +23,8 @@ for _, change in ipairs(changes) do
   if usage then return reply.in_use(change.name, unpack(usage)) end
   if refusal then return reply.refused(change.name, unpack(refusal)) end
 end
+local limit_refusal = pool_limits.declaration_refusal(changes)
+if limit_refusal then return reply.limited(unpack(limit_refusal)) end
 
 -- Return the parent account of a row.
 local function parent(pool, above) return above == '' and pool or accounts.group(pool.name, above) end
@@ -37,7 +40,10 @@ end
 local function write(pool, kind, row)
   local key, account = kind.key(pool.name, row.name), kind.account(pool.name, row.name)
   quotas.write(key, account, {reserved = amounts.decode(row.reserved).of, limit = amounts.decode(row.limit).of}, row.settings)
-  if not account then quotas.number_account(pool, key) end
+  if not account then
+    quotas.number_account(pool, key)
+    if kind.rows == 'policies' then redis.call('HINCRBY', keys.meta(), 'policies', 1) end
+  end
   redis.call('HSET', key, 'weight', row.weight)
   if row.above ~= '' then redis.call('HSET', key, kind.above, row.above) else redis.call('HDEL', key, kind.above) end
   redis.call('SADD', kind.names(pool.name), row.name)

@@ -1,10 +1,11 @@
 -- Create the policy of a component, or replace its quotas, settings and parent.
--- @use accounts amounts clock grants operation_replies quotas rechecks requests unfinished_work
--- @writes component_pools policy pool_policies
+-- @use accounts amounts clock grants operation_replies pool_limits quotas rechecks requests unfinished_work
+-- @writes component_pools meta policy pool_policies
 -- @args now events_kept chunk op pool component priority profile group reserved limit weight settings
 -- @reply set created more
 -- @reply refused code account key wants bound
 -- @reply not_found what
+-- @reply limited subject name limit present
 
 clock.start(args.now)
 requests.set_stream_length(args.events_kept)
@@ -22,6 +23,8 @@ if moves and quotas.in_use(policy) then return reply.refused('moves_in_use', pol
 local settings = cjson.decode(args.settings)
 local refusal = quotas.refusal(pool, parent, policy, 'policy:' .. args.component, wanted, settings)
 if refusal then return reply.refused(unpack(refusal)) end
+local limit_refusal = not policy and pool_limits.refusal(0, 1)
+if limit_refusal then return reply.limited(unpack(limit_refusal)) end
 
 if moves then grants.end_holds_through(pool, policy) end
 if policy then quotas.update_reserved_sums(pool, quotas.parent(pool, policy), policy.reserved, -1) end
@@ -30,7 +33,10 @@ local key = keys.policy(args.pool, args.component)
 quotas.write(key, policy, wanted, settings)
 redis.call('HSET', key, 'priority', args.priority, 'profile', args.profile, 'weight', args.weight)
 if args.group ~= '' then redis.call('HSET', key, 'group', args.group) else redis.call('HDEL', key, 'group') end
-if not policy then quotas.number_account(pool, key) end
+if not policy then
+  quotas.number_account(pool, key)
+  redis.call('HINCRBY', keys.meta(), 'policies', 1)
+end
 redis.call('SADD', keys.pool_policies(args.pool), args.component)
 redis.call('ZADD', keys.component_pools(args.component), '-' .. args.priority, args.pool)
 local created = policy and 0 or 1

@@ -1,7 +1,7 @@
--- Admit requests one after the other, each wholly: granted at once, queued or rejected. There are fewer outcomes than specs if the
--- work budget ends first. `with_positions`, for a single spec: an
--- outcome that is queued is replaced by `read`, the request as `get_request` returns it.
--- @use admission clock grant_loop leases polls queue_positions requests work_budget
+-- Admit requests one after the other, each wholly: granted at once, queued or rejected, or refused beyond a limit. There are fewer
+-- outcomes than specs if the work budget ends first. `with_positions`, for a single spec: an outcome that is queued is replaced
+-- by `read`, the request as `get_request` returns it.
+-- @use clock grant_loop leases polls queue_positions requests submissions work_budget
 -- @args now events_kept chunk remember_s specs with_positions
 -- @reply admitted outcomes more
 
@@ -11,7 +11,7 @@ requests.set_stream_length(args.events_kept)
 local outcomes, more = {}, 0
 for i, spec in ipairs(cjson.decode(args.specs)) do
   if i > 1 and work_budget.is_used_up() then break end
-  local tag, fields, request = admission.admit(spec, args.remember_s)
+  local tag, fields, request = submissions.admit(submissions.prepare(spec), args.remember_s)
   more = math.max(more, grant_loop.settle(tonumber(args.chunk)))
   outcomes[i] = {tag, fields}
   local is_same = tag == 'admitted' or tag == 'known'  -- and not the request of another body

@@ -1,5 +1,5 @@
 -- Cancel a task that has not started: its request leaves the queue, or never enters it, or gives its units back.
--- @use clock grant_loop grants lanes outbox requests tasks
+-- @use clock grant_loop grants lanes outbox requests task_delays tasks
 -- @writes delayed task
 -- @args now events_kept chunk task
 -- @reply cancelled task request more
@@ -14,6 +14,7 @@ if not task then return reply.not_found() end
 local request = tasks.request(task)
 
 if redis.call('ZREM', keys.delayed(), task.id) == 1 then
+  task_delays.finish(task)
   redis.call('HSET', keys.task(task.id), 'ended', 'cancelled')
   outbox.put(task.id)
 elseif request and request.status == states.queued then

@@ -1,12 +1,13 @@
 -- Park a task until its request is granted: the request enters the queue now, or at the time given. With `replaced` the task
 -- first releases the allocation it has, in the same step.
--- @use clock grant_loop leases releases requests tasks
+-- @use bodies clock grant_loop leases releases requests submissions task_delays tasks
 -- @writes idempotency task
--- @args now events_kept chunk remember_s task name id spec key digest message due_ms most replaced fence
+-- @args now events_kept chunk remember_s task name id spec key digest message due_ms most replaced fence limits
 -- @reply parked task request more
 -- @reply known task request more
 -- @reply conflict
 -- @reply exists
+-- @reply limited subject name limit present
 -- @reply stale_fence status reason
 
 clock.start(args.now)
@@ -35,12 +36,23 @@ elseif redis.call('EXISTS', keys.task(args.task)) == 1 then
 end
 
 local task = {id = args.task, name = args.name, spec = args.spec}
-redis.call('HSET', keys.task(task.id), 'name', args.name, 'spec', args.spec, 'most', args.most, 'message', args.message)
+local bytes, is_delayed = #args.message + #args.spec, args.due_ms ~= '' and tonumber(args.due_ms) > clock.now
+local plan
+if not replaced then
+  local spec = task_delays.request_spec(task, args.id)
+  spec.limits, spec.message_bytes, spec.is_delayed = args.limits ~= '' and cjson.decode(args.limits) or nil, bytes, is_delayed
+  plan = submissions.prepare(spec)
+  if plan.refusal then return reply.limited(unpack(plan.refusal)) end
+end
+
+if replaced then bodies.delete(redis.call('HGET', keys.task(task.id), 'bytes') or '0') end  -- unless its release has deleted it
+redis.call('HSET', keys.task(task.id), 'name', args.name, 'spec', args.spec, 'most', args.most, 'message', args.message, 'bytes', bytes)
+if is_delayed or replaced then bodies.save(bytes) end
 if replaced then tasks.replace(task, replaced, old_name == args.name) end
-if args.due_ms ~= '' and tonumber(args.due_ms) > clock.now then
-  tasks.delay(task, tonumber(args.due_ms))
+if is_delayed then
+  task_delays.delay(task, tonumber(args.due_ms))
 else
-  tasks.enter(task, args.id)
+  tasks.enter(task, args.id, plan)
 end
 if args.key ~= '' then
   redis.call('SET', keys.idempotency(args.key), 'task/' .. task.id .. ' ' .. args.digest, 'EX', args.remember_s)

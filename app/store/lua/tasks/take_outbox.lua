@@ -1,6 +1,6 @@
 -- Take due tasks, a bounded number. A delayed task enters the queue. A lost task, or one that no worker started, gets a successor
 -- request. The others are returned to be sent, and claimed by the caller for `claim_ms`.
--- @use amounts clock counters grant_loop grants operation_replies outbox requests tasks work_budget
+-- @use amounts clock counters grant_loop grants operation_replies outbox requests task_delays tasks work_budget
 -- @writes delayed outbox task unstarted
 -- @args now events_kept chunk count claim_ms start_ms tries ids
 -- @reply taken rows now next more
@@ -26,7 +26,7 @@ end
 local function enter_successor(task, request, delay_ms)
   tasks.inherit(task, request)
   redis.call('ZREM', keys.outbox(), task.id)
-  if delay_ms > 0 then return tasks.delay(task, clock.now + delay_ms) end
+  if delay_ms > 0 then return task_delays.delay(task, clock.now + delay_ms) end
   tasks.enter(task, next_id())
 end
 
@@ -93,7 +93,7 @@ for _, id in ipairs(due_tasks(keys.delayed())) do
   if work_budget.is_used_up() then break end
   redis.call('ZREM', keys.delayed(), id)
   local task = tasks.load(id)
-  if task and task.due_ms then tasks.enter(task, next_id()) end
+  if task and task.due_ms and not task_delays.postpone(task) then tasks.enter(task, next_id()) end
 end
 
 for i, id in ipairs(due_tasks(keys.outbox())) do

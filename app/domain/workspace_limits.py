@@ -1,0 +1,74 @@
+"""The limits of a workspace, of a token and of a component: one table, with defaults, what is counted, and the refusals.
+
+A limit is a setting of the workspace of the same name; null is no limit. Lua gets the defaults as constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceLimit:
+    """A limit of a workspace."""
+
+    name: str
+    """The setting, as in `max_waiting`."""
+    default: int
+    counted: str
+    """What is counted, as in `waiting requests`."""
+    code: str
+    """The code of the refusal; empty if nothing is refused."""
+
+
+WORKSPACE_LIMITS: Mapping[str, WorkspaceLimit] = MappingProxyType(
+    {
+        limit.name: limit
+        for limit in (
+            WorkspaceLimit("max_waiting", 100_000, "waiting requests", "too_many_waiting"),
+            WorkspaceLimit("max_shapes", 10_000, "different shapes that wait", "too_many_shapes"),
+            WorkspaceLimit("max_running", 100_000, "allocations", "too_many_running"),
+            WorkspaceLimit("max_pools", 200, "pools", "too_many_pools"),
+            WorkspaceLimit("max_policies", 10_000, "policies", "too_many_policies"),
+            WorkspaceLimit("max_ended", 1_000_000, "ended requests kept", ""),
+            WorkspaceLimit("max_bytes", 2**30, "bytes of kept request bodies", "too_many_bytes"),
+        )
+    }
+)
+
+NO_LIMIT: Final = "none"
+"""A limit of null, as it is stored: an absent limit is the default."""
+
+REJECTED_KEPT_S: Final = 3600
+"""How long a rejected request is kept."""
+
+MAX_COMPONENT_LIMITS: Final = 1000
+"""Components of a workspace that may have limits of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitLimits:
+    """How many requests of a token or a component may wait, in how many different shapes; null is no limit."""
+
+    max_waiting: int | None = None
+    max_shapes: int | None = None
+
+    @property
+    def is_unlimited(self) -> bool:
+        """True if neither number is limited."""
+        return self.max_waiting is None and self.max_shapes is None
+
+
+REQUESTER_LIMITS: Final = WaitLimits(10_000, 1_000)
+"""The limits of a token of the role requester that states none."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitedToken:
+    """A token with limits, as the ledger counts its waiters in a workspace."""
+
+    id: str
+    limits: WaitLimits

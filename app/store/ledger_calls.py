@@ -1,0 +1,65 @@
+"""The calls of a ledger: the frame of every command, the work that a command leaves, and the locks of jobs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from app.domain.clock import Clock, RedisClock
+from app.domain.ledger_limits import LedgerLimits
+from app.store.connection import RedisClient
+from app.store.scripts import ScriptReply, Scripts
+from app.store.work_resumer import MAX_CALLS, WorkResumer
+
+
+class LedgerCalls:
+    """Calls commands on one Redis, with the time and the limits of the ledger."""
+
+    def __init__(
+        self,
+        client: RedisClient,
+        clock: Clock | None = None,
+        limits: LedgerLimits | None = None,
+        *,
+        resume_later: Callable[[str], None] | None = None,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`resume_later` takes a workspace with unfinished work; without it, each method resumes the work itself."""
+        self._scripts = Scripts(client)
+        self._clock = clock or RedisClock()
+        self._limits = limits or LedgerLimits()
+        self._resumer, self._resume_later = WorkResumer(self, pause), resume_later
+
+    def resume_unfinished(self, workspace: str) -> bool:
+        """Resume unfinished work of bounded scripts, one call. True if some is still left."""
+        return bool(self._scripts.call("resume_unfinished", workspace, **self._frame()).fields["more"] == "1")
+
+    def take_job_lock(self, workspace: str, job: str, token: str, ttl_s: int) -> bool:
+        """Take the lock of a job for this workspace. False if another token has it. It lapses after `ttl_s`."""
+        return self._scripts.call("take_job_lock", workspace, job=job, token=token, ttl_ms=ttl_s * 1000).tag == "taken"
+
+    def release_job_lock(self, workspace: str, job: str, token: str) -> None:
+        """Release the lock of a periodic job, if this token still has it."""
+        self._scripts.call("release_job_lock", workspace, job=job, token=token)
+
+    def _frame(self) -> dict[str, int | None]:
+        return {"now": self._clock.now_ms(), "events_kept": self._limits.events_kept, "chunk": self._limits.chunk}
+
+    def _change(self, command: str, workspace: str, **args: Any) -> ScriptReply:
+        """Call a command. Work that it leaves is resumed in the background if there is one, else before this returns."""
+        return self._call(command, workspace, self._resume_later or self.resume_all_unfinished, args)
+
+    def _change_rules(self, command: str, workspace: str, **args: Any) -> ScriptReply:
+        """Call a command that changes a pool, a group or a policy. Its waiters have been checked again when this returns."""
+        return self._call(command, workspace, self.resume_all_unfinished, args)
+
+    def _call(self, command: str, workspace: str, resume: Callable[[str], object], args: Mapping[str, Any]) -> ScriptReply:
+        reply = self._scripts.call(command, workspace, **self._frame(), **args)
+        if reply.fields.get("more") == "1":
+            resume(workspace)
+        return reply
+
+    def resume_all_unfinished(self, workspace: str, max_calls: int = MAX_CALLS) -> bool:
+        """Resume unfinished work of bounded scripts until none is left. False if some is left after so many calls."""
+        return self._resumer.finish(workspace, max_calls)

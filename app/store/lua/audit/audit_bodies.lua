@@ -1,0 +1,17 @@
+-- Compare the bytes of kept bodies with their sum. It was added up in several calls, since `saved` and `deleted` were read: what was
+-- saved or deleted meanwhile may be in it or not.
+-- @use amounts audit_findings bodies
+-- @reads meta
+-- @args bytes saved deleted repair
+-- @reply audited differences
+
+audit_findings.start(args.repair)
+local totals = redis.call('HMGET', keys.meta(), 'saved_bytes', 'deleted_bytes')
+local saved, deleted, sum = tonumber(totals[1] or 0), tonumber(totals[2] or 0), tonumber(args.bytes)
+local stored = saved - deleted
+local least, most = sum - (deleted - tonumber(args.deleted)), sum + (saved - tonumber(args.saved))
+local expected = math.min(math.max(stored, least), most)
+if stored ~= expected and audit_findings.add('counter', 'bytes of bodies', amounts.format(stored), amounts.format(expected)) then
+  if stored < expected then bodies.save(amounts.format(expected - stored)) else bodies.delete(amounts.format(stored - expected)) end
+end
+return reply.audited(audit_findings.list())

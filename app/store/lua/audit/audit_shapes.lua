@@ -1,0 +1,20 @@
+-- Check that a stretch of the lanes of the workspace have waiters, and compare the number of policies with the pools.
+-- @use amounts audit_findings
+-- @reads lane pool_policies pools
+-- @writes lanes meta
+-- @args cursor count repair
+-- @reply audited differences cursor
+
+audit_findings.start(args.repair)
+
+local scanned = redis.call('SSCAN', keys.lanes(), args.cursor, 'COUNT', args.count)
+for _, id in ipairs(scanned[2]) do
+  if redis.call('EXISTS', keys.lane(id)) == 0 and audit_findings.add('lane', id, 'listed', nil) then redis.call('SREM', keys.lanes(), id) end
+end
+
+local stored, policies = redis.call('HGET', keys.meta(), 'policies') or '0', 0
+for _, pool in ipairs(redis.call('HKEYS', keys.pools())) do policies = policies + redis.call('SCARD', keys.pool_policies(pool)) end
+if tonumber(stored) ~= policies and audit_findings.add('counter', 'policies', stored, amounts.format(policies)) then
+  redis.call('HSET', keys.meta(), 'policies', amounts.format(policies))
+end
+return reply.audited(audit_findings.list(), scanned[1])

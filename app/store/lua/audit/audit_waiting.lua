@@ -1,0 +1,36 @@
+-- Check that a stretch of the waiters, or of the delayed tasks, are counted: their lanes as shapes of the workspace, and each for the
+-- token and the component whose limits count it.
+-- @use audit_findings lanes limits requests task_delays tasks
+-- @reads delayed waiting
+-- @writes lanes
+-- @args kind cursor count repair
+-- @reply audited differences cursor
+
+audit_findings.start(args.repair)
+
+local function check_counted(limited_by, lane, id)
+  for _, subject in ipairs(limits.missing(limited_by, lane, id)) do
+    if audit_findings.add('limit', subject .. ' ' .. id, nil, 'counted') then limits.count(subject, lane, id) end
+  end
+end
+
+local function check_waiter(id)
+  local request = requests.load(id)
+  if not request or request.status ~= states.queued then return end
+  local lane = lanes.of(request)
+  if redis.call('SISMEMBER', keys.lanes(), lane.id) == 0 and audit_findings.add('lane', lane.id, nil, 'listed') then
+    redis.call('SADD', keys.lanes(), lane.id)
+  end
+  check_counted(request.limited_by, lane, id)
+end
+
+local function check_task(id)
+  local task = tasks.load(id)
+  if task then check_counted(task.limited_by, task_delays.lane(task), 'task/' .. id) end
+end
+
+local index, check = keys.waiting(), check_waiter
+if args.kind == 'delayed' then index, check = keys.delayed(), check_task end
+local scanned = redis.call('ZSCAN', index, args.cursor, 'COUNT', args.count)
+for i = 1, #scanned[2], 2 do check(scanned[2][i]) end
+return reply.audited(audit_findings.list(), scanned[1])

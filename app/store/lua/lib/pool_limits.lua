@@ -1,0 +1,33 @@
+-- Limits of the workspace for its pools and policies.
+-- @use accounts amounts limits
+-- @reads meta pool_policies pools
+
+-- Return a refusal if more is added than the workspace may have; nil if not. What adds nothing is never refused.
+local function refusal(name, default, present, added)
+  local limit = limits.of_workspace(name, default)
+  if added > 0 and present + added > limit then return {'workspace', name, amounts.format(limit), amounts.format(present)} end
+end
+
+-- Return a refusal if the workspace may not have so many further pools and policies; nil if it may.
+function pool_limits.refusal(new_pools, new_policies)
+  return refusal('max_pools', const.MAX_POOLS, redis.call('HLEN', keys.pools()), new_pools)
+    or refusal('max_policies', const.MAX_POLICIES, tonumber(redis.call('HGET', keys.meta(), 'policies') or 0), new_policies)
+end
+
+-- Return a refusal if the workspace may not have the pools and policies of a declaration; nil if it may.
+function pool_limits.declaration_refusal(changes)
+  local new_pools, new_policies = 0, 0
+  for _, change in ipairs(changes) do
+    local existing = accounts.pool(change.name) and redis.call('SCARD', keys.pool_policies(change.name))
+    if not change.after then
+      new_pools, new_policies = new_pools - 1, new_policies - existing
+    else
+      if not existing then new_pools = new_pools + 1 end
+      for _, row in ipairs(change.after.policies) do
+        if not (existing and accounts.policy(change.name, row.name)) then new_policies = new_policies + 1 end
+      end
+      if existing then new_policies = new_policies - #change.gone.policies end
+    end
+  end
+  return pool_limits.refusal(new_pools, new_policies)
+end

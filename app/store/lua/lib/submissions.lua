@@ -1,0 +1,79 @@
+-- New requests: a repeated call gets the same request; a new one is granted, queued in every eligible pool, or rejected. One
+-- beyond a limit is refused: nothing of it is kept.
+-- @use accounts admission amounts clock eligibility grants lane_grants lanes leases limits polls queue_order requests
+-- @reads request
+-- @writes idempotency meta requests
+
+-- Return a tag and the request that this idempotency key, or this id, made before; nil if the spec is new.
+local function find_duplicate(spec, request)
+  local remembered = spec.key and redis.call('GET', keys.idempotency(spec.key))
+  if remembered then
+    local id, digest = string.match(remembered, '^(%S+) (%S+)$')
+    if string.find(id, '/', 1, true) then return 'conflict' end  -- the key belongs to a task
+    local existing = requests.load(id)
+    if existing then return digest == spec.digest and 'known' or 'conflict', existing end
+  end
+  local existing_fields = redis.call('HMGET', keys.request(spec.id), 'component', 'resources')
+  if not existing_fields[1] then return nil end
+  local same = existing_fields[1] == request.component and existing_fields[2] == request.resources
+  return same and 'known' or 'id_taken', requests.load(spec.id)
+end
+
+-- Judge a new request: the path on which it can be granted now, by policy priority, or the pools in which it would wait.
+local function judge(request, lane, lane_score)
+  local candidates, pools = {}, lanes.pools(lane.component)
+  for _, name in ipairs(pools) do
+    local path = accounts.path(name, lane.component)
+    if not eligibility.refusal(path, lane.units, lane.fixed) then
+      local constraint, need = lane_grants.find_blocker(path, lane, lane_score, request.walltime_s)
+      if not constraint then return path, candidates end
+      candidates[#candidates + 1] = {path = path, constraint = constraint, need = need}
+    end
+  end
+  return nil, candidates, #pools == 0
+end
+
+-- Prepare an admission without a write: `tag` and perhaps `request` of a repeated call, `refusal` of a limit, or all that is
+-- decided. `spec.is_exempt` if no limit refuses it, `spec.is_delayed` if it waits for its time.
+function submissions.prepare(spec)
+  local request, bytes = admission.read_spec(spec)
+  local tag, existing = find_duplicate(spec, request)
+  if tag then return {tag = tag, request = existing} end
+  local lane, workspace = lanes.of(request), limits.read_workspace(request.component)
+  local own = admission.limit_by_component(request, spec.fields, workspace.component_limits)
+  local plan = {spec = spec, request = request, lane = lane, workspace = workspace, spec_length = #spec.fields}
+  plan.lane_score = queue_order.lane_score(tonumber(request.class), workspace.seq + 1)
+  local has_no_policy
+  plan.path, plan.candidates, has_no_policy = judge(request, lane, plan.lane_score)
+  plan.is_unmanaged = has_no_policy and workspace.unmanaged == 'allow'
+  if spec.is_exempt then return plan end
+  local waits = spec.is_delayed or not plan.path and #plan.candidates > 0
+  plan.refusal = limits.admission_refusal(workspace, bytes + (spec.message_bytes or 0))
+    or waits and limits.wait_refusal(workspace, lane, spec.limits and {spec.limits, own} or {own}) or nil
+  return plan
+end
+
+-- Admit a prepared request. Return a tag, a flat list and the request. The list has all fields of a known request, and of a new one
+-- those that the spec did not have.
+function submissions.admit(plan, remember_s)
+  if plan.refusal then return 'limited', plan.refusal end
+  local request, spec, lane, workspace = plan.request, plan.spec, plan.lane, plan.workspace
+  if plan.tag then
+    local flat = request and polls.flat(request) or {}
+    if request then requests.set_all(flat, {'lapses'}, leases.end_ms(request)) end
+    return plan.tag, flat, request
+  end
+  local fields, is_granted = spec.fields, plan.path or plan.is_unmanaged
+  local seq, fence = amounts.format(workspace.seq + 1), is_granted and amounts.format(workspace.fence + 1)
+  redis.call('HSET', keys.meta(), 'seq', seq, 'saved_bytes', amounts.format(workspace.saved_bytes + request.bytes + (spec.message_bytes or 0)),
+    unpack(fence and {'fence', fence} or {}))
+  local changes = {'seq', seq, 'submitted_ms', amounts.format(clock.now)}
+  requests.transition(request, states.queued, 'submitted', changes, fields, nil, is_granted)
+  if is_granted then grants.allocate(plan.path, lane, request, fields, fence)
+  elseif #plan.candidates > 0 then admission.enqueue(request, lane, plan.lane_score, plan.candidates)
+  else requests.finish(request, states.rejected, 'rejected', eligibility.refusals(lane.component, lane.units, lane.fixed), fields) end
+  requests.save(request, fields)
+  redis.call('ZADD', keys.requests(), seq, spec.id)
+  if spec.key then redis.call('SET', keys.idempotency(spec.key), spec.id .. ' ' .. spec.digest, 'EX', remember_s) end
+  return 'admitted', {unpack(fields, plan.spec_length + 1)}, request
+end

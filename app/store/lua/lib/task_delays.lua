@@ -1,0 +1,50 @@
+-- Delayed tasks: their requests enter the queue at a time to come. Until then each counts as a waiter.
+-- @use admission amounts clock lanes limits outbox
+-- @reads meta
+-- @writes delayed task
+
+local POSTPONED_MS = 30000
+
+-- Return the spec of the next request of a task.
+function task_delays.request_spec(task, id) return {id = id, fields = cjson.decode(task.spec)} end
+
+-- Return the subjects whose limits count a delayed task, and the lane that its request will enter.
+local function limited_by(task)
+  local request = admission.read_spec(task_delays.request_spec(task, task.id))
+  admission.limit_by_component(request, {}, redis.call('HGET', keys.meta(), 'component:' .. request.component))
+  return request.limited_by, lanes.of(request)
+end
+
+-- Return the lane that the request of a delayed task will enter.
+function task_delays.lane(task)
+  local _, lane = limited_by(task)
+  return lane
+end
+
+-- Delay a task until that time. A delayed task counts as a waiter.
+function task_delays.delay(task, due_ms)
+  local subjects, lane = limited_by(task)
+  limits.count(subjects, lane, 'task/' .. task.id)
+  redis.call('HSET', keys.task(task.id), 'due_ms', amounts.format(due_ms), 'limited_by', subjects or '')
+  redis.call('ZADD', keys.delayed(), amounts.format(due_ms), task.id)
+  outbox.announce()
+end
+
+-- End the delay of a task.
+function task_delays.finish(task)
+  limits.uncount(task.limited_by, task_delays.lane(task), 'task/' .. task.id)
+  redis.call('HDEL', keys.task(task.id), 'due_ms', 'limited_by')
+end
+
+-- Delay a task for longer while its request would be of one shape too many; return whether it is so. A successor is not delayed.
+function task_delays.postpone(task)
+  if task.age then return false end
+  local request = admission.read_spec(task_delays.request_spec(task, task.id))
+  local is_full = limits.shape_refusal(limits.read_workspace(request.component), lanes.of(request)) ~= nil
+  if is_full then
+    task_delays.finish(task)
+    task_delays.delay(task, clock.now + POSTPONED_MS)
+  end
+  return is_full
+end
+
