@@ -20,6 +20,7 @@ from app.store.keys import key
 from app.store.ledger import Ledger
 from app.store.plan_store import PlanStore
 from bench.timing import per_call_us
+from bench.unlimited import NO_LIMITS
 
 WORKSPACE = "bench"
 POLICIES = 100
@@ -59,6 +60,7 @@ def measure(client: Redis, waiting: int, lanes: int, settings: PoolSettings = RE
     """Microseconds of a cycle beside and through the queue, and bytes a waiter takes; what there is to decide was looked at."""
     client.flushall()
     ledger = Ledger(client)
+    ledger.update_workspace(WORKSPACE, NO_LIMITS)
     ledger.create_pool(WORKSPACE, PoolSpec(name="p", capacity={"gpu": 2_001}, settings=settings))
     for number in range(POLICIES):
         ledger.set_policy(WORKSPACE, "p", f"orchestrator/t{number}", PolicySpec(priority=number % 10, reserved={"gpu": 10}))

@@ -25,6 +25,7 @@ from app.store.ledger import Ledger
 from app.store.plan_store import PlanStore
 from app.store.queries import QueryStore
 from app.store.queue_status import QueueStatusStore
+from bench.unlimited import NO_LIMITS
 
 W = "bench"
 EVERY = 5
@@ -76,6 +77,7 @@ class Replay:
         self._waiting: dict[str, tuple[Job, int]] = {}
         self._waited = 0
         self.results: list[tuple[RecordedEstimate, int]] = []
+        self._services.pools.update_workspace(W, NO_LIMITS)
         for team, gpus in _teams(folder):
             self._services.pools.create(W, PoolSpec.model_validate({"name": team, "capacity": {"gpu": gpus}}))
             self._services.pools.set_policy(W, team, team, PolicySpec())

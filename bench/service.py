@@ -26,6 +26,7 @@ from app.store.ledger import Ledger
 from bench import callers
 from bench.site import EMPTY
 from bench.timing import quantile
+from bench.unlimited import NO_LIMITS
 
 WORKSPACE = "bench"
 HEADERS = {"Poolkeeper-Workspace": WORKSPACE}
@@ -106,6 +107,7 @@ def _pool(client: Redis, units: int) -> Ledger:
     """A pool of so many units, and nothing else in Redis."""
     client.flushall()
     ledger = Ledger(client)
+    ledger.update_workspace(WORKSPACE, NO_LIMITS)
     ledger.create_pool(WORKSPACE, PoolSpec(name="p", capacity={"gpu": units}))
     ledger.set_policy(WORKSPACE, "p", "orchestrator/t0", PolicySpec(priority=1))
     return ledger

@@ -22,6 +22,7 @@ from app.store.embedded_redis import EmbeddedRedis
 from app.store.ledger import Ledger
 from app.store.task_outbox import TaskStore
 from bench.service import HEADERS, WORKSPACE, serving
+from bench.unlimited import NO_LIMITS
 
 PROCESSES = 4
 """Of the worker that runs the tasks."""
@@ -99,6 +100,7 @@ def workers(client: Redis, url: str) -> Iterator[Send]:
 def _pool(client: Redis, units: int) -> None:
     client.flushall()
     ledger = Ledger(client)
+    ledger.update_workspace(WORKSPACE, NO_LIMITS)
     ledger.create_pool(WORKSPACE, PoolSpec(name="p", capacity={"gpu": units}))
     ledger.set_policy(WORKSPACE, "p", "orchestrator/t0", PolicySpec(priority=1))
 

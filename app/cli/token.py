@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import astuple
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ from app.bootstrap import ServiceContext, open_services
 from app.cli.context import CONFIG, describe_redis, read_settings, report_errors
 from app.domain.models import Deadlines
 from app.domain.tokens import Role, Token
+from app.domain.workspace_limits import NO_LIMIT
 from app.settings import Settings
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
-_HEAD = ("ID", "NAME", "ROLE", "WORKSPACES", "COMPONENTS", "RATE", "CREATED", "EXPIRES")
+_HEAD = ("ID", "NAME", "ROLE", "WORKSPACES", "COMPONENTS", "RATE", "WAITING", "SHAPES", "CREATED", "EXPIRES")
 
 
 class Duration(click.ParamType[int]):
@@ -32,6 +34,21 @@ class Duration(click.ParamType[int]):
         if not match:
             self.fail(f"{value!r} is not a number and one of s, m, h, d, w: 90d, say", param, ctx)
         return int(match[1]) * _UNITS_S[match[2]]
+
+
+class LimitNumber(click.ParamType[int | str]):
+    """A whole number, or `none`."""
+
+    name = "number|none"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """The number; `none` stays a word, as an option that is not given has no value either."""
+        text = str(value)
+        if text == NO_LIMIT:
+            return text
+        if not re.fullmatch(r"\d{1,16}", text, re.ASCII):
+            self.fail(f"{value!r} is neither a whole number nor {NO_LIMIT}", param, ctx)
+        return int(text)
 
 
 @click.group()
@@ -56,6 +73,14 @@ def token() -> None:
 )  # fmt: skip
 @click.option("--sensitive", is_flag=True, help="It may ask in preemption class 10.")
 @click.option("--rate", type=int, help="Requests a second, 0 for as many as it likes; without it the setting rate_per_s.")
+@click.option(
+    "--max-waiting", type=LimitNumber(),
+    help="How many of its requests may wait in a workspace, or none for no limit; a requester without it: 10000.",
+)  # fmt: skip
+@click.option(
+    "--max-shapes", type=LimitNumber(),
+    help="In how many different shapes they may, or none for no limit; a requester without it: 1000.",
+)  # fmt: skip
 @click.option("--expires", type=Duration(), help="How long it is good, such as 90d; without it, until it is revoked.")
 @click.option("--yes", is_flag=True, help="Make the first token without a question, though requests have none.")
 def create(
@@ -68,6 +93,7 @@ def create(
     rate: int | None,
     expires: int | None,
     yes: bool,
+    **limits: int | str | None,
 ) -> None:
     """Make a token called NAME and print its secret, which is not shown again.
 
@@ -79,11 +105,12 @@ def create(
     poolkeeperd token create nightly --role requester --component team-ml --expires 90d
     """
     settings = read_settings(config)
+    numbers = {name: None if number == NO_LIMIT else int(number) for name, number in limits.items() if number is not None}
     with report_errors(), open_services(settings) as context:
         if not yes:
             _confirm_first(settings, context)
         token, secret = context.services.tokens.create(
-            name, role, workspaces, components, sensitive=sensitive, rate=rate, expires_s=expires
+            name, role, workspaces, components, sensitive=sensitive, rate=rate, limits=numbers, expires_s=expires
         )
         summary = (
             f"token {token.name}, id {token.id}: {_role(token)} in {_workspaces(token)}; on {describe_redis(context, settings)}"
@@ -166,8 +193,9 @@ def _left(left_s: float) -> str:
 
 def _row(token: Token) -> tuple[str, ...]:
     rate = "default" if token.rate_per_s is None else str(token.rate_per_s or "unlimited")
+    limits = [NO_LIMIT if number is None else str(number) for number in astuple(token.wait_limits)]
     times = _time(token.created_ms), _time(token.expires_ms) if token.expires_ms else "never"
-    return token.id, token.name, _role(token), _workspaces(token), ",".join(token.components) or "-", rate, *times
+    return token.id, token.name, _role(token), _workspaces(token), ",".join(token.components) or "-", rate, *limits, *times
 
 
 def _role(token: Token) -> str:

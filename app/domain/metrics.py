@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from app.domain.amounts import Amounts
+from app.domain.workspaces import LimitUse
 
 CHECKPOINT_BOUNDS_S = (1, 5, 15, 30, 60, 120, 300, 600, 1800)
 """The buckets of checkpoint times. The ledger counts cumulatively."""
@@ -83,6 +84,8 @@ class WorkspaceMetrics:
     leaving: int
     counts: Mapping[str, int]
     """The counters of the scripts: `name`, `name|pool` or `name|pool|more`."""
+    limits: Mapping[str, LimitUse]
+    """What is used of each limit, by its name."""
 
     @cached_property
     def by_name(self) -> Mapping[str, Mapping[tuple[str, ...], int]]:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from app.domain.names import component_id
+from app.domain.workspace_limits import NO_WAIT_LIMITS, REQUESTER_LIMITS, LimitedToken, WaitLimits
 
 ALL_WORKSPACES = "*"
 """Stands for all workspaces."""
@@ -51,6 +52,11 @@ ROLES: MappingProxyType[Role, frozenset[Permission]] = MappingProxyType(
 """The permissions of each role. A requester submits and acts only for the components of its token."""
 
 
+def default_wait_limits(role: Role) -> WaitLimits:
+    """Return the limits of a token that states none."""
+    return REQUESTER_LIMITS if role is Role.REQUESTER else NO_WAIT_LIMITS
+
+
 def full_component(text: str) -> str:
     """Return a component as `type/name`; a plain name is of the type orchestrator."""
     return text if "/" in text else component_id("orchestrator", text)
@@ -67,6 +73,8 @@ class Token:
     components: tuple[str, ...] = ()
     sensitive: bool = False
     rate_per_s: int | None = None  # None: the service's default; 0: as many as it likes
+    wait_limits: WaitLimits = NO_WAIT_LIMITS
+    """How many of its requests may wait in each of its workspaces, and in how many different shapes."""
     created_ms: int = 0
     expires_ms: int | None = None
 
@@ -93,6 +101,11 @@ class Token:
     def share_holder(self) -> str | None:
         """The holder of a share of a process; None for the caller without a token, who has no share."""
         return None if self.id == ANONYMOUS.id else self.id
+
+    @property
+    def as_limited(self) -> LimitedToken:
+        """The token as the ledger counts its waiters."""
+        return LimitedToken(self.id, self.wait_limits)
 
     @property
     def is_limited(self) -> bool:

@@ -62,6 +62,7 @@ class WaitLimits:
         return self.max_waiting is None and self.max_shapes is None
 
 
+NO_WAIT_LIMITS: Final = WaitLimits()
 REQUESTER_LIMITS: Final = WaitLimits(10_000, 1_000)
 """The limits of a token of the role requester that states none."""
 

@@ -11,11 +11,15 @@ import hashlib
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from threading import Lock
+from types import MappingProxyType
 
 from app.domain.names import NAME_PATTERN, PATTERN_TEXTS, is_name
-from app.domain.tokens import ALL_WORKSPACES, Role, Token
+from app.domain.queue_score import MAX_AMOUNT
+from app.domain.tokens import ALL_WORKSPACES, Role, Token, default_wait_limits
+from app.domain.workspace_limits import WaitLimits
 from app.store.tokens import TokenStore
 
 CACHE_TTL_S = 1.0
@@ -51,9 +55,13 @@ class Tokens:
         *,
         sensitive: bool = False,
         rate: int | None = None,
+        limits: Mapping[str, int | None] = MappingProxyType({}),
         expires_s: int | None = None,
     ) -> tuple[Token, str]:
-        """A new token and its secret, which nobody can tell again. ValueError says what cannot be."""
+        """Return a new token and its secret, which is not stored. ValueError says what cannot be.
+
+        `limits` are `max_waiting` and `max_shapes`, null for none; those not given have the default of the role.
+        """
         token = Token(
             id=secrets.token_hex(6),
             name=_checked_name("a token", name),
@@ -62,6 +70,7 @@ class Tokens:
             components=_checked_components(role, components),
             sensitive=sensitive,
             rate_per_s=_checked_range("requests a second", rate, 0, MAX_RATE_PER_S),
+            wait_limits=_checked_limits(role, limits),
         )
         lifetime_s = _checked_range("seconds it lasts", expires_s, 1, MAX_LIFETIME_S)
         secret = "pk_" + secrets.token_urlsafe(32)
@@ -114,11 +123,25 @@ class Tokens:
             self._existence = exists, now + CACHE_TTL_S
         return exists
 
+    def charge(self, token: Token, count: int) -> None:
+        """Count further calls of a token that may pass: a batch counts as many as it has asks."""
+        rate = self._rate(token)
+        if rate and count > 0:
+            self._store.charge_token(token.id, rate, count)
+
+    def _rate(self, token: Token) -> int:
+        return self._default_rate if token.rate_per_s is None else token.rate_per_s
+
     def throttle(self, token: Token) -> float | None:
         """Count a request of a token: None if it may pass, else the seconds until one may."""
-        rate = self._default_rate if token.rate_per_s is None else token.rate_per_s
+        rate = self._rate(token)
         wait_ms = self._store.throttle_token(token.id, rate) if rate else 0
         return wait_ms / 1000 if wait_ms else None
+
+
+def _checked_limits(role: str, limits: Mapping[str, int | None]) -> WaitLimits:
+    numbers = {name: _checked_range(f"as {name}", number, 0, MAX_AMOUNT) for name, number in limits.items()}
+    return replace(default_wait_limits(_checked_role(role)), **numbers)
 
 
 def _digest(secret: str) -> str:

@@ -100,7 +100,12 @@ KEYS: dict[str, Key] = {
         Key("job_lock", "lock:<job>", "string", "token of the worker that runs this periodic job in the workspace"),
         Key("availability", "availability", "hash", "only in `_`: since when (ms) the API answers without a gap; last record"),
         Key("tokens", "tokens", "hash", "only in `_`: digest of a secret → name, role, workspaces and expiry of the token"),
-        Key("rate", "rate:<token>", "string", "only in `_`: the time (ms) up to which the rate of a token is used up"),
+        Key(
+            "rate",
+            "rate:<token>",
+            "string",
+            "only in `_`: the time (ms) up to which the rate of a token is used up, and when (ms) that was written",
+        ),
         Key("component_pools", "component:<component>:pools", "zset", "pools in which the component has a policy, by priority"),
         Key("component_lanes", "component:<component>:lanes", "zset", "lanes of the component that have waiters, by name"),
         Key("lane", "lane:<lane>", "zset", "waiters of one shape, by lane score (class and number of submission)"),

@@ -9,7 +9,7 @@ from app.domain.amounts import Amounts
 from app.domain.clock import Clock, RedisClock
 from app.domain.metrics import PolicyMetrics, PoolMetrics, WorkspaceMetrics
 from app.domain.queue_score import MAX_AMOUNT
-from app.store import codec
+from app.store import codec, workspace_codec
 from app.store.connection import RedisClient
 from app.store.scripts import Scripts
 
@@ -26,11 +26,12 @@ class MetricsStore:
         self._clock = clock or RedisClock()
 
     def get_workspace(self, workspace: str) -> WorkspaceMetrics:
-        """Return the counters of a workspace."""
+        """Return the counters of a workspace, and the use of its limits."""
         fields = self._scripts.call("read_counters", workspace).fields
         counts = {name: int(count) for name, count in codec.to_mapping(fields["counts"]).items() if count.isdecimal()}
         numbers = {name: int(fields[name]) for name in ("submitted", "queued", "live", "leaving")}
-        return WorkspaceMetrics(**numbers, counts=counts)
+        limits = workspace_codec.decode_workspace(self._scripts.call("get_workspace", workspace).fields).use
+        return WorkspaceMetrics(**numbers, counts=counts, limits=limits)
 
     def get_pool(self, workspace: str, pool: str) -> PoolMetrics | None:
         """Return the metrics of a pool and its policies; None if the pool is deleted."""

@@ -9,7 +9,8 @@ from typing import Any
 
 from app.domain.clock import Clock, RedisClock
 from app.domain.errors import Conflict, NotFound
-from app.domain.tokens import Role, Token
+from app.domain.tokens import Role, Token, default_wait_limits
+from app.domain.workspace_limits import WaitLimits
 from app.store.connection import RedisClient
 from app.store.keys import OWN
 from app.store.scripts import Scripts
@@ -74,6 +75,11 @@ class TokenStore:
         reply = self._scripts.call("throttle", OWN, now=self._clock.now_ms(), token=token, per_s=per_s)
         return int(reply.fields["ms"]) if reply.tag == "wait" else 0
 
+    def charge_token(self, token: str, per_s: int, count: int) -> None:
+        """Count further calls of a token that was let through; the next one may have to wait for their time."""
+        args: dict[str, str | int] = {"op": secrets.token_hex(8), "token": token, "per_s": per_s, "count": count}
+        self._scripts.call("charge", OWN, now=self._clock.now_ms(), **args)
+
 
 def _encode_token(digest: str, token: Token) -> str:
     """Return the record of a token without its times, which the script adds."""
@@ -87,11 +93,14 @@ def _encode_token(digest: str, token: Token) -> str:
             "workspaces": token.workspaces,
             "components": token.components,
             "rate_per_s": token.rate_per_s,
+            "max_waiting": token.wait_limits.max_waiting,
+            "max_shapes": token.wait_limits.max_shapes,
         }
     )
 
 
 def _decode_token(record: dict[str, Any]) -> Token:
+    defaults = default_wait_limits(Role(record["role"]))  # a record without these fields is older than they are
     return Token(
         id=record["id"],
         name=record["name"],
@@ -100,6 +109,7 @@ def _decode_token(record: dict[str, Any]) -> Token:
         components=tuple(record["components"]),
         sensitive=record["sensitive"],
         rate_per_s=record["rate_per_s"],
+        wait_limits=WaitLimits(record.get("max_waiting", defaults.max_waiting), record.get("max_shapes", defaults.max_shapes)),
         created_ms=record["created_ms"],
         expires_ms=record.get("expires_ms"),
     )

@@ -51,6 +51,7 @@ ACTS: dict[tuple[str, str], Act] = {
     ("update_workspace", "too_many"): _call(
         "update_workspace", settings=json.dumps({f"component:x/c{number}": "1 -" for number in range(1001)})
     ),
+    ("charge", "charged"): _call("charge", op="o", token="t", per_s=1, count=3),
     ("park_task", "limited"): _limited("max_running", "park_task", **_TASK, **_CALL),
     ("set_policy", "limited"): _limited("max_policies", "set_policy", **_POLICY),
     ("create_pool", "limited"): _limited("max_pools", "create_pool", **_POOL),

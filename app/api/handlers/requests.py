@@ -48,7 +48,7 @@ def submit_request(call: Call, body: RequestSpec) -> RequestResponse:
     key = read_idempotency_key(call)
     require_submittable(call, body)
     start = time.perf_counter()
-    request = call.services.requests.submit(call.workspace, body, key)
+    request = call.services.requests.submit(call.workspace, body, key, call.token.as_limited)
     if request.status is RequestState.ALLOCATED:
         call.process_metrics.observe(GRANT_LATENCY, time.perf_counter() - start)
     return RequestResponse.of(request)
@@ -57,9 +57,11 @@ def submit_request(call: Call, body: RequestSpec) -> RequestResponse:
 def submit_batch(call: Call, body: BatchBody) -> BatchResponse:
     """Take in up to 1,000 asks in order, each for itself; what is malformed or refused is answered in its place.
 
+    Each ask counts as a call for the rate of the token: the next call may have to wait for all of them.
     With an `Idempotency-Key` it may be repeated: each ask then has that key and its number.
     """
     key = read_idempotency_key(call, most=240)
+    call.services.tokens.charge(call.token, len(body.requests) - 1)
     responses: list[RequestResponse | Problem | None] = []
     specs: list[RequestSpec] = []
     keys: list[str | None] = []
@@ -73,7 +75,7 @@ def submit_batch(call: Call, body: BatchBody) -> BatchResponse:
             responses.append(None)
             specs.append(spec)
             keys.append(f"{key}{BATCH_SEPARATOR}{number}" if key else None)
-    results = iter(call.services.requests.submit_batch(call.workspace, specs, keys))
+    results = iter(call.services.requests.submit_batch(call.workspace, specs, keys, call.token.as_limited))
     return BatchResponse.model_construct(
         items=[_submit_response(next(results)) if response is None else response for response in responses]
     )

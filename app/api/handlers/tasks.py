@@ -25,7 +25,7 @@ def park_task(call: Call, body: TaskSpec) -> TaskResponse:
     if body.instead_of:
         with suppress(NotFound):  # what is gone is a stale fence, to whoever asks
             require_request_id_visible(call, body.instead_of.request)
-    task = call.services.tasks.park_task(call.workspace, body, key)
+    task = call.services.tasks.park_task(call.workspace, body, key, call.token.as_limited)
     # of a key that was known it may be another's by now, under the same name
     return TaskResponse.of(_visible_task(call, task) if task.component else task)
 

@@ -33,6 +33,17 @@ def _requests_by_state(workspace: WorkspaceMetrics) -> Iterator[tuple[tuple[str,
     yield ("preempting",), workspace.leaving
 
 
+def _limit_use(workspace: WorkspaceMetrics) -> Iterator[tuple[tuple[str, ...], float]]:
+    for name, use in workspace.limits.items():
+        yield (name,), use.present
+
+
+def _limits(workspace: WorkspaceMetrics) -> Iterator[tuple[tuple[str, ...], float]]:
+    for name, use in workspace.limits.items():
+        if use.limit is not None:
+            yield (name,), use.limit
+
+
 def _transitions(workspace: WorkspaceMetrics) -> Iterator[tuple[tuple[str, ...], float]]:
     yield ("", "queued", ""), workspace.submitted
     for (pool,), waits in _waits(workspace):
@@ -212,6 +223,20 @@ REQUEST_METRICS = (
         ("workspace", "state"),
         "Requests that wait, hold units, and have to leave.",
         read=_requests_by_state,
+    ),
+    WorkspaceMetric(
+        "workspace_limit_use",
+        "gauge",
+        ("workspace", "limit"),
+        "How much there is of what a limit of the workspace counts.",
+        read=_limit_use,
+    ),
+    WorkspaceMetric(
+        "workspace_limit",
+        "gauge",
+        ("workspace", "limit"),
+        "The limits of the workspace; no row where there is none.",
+        read=_limits,
     ),
     WorkspaceMetric(
         "requests_total",

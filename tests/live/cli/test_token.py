@@ -95,9 +95,9 @@ def test_a_token_is_made_listed_and_revoked(folder: Path) -> None:
     assert (second.returncode, "It is the first" in second.stderr) == (0, False)
     listed = token(folder, "list").stdout
     head, ci, ops = (line.split() for line in listed.splitlines())
-    assert head == ["ID", "NAME", "ROLE", "WORKSPACES", "COMPONENTS", "RATE", "CREATED", "EXPIRES"]
-    assert ci[:6] == [written[1], "ci", "requester+sensitive", "default,lab", "team-ml,b/x", "20"]
-    assert ops[1:6] + ops[7:] == ["a-long-name", "operator", "default", "-", "default", "never"]
+    assert head == ["ID", "NAME", "ROLE", "WORKSPACES", "COMPONENTS", "RATE", "WAITING", "SHAPES", "CREATED", "EXPIRES"]
+    assert ci[:8] == [written[1], "ci", "requester+sensitive", "default,lab", "team-ml,b/x", "20", "10000", "1000"]
+    assert ops[1:8] + ops[9:] == ["a-long-name", "operator", "default", "-", "default", "none", "none", "never"]
     places_of_roles = [line.index(role) for line, role in zip(listed.splitlines(), ("ROLE", ci[2], ops[2]), strict=True)]
     assert len(set(places_of_roles)) == 1
     secret = made.stdout.strip()

@@ -136,8 +136,9 @@ def test_a_clock_that_was_set_back_makes_no_token_wait_for_it(site: Site) -> Non
     assert isinstance(site.clock, ManualClock)
     token = site.token(rate=1)
     assert site.get("/pools", token=token).status == 200
-    key = next(str(name) for name in site.client.scan_iter("pk:{_}:rate:*"))
-    site.client.set(key, site.clock.now_ms() + 3_600_000)
+    site.get("/pools", token=token).refused(429, "too_many_requests")
+    key, ahead_ms = next(str(name) for name in site.client.scan_iter("pk:{_}:rate:*")), site.clock.now_ms() + 3_600_000
+    site.client.set(key, f"{ahead_ms + 1000} {ahead_ms}")
     site.get("/pools", token=token).refused(429, "too_many_requests")
     site.clock.advance(1)
     assert site.get("/pools", token=token).status == 200
@@ -152,12 +153,40 @@ def test_a_poll_that_is_throttled_keeps_its_request_in_the_queue(site: Site) -> 
     token = site.token("requester", "team", rate=1)
     for _ in range(3):
         site.clock.advance(40)
-        site.client.set(f"pk:{{_}}:rate:{site.services.tokens.list_tokens()[0].id}", site.clock.now_ms() + 9000)
+        site.client.set(
+            f"pk:{{_}}:rate:{site.services.tokens.list_tokens()[0].id}", f"{site.clock.now_ms() + 9000} {site.clock.now_ms()}"
+        )
         for path in (f"/requests/{mine}", f"/requests/{foreign}", "/requests/unknown", "/pools"):
             site.get(path, token=token).refused(429, "too_many_requests")
         site.services.cleanup.run("default")
     statuses = [site.services.requests.get("default", request).status for request in (mine, foreign)]
     assert statuses == ["queued", "expired"]
+
+
+def test_a_batch_counts_as_many_calls_as_it_has_asks(site: Site) -> None:
+    assert isinstance(site.clock, ManualClock)
+    token = site.token(rate=10)
+    assert site.post("/requests/batch", {"requests": [an_ask()] * 30}, token=token).status == 201
+    refused = site.get("/pools", token=token)
+    refused.refused(429, "too_many_requests")
+    assert refused.headers["Retry-After"] == "3"
+    site.clock.advance(3)
+    assert site.get("/pools", token=token).status == 200
+
+
+def test_a_requester_has_limits_unless_its_token_says_otherwise(site: Site) -> None:
+    site.pool(gpu=1), site.policy()
+    site.post("/requests", an_ask(gpu=1))
+    few = site.token("requester", "team", limits={"max_waiting": 1})
+    assert site.post("/requests", an_ask(gpu=1), token=few).status == 201
+    problem = site.post("/requests", an_ask(gpu=1), token=few).refused(429, "too_many_waiting")
+    assert (problem["limit_name"], problem["limit"], problem["present"]) == ("max_waiting", 1, 1)
+    assert problem["limit_of"].startswith("token/")
+    items = site.post("/requests/batch", {"requests": [an_ask(gpu=1), {}]}, token=few).items
+    assert [item["code"] for item in items] == ["too_many_waiting", "malformed"]
+    asks = {"requests": [an_ask(gpu=1)] * 5}
+    answers = site.post("/requests/batch", asks, token=site.token("requester", "team")).items
+    assert [answer["status"] for answer in answers] == ["queued"] * 5
 
 
 def test_where_a_token_is_required_no_call_is_served_without_one_even_while_there_is_none() -> None:

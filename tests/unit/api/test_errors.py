@@ -12,7 +12,16 @@ from werkzeug import exceptions as werkzeug
 from app.api import errors
 from app.api.routes import AT_ROOT, ROUTES
 from app.domain import errors as domain
-from app.domain.errors import UNAVAILABLE_REASONS, Conflict, NotFound, Refusal, RuleViolation, StaleFence, StoreUnavailable
+from app.domain.errors import (
+    UNAVAILABLE_REASONS,
+    Conflict,
+    LimitReached,
+    NotFound,
+    Refusal,
+    RuleViolation,
+    StaleFence,
+    StoreUnavailable,
+)
 from app.logging_config import JsonFormatter
 from app.service.wait_slots import TokenShareUsed, TooManyWaiters
 from tests.support.in_process_api import Site
@@ -22,6 +31,7 @@ MADE: dict[type[Exception], tuple[Exception, int, str]] = {  # each class: one o
     NotFound: (NotFound("pool", "gpus"), 404, "no_such_pool"),
     RuleViolation: (RuleViolation("circle", "a circle"), 422, "circle"),
     Conflict: (Conflict("in_use", "is in use"), 409, "in_use"),
+    LimitReached: (LimitReached("workspace", "max_waiting", 1, 1), 429, "too_many_waiting"),
     StaleFence: (StaleFence("r", "expired", "lease_lapsed"), 409, "stale_fence"),
     TooManyWaiters: (TooManyWaiters("full"), 503, "too_many_waiters"),
     TokenShareUsed: (TokenShareUsed("used"), 429, "token_share_used"),

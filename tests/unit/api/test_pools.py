@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from app.api.schemas.response_model import time_of
-from tests.support.in_process_api import FRESH_POOL, Site
+from app.domain.specs import WorkspaceSettings
+from app.domain.workspace_limits import WORKSPACE_LIMITS
+from tests.support.in_process_api import FRESH_POOL, Site, an_ask
 
+DEFAULTS = WorkspaceSettings().model_dump()
 GPUS = {"name": "gpus", "capacity": {"gpu": 8}, "used": {"gpu": 0}, "free": {"gpu": 8}, **FRESH_POOL}
 POLICY = {
     "pool": "gpus",
@@ -369,14 +372,34 @@ def test_groups_below_what_is_not_there(site: Site) -> None:
 
 
 def test_the_settings_of_the_workspace(everywhere: Site) -> None:
-    assert everywhere.get("/workspace").body == {"name": "default", "settings": {"unmanaged": "reject"}}
+    before = everywhere.get("/workspace").body
+    assert before == {"name": "default", "settings": DEFAULTS, "use": dict.fromkeys(WORKSPACE_LIMITS, 0), "component_use": {}}
     assert everywhere.submit(queue_ttl_s=None)["status"] == "rejected"
     changed = everywhere.patch("/workspace", {"unmanaged": "allow"})
-    assert (changed.status, changed.body) == (200, {"name": "default", "settings": {"unmanaged": "allow"}})
+    assert (changed.status, changed.body) == (
+        200, {**everywhere.get("/workspace").body, "settings": {**DEFAULTS, "unmanaged": "allow"}},
+    )  # fmt: skip
     assert everywhere.patch("/workspace", {}).body == changed.body
     assert everywhere.submit()["status"] == "allocated"
     assert everywhere.patch("/workspace", {"unmanaged": "maybe"}).malformed() == {"unmanaged": "must be 'reject' or 'allow'"}
-    assert everywhere.get("/workspace", workspace="other").body["settings"] == {"unmanaged": "reject"}
+    assert everywhere.get("/workspace", workspace="other").body["settings"] == DEFAULTS
+
+
+def test_limits_of_the_workspace_and_their_use(everywhere: Site) -> None:
+    everywhere.pool(gpu=1), everywhere.policy()
+    everywhere.patch(
+        "/workspace", {"max_pools": 1, "max_ended": None, "component_limits": {"orchestrator/team": {"max_waiting": 1}}}
+    )
+    everywhere.submit(gpu=1), everywhere.submit(gpu=1)
+    body = everywhere.get("/workspace").body
+    assert (body["settings"]["max_pools"], body["settings"]["max_ended"]) == (1, None)
+    assert body["settings"]["component_limits"] == {"orchestrator/team": {"max_waiting": 1, "max_shapes": None}}
+    assert body["component_use"] == {"orchestrator/team": {"max_waiting": 1, "max_shapes": 1}}
+    assert (body["use"]["max_pools"], body["use"]["max_waiting"], body["use"]["max_running"]) == (1, 1, 1)
+    problem = everywhere.post("/requests", an_ask(gpu=1)).refused(429, "too_many_waiting")
+    assert problem["detail"] == "the component orchestrator/team has 1 waiting requests; max_waiting is 1"
+    full = everywhere.post("/pools", {"name": "more", "capacity": {"gpu": 1}}).refused(429, "too_many_pools")
+    assert (full["limit_of"], full["limit"], full["present"]) == ("workspace", 1, 1)
 
 
 def test_workspaces_know_nothing_of_each_other(everywhere: Site) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import yaml
 from poolkeeper.cli.exit_codes import ExitCode
 
@@ -268,7 +269,46 @@ def test_names_that_are_near_are_suggested(poolkeeper: Program) -> None:
 
 
 def test_the_workspace(poolkeeper: Program) -> None:
-    assert poolkeeper("workspace", "show").out == f"Workspace: {poolkeeper.workspace}\nSettings:  unmanaged=reject\n"
+    assert poolkeeper("workspace", "show").out.splitlines() == [
+        f"Workspace: {poolkeeper.workspace}",
+        "Settings:  unmanaged=reject",
+        "OF         LIMIT         USED  AT MOST     %",
+        "workspace  max_waiting   0     100000      0%",
+        "workspace  max_shapes    0     10000       0%",
+        "workspace  max_running   0     100000      0%",
+        "workspace  max_pools     0     200         0%",
+        "workspace  max_policies  0     10000       0%",
+        "workspace  max_ended     0     1000000     0%",
+        "workspace  max_bytes     0     1073741824  0%",
+    ]
     assert poolkeeper("workspace", "update", "--setting", "unmanaged=allow").line.endswith("unmanaged=allow")
     free = poolkeeper("request", "submit", "--component", "anybody", "--resource", "gpu=1000")
     assert "allocated, tied to no pool, under fence 1" in free.out
+
+
+def test_limits_of_a_workspace_and_of_a_component(poolkeeper: Program) -> None:
+    changed = poolkeeper(
+        "workspace", "update", "--setting", "max_waiting=1", "--setting", "max_bytes=none",
+        "--component-limit", "team:max_waiting=0,max_shapes=2", "--component-limit", "x/other:max_shapes=3",
+    )  # fmt: skip
+    assert changed.line.endswith(": max_waiting=1 max_bytes=none")
+    assert (
+        poolkeeper("workspace", "update", "--component-limit", "x/other:none").line
+        == f"updated workspace {poolkeeper.workspace}"
+    )
+    lines = poolkeeper("workspace", "show").out.splitlines()
+    assert [
+        " ".join(line.split()) for line in lines if "max_waiting" in line or "max_bytes" in line or "max_shapes" in line
+    ] == [
+        "workspace max_waiting 0 1 0%",
+        "workspace max_shapes 0 10000 0%",
+        "workspace max_bytes 0 none -",
+        "orchestrator/team max_waiting 0 0 -",
+        "orchestrator/team max_shapes 0 2 0%",
+    ]
+
+
+@pytest.mark.parametrize("limit", ["team", "team:", "a b:max_waiting=1", "team:max_waiting"])
+def test_a_limit_that_is_none(poolkeeper: Program, limit: str) -> None:
+    poolkeeper("workspace", "update", "--component-limit", limit, ends=2)
+    poolkeeper("workspace", "update", ends=2)

@@ -328,6 +328,7 @@ TWICE: dict[str, Args] = {
     "acknowledge_end": lambda _: {"task": "over", "request": "of-over"},
     "get_task": lambda _: {"task": "begun"},
     "throttle": lambda _: {"token": "t", "per_s": 1},
+    "charge": lambda _: {"op": "o", "token": "t", "per_s": 1, "count": 2},
     "create_token": lambda _: {"digest": "e", "name": "new", "record": '{"id":"2","name":"new"}', "lasts_s": 60},
     "find_token": lambda _: {"digest": "d"},
     "list_tokens": lambda _: {},

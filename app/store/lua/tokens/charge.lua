@@ -1,0 +1,10 @@
+-- Count further calls of a token that has passed: the asks of a batch. The next call waits until their time is over.
+-- @use clock operation_replies rates
+-- @args now op token per_s count
+-- @reply charged
+
+clock.start(args.now)
+if operation_replies.find(args.op) then return reply.charged() end
+rates.save(args.token, rates.next_slice(args.token) + tonumber(args.count) * 1000 / tonumber(args.per_s))
+operation_replies.save(args.op)
+return reply.charged()
