@@ -63,9 +63,11 @@ def encode_request(
         fields += ["preemption_group", hashlib.sha256(spec.labels[PREEMPTION_GROUP_LABEL].encode()).hexdigest()[:16]]
     if spec.labels:
         fields += ["labels", json.dumps(spec.labels, sort_keys=True)]
-    row: dict[str, Any] = {"id": request_id, "fields": fields}
     if subject:
         fields += ["limited_by", str(subject["name"])]
+    fields += ["bytes", str(len("".join(fields).encode()))]
+    row: dict[str, Any] = {"id": request_id, "fields": fields}
+    if subject:
         row["limits"] = subject
     return {**row, "key": key, "digest": body_digest(spec)} if key else row
 

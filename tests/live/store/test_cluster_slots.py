@@ -21,6 +21,7 @@ from app.domain.request_filter import RequestFilter
 from app.domain.specs import RequestSpec, WorkspaceSettings
 from app.domain.tasks import ReplacedAllocationSpec, TaskDispatch, TaskSpec
 from app.domain.tokens import Role, Token
+from app.domain.workspace_limits import LimitedToken, WaitLimits
 from app.planner.planning_pass import plan_pool
 from app.store.connection import RedisClient
 from app.store.lua_linker import LuaCommand, load_commands
@@ -207,6 +208,7 @@ def live_with_tokens(store: TokenStore) -> None:
     """Every command of the service's own records."""
     token = store.create_token("digest", Token(id="1", name="ci", role=Role.VIEWER, workspaces=("*",)), lasts_s=60)
     assert (store.find_token("digest"), store.list_tokens(), store.throttle_token("1", 1)) == (token, [token], 0)
+    store.charge_token("1", 1, 2)
     assert store.revoke_token("ci") == token
 
 
@@ -250,6 +252,11 @@ def test_no_script_touches_another_slot(strict: RedisClient, monkeypatch: pytest
     assert (measured and measured.amounts["limit"]) == {"gpu": 5}
     look_through(QueryStore(strict), world)
     look_closely(strict, world)
+    world.policy("limited", limit={"gpu": 1})
+    token = LimitedToken("1", WaitLimits(5, 5))
+    asks = [(f"limited-{number}", world.request_spec("limited", gpu=1), None) for number in range(2)]
+    answers = world.ledger.submit_all(world.workspace, asks, token)
+    assert "queued" in [getattr(answer, "status", "") for answer in answers]
     assert findings(world) == []
     assert scripts.called == load_commands().keys()
 

@@ -463,7 +463,7 @@ def test_who_comes_while_work_is_left_is_told_what_became_of_it(world: World) ->
     world.call("update_pool", chunk=1, name="p", description="", capacity="gpu=4", settings="{}")
     while "reviewing" in world.client.hgetall(key("pool", "test", "p")):
         assert world.call("resume_unfinished", chunk=1).fields["more"] == "1"
-    spec = f"component {full_component('b')} resources gpu=1,step_run=1 preemptible 1 class 5 checkpoint none retries 3"
+    spec = f"component {full_component('b')} resources gpu=1,step_run=1 preemptible 1 class 5 checkpoint none retries 3 bytes 9"
     asks = json.dumps([{"id": "came", "fields": spec.split()}])
     ((_, outcome),) = world.call("submit", chunk=1, specs=asks, remember_s=60, with_positions=False).fields["outcomes"]
     assert "queued" in outcome

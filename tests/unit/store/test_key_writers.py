@@ -19,7 +19,7 @@ WRITERS = {
     "job_lock": ["begin_reconcile", "finish_reconcile", "release_job_lock", "take_job_lock"],
     "pool_run_times": ["declare", "delete_policy", "delete_pool", "park_task", "release"],
     "pool_usage_history": ["declare", "delete_pool", "sample_usage"],
-    "rate": ["throttle"],
+    "rate": ["charge", "throttle"],
     "tokens": ["create_token", "revoke_token"],
 }
 LEASE_FILES = {

@@ -1,5 +1,5 @@
 -- Compare a stretch of what a token or component with limits of its own has waiting, or of its lanes, with the requests and tasks.
--- @use audit_findings lanes limits requests
+-- @use audit_findings lanes requests waiter_counts
 -- @reads delayed limited_lanes task
 -- @writes limited_subjects limited_waiting
 -- @args kind subject cursor count repair
@@ -32,8 +32,8 @@ if args.kind == 'waiting' then
 else
   scanned = redis.call('SSCAN', keys.limited_lanes(args.subject), args.cursor, 'COUNT', args.count)
   for _, lane_id in ipairs(scanned[2]) do
-    if not limits.has_waiters(args.subject, lane_id) and audit_findings.add('limit', args.subject .. ' ' .. lane_id, 'counted', nil) then
-      limits.forget_lane(args.subject, lane_id)
+    if not waiter_counts.has_waiters(args.subject, lane_id) and audit_findings.add('limit', args.subject .. ' ' .. lane_id, 'counted', nil) then
+      waiter_counts.forget_lane(args.subject, lane_id)
     end
   end
   if redis.call('EXISTS', keys.limited_lanes(args.subject)) == 0 and redis.call('SISMEMBER', keys.limited_subjects(), args.subject) == 1 then

@@ -1,16 +1,27 @@
 -- Check that a stretch of the waiters, or of the delayed tasks, are counted: their lanes as shapes of the workspace, and each for the
 -- token and the component whose limits count it.
--- @use audit_findings lanes limits requests task_delays tasks
--- @reads delayed waiting
+-- @use audit_findings lanes requests task_delays tasks waiter_counts
+-- @reads delayed limited_lanes limited_subjects limited_waiting waiting
 -- @writes lanes
 -- @args kind cursor count repair
 -- @reply audited differences cursor
 
 audit_findings.start(args.repair)
 
+-- Return the subjects that should count a waiter and do not.
+local function missing_subjects(limited_by, lane, id)
+  local subjects = {}
+  for subject in string.gmatch(limited_by or '', '%S+') do
+    local is_counted = redis.call('ZSCORE', keys.limited_waiting(subject), lane.id .. '\n' .. id)
+      and redis.call('SISMEMBER', keys.limited_lanes(subject), lane.id) == 1 and redis.call('SISMEMBER', keys.limited_subjects(), subject) == 1
+    if not is_counted then subjects[#subjects + 1] = subject end
+  end
+  return subjects
+end
+
 local function check_counted(limited_by, lane, id)
-  for _, subject in ipairs(limits.missing(limited_by, lane, id)) do
-    if audit_findings.add('limit', subject .. ' ' .. id, nil, 'counted') then limits.count(subject, lane, id) end
+  for _, subject in ipairs(missing_subjects(limited_by, lane, id)) do
+    if audit_findings.add('limit', subject .. ' ' .. id, nil, 'counted') then waiter_counts.count(subject, lane, id) end
   end
 end
 

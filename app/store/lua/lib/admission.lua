@@ -2,15 +2,11 @@
 -- @use accounts amounts bodies clock dirty_pools eligibility grants lanes limits parking queue queue_order requests
 -- @writes meta requests
 
--- Return a request with the fields of its spec, and the size of these: its body.
+-- Return a request with the fields of its spec.
 function admission.read_spec(spec)
-  local request, fields, bytes = {id = spec.id}, spec.fields, 0
-  for i = 1, #fields, 2 do
-    request[fields[i]] = fields[i + 1]
-    bytes = bytes + #fields[i] + #fields[i + 1]
-  end
-  requests.set(request, fields, 'bytes', amounts.format(bytes))
-  return request, bytes
+  local request, fields = {id = spec.id}, spec.fields
+  for i = 1, #fields, 2 do request[fields[i]] = fields[i + 1] end
+  return request
 end
 
 -- Return the component with limits of its own as a subject, and note in the request that it limits it; nil without such limits.

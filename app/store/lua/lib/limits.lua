@@ -1,8 +1,7 @@
 -- Limits of the workspace, and of subjects: tokens and components with limits of their own. Existing cardinalities tell the numbers
--- of the workspace. Only the waiters of a subject are listed in keys of its own, each after its lane.
+-- of the workspace; `waiter_counts` has those of the subjects.
 -- @use amounts leases
--- @reads delayed lane lanes meta waiting
--- @writes limited_lanes limited_subjects limited_waiting
+-- @reads delayed lane lanes limited_lanes limited_waiting meta waiting
 
 local function bound(text, default)
   if text == 'none' then return math.huge end
@@ -16,17 +15,9 @@ end
 -- Return a limit of the workspace; infinity for none.
 function limits.of_workspace(name, default) return bound(redis.call('HGET', keys.meta(), name), default) end
 
--- Read what an admission needs of the workspace, in one command.
+-- Read what every admission needs of the workspace, in one command.
 function limits.read_workspace(component)
-  local values = redis.call('HMGET', keys.meta(), 'seq', 'fence', 'unmanaged', 'saved_bytes', 'deleted_bytes', 'max_running',
-    'max_bytes', 'max_waiting', 'max_shapes', 'component:' .. component)
-  return {
-    seq = tonumber(values[1] or 0), fence = tonumber(values[2] or 0), unmanaged = values[3],
-    saved_bytes = tonumber(values[4] or 0), deleted_bytes = tonumber(values[5] or 0),
-    max_running = bound(values[6], const.MAX_RUNNING), max_bytes = bound(values[7], const.MAX_BYTES),
-    max_waiting = bound(values[8], const.MAX_WAITING), max_shapes = bound(values[9], const.MAX_SHAPES),
-    component_limits = values[10],
-  }
+  return redis.call('HMGET', keys.meta(), 'seq', 'fence', 'saved_bytes', 'deleted_bytes', 'max_running', 'max_bytes', 'component:' .. component)
 end
 
 -- Return the limits that a component has of its own, as a subject; nil if it has none.
@@ -36,19 +27,20 @@ function limits.component_subject(component, text)
   return {name = 'component/' .. component, max_waiting = tonumber(max_waiting), max_shapes = tonumber(max_shapes)}
 end
 
--- Return a refusal if no new request may be admitted, whatever would become of it; nil if it may.
-function limits.admission_refusal(workspace, bytes)
-  local running, saved = leases.count(), workspace.saved_bytes - workspace.deleted_bytes
-  if running >= workspace.max_running then return refusal('workspace', 'max_running', workspace.max_running, running) end
-  if saved + bytes > workspace.max_bytes then return refusal('workspace', 'max_bytes', workspace.max_bytes, saved) end
+-- Return a refusal if no new request may be admitted, whatever would become of it; nil if it may. `saved` and `deleted` are bytes.
+function limits.admission_refusal(saved, deleted, bytes, max_running, max_bytes)
+  local running, most_running, most_bytes = leases.count(), bound(max_running, const.MAX_RUNNING), bound(max_bytes, const.MAX_BYTES)
+  if running >= most_running then return refusal('workspace', 'max_running', most_running, running) end
+  if saved - deleted + bytes > most_bytes then return refusal('workspace', 'max_bytes', most_bytes, saved - deleted) end
+end
+
+local function shape_refusal(lane, max_shapes)
+  local shapes, most = redis.call('SCARD', keys.lanes()), bound(max_shapes, const.MAX_SHAPES)
+  if shapes >= most and redis.call('EXISTS', keys.lane(lane.id)) == 0 then return refusal('workspace', 'max_shapes', most, shapes) end
 end
 
 -- Return a refusal if the workspace may have no further shape; nil if it may, or if the lane has waiters.
-function limits.shape_refusal(workspace, lane)
-  local shapes = redis.call('SCARD', keys.lanes())
-  local is_full = shapes >= workspace.max_shapes and redis.call('EXISTS', keys.lane(lane.id)) == 0
-  return is_full and refusal('workspace', 'max_shapes', workspace.max_shapes, shapes) or nil
-end
+function limits.shape_refusal(lane) return shape_refusal(lane, redis.call('HGET', keys.meta(), 'max_shapes')) end
 
 local function subject_refusal(subject, lane)
   local waiting = subject.max_waiting and redis.call('ZCARD', keys.limited_waiting(subject.name))
@@ -60,48 +52,11 @@ local function subject_refusal(subject, lane)
 end
 
 -- Return a refusal if a new request may not wait; nil if it may. A delayed task counts as waiting.
-function limits.wait_refusal(workspace, lane, subjects)
-  local waiting = redis.call('ZCARD', keys.waiting()) + redis.call('ZCARD', keys.delayed())
-  if waiting >= workspace.max_waiting then return refusal('workspace', 'max_waiting', workspace.max_waiting, waiting) end
-  local first_refusal = limits.shape_refusal(workspace, lane)
+function limits.wait_refusal(lane, subjects)
+  local values = redis.call('HMGET', keys.meta(), 'max_waiting', 'max_shapes')
+  local waiting, most = redis.call('ZCARD', keys.waiting()) + redis.call('ZCARD', keys.delayed()), bound(values[1], const.MAX_WAITING)
+  if waiting >= most then return refusal('workspace', 'max_waiting', most, waiting) end
+  local first_refusal = shape_refusal(lane, values[2])
   for _, subject in ipairs(subjects) do first_refusal = first_refusal or subject_refusal(subject, lane) end
   return first_refusal
-end
-
--- Count a waiter, or a delayed task, for the subjects it is limited by: their names, with blanks between.
-function limits.count(limited_by, lane, id)
-  for subject in string.gmatch(limited_by or '', '%S+') do
-    redis.call('ZADD', keys.limited_waiting(subject), 0, lane.id .. '\n' .. id)
-    if redis.call('SADD', keys.limited_lanes(subject), lane.id) == 1 then redis.call('SADD', keys.limited_subjects(), subject) end
-  end
-end
-
--- True if a subject has waiters in a lane.
-function limits.has_waiters(subject, lane_id)
-  return redis.call('ZRANGEBYLEX', keys.limited_waiting(subject), '[' .. lane_id .. '\n', '(' .. lane_id .. '\11', 'LIMIT', 0, 1)[1] ~= nil
-end
-
--- Delete a lane of a subject that has no waiters there any more.
-function limits.forget_lane(subject, lane_id)
-  redis.call('SREM', keys.limited_lanes(subject), lane_id)
-  if redis.call('EXISTS', keys.limited_lanes(subject)) == 0 then redis.call('SREM', keys.limited_subjects(), subject) end
-end
-
--- Count a waiter, or a delayed task, no longer.
-function limits.uncount(limited_by, lane, id)
-  for subject in string.gmatch(limited_by or '', '%S+') do
-    redis.call('ZREM', keys.limited_waiting(subject), lane.id .. '\n' .. id)
-    if not limits.has_waiters(subject, lane.id) then limits.forget_lane(subject, lane.id) end
-  end
-end
-
--- Return the subjects that should count a waiter and do not.
-function limits.missing(limited_by, lane, id)
-  local subjects = {}
-  for subject in string.gmatch(limited_by or '', '%S+') do
-    local is_counted = redis.call('ZSCORE', keys.limited_waiting(subject), lane.id .. '\n' .. id)
-      and redis.call('SISMEMBER', keys.limited_lanes(subject), lane.id) == 1 and redis.call('SISMEMBER', keys.limited_subjects(), subject) == 1
-    if not is_counted then subjects[#subjects + 1] = subject end
-  end
-  return subjects
 end

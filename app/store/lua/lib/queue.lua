@@ -1,5 +1,5 @@
 -- Waiters: into a lane and the queues of its pools, and out of all of them at once.
--- @use accounts amounts dirty_pools lanes limits nudges parking queue_order
+-- @use accounts amounts dirty_pools lanes nudges parking queue_order waiter_counts
 -- @writes component_lanes lane lane_walltimes lanes orphaned_lanes pool_policy_queue pool_queue pool_queue_syncs waiting
 
 function queue.enter(request, lane, lane_score, deadline)
@@ -7,7 +7,7 @@ function queue.enter(request, lane, lane_score, deadline)
   if request.walltime_s then redis.call('ZADD', keys.lane_walltimes(lane.id), request.walltime_s, request.id) end
   if redis.call('ZADD', keys.component_lanes(lane.component), 0, lane.id) == 1 then redis.call('SADD', keys.lanes(), lane.id) end
   redis.call('ZADD', keys.waiting(), amounts.format(deadline), request.id)
-  limits.count(request.limited_by, lane, request.id)
+  waiter_counts.count(request.limited_by, lane, request.id)
   nudges.send()
 end
 
@@ -63,7 +63,7 @@ function queue.leave(request, lane)
   redis.call('ZREM', keys.lane(lane.id), id)
   local had_walltime = redis.call('ZREM', keys.lane_walltimes(lane.id), id) == 1
   redis.call('ZREM', keys.waiting(), id)
-  limits.uncount(request.limited_by, lane, id)
+  waiter_counts.uncount(request.limited_by, lane, id)
   local lane_is_empty = redis.call('EXISTS', keys.lane(lane.id)) == 0
   local changed_pools = {}
   for _, name in ipairs(lanes.pools(lane.component)) do

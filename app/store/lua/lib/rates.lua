@@ -4,7 +4,7 @@
 -- @writes rate
 
 rates.AHEAD_MS, rates.ROUNDING_MS = 1000, 0.5
-local FORGOTTEN_MS = 10000
+local FORGOTTEN_MS, LONGEST_MS = 10000, 3600000
 
 -- Store the end of the last slice, and the time.
 function rates.save(token, slice_end)
@@ -15,7 +15,7 @@ end
 -- Return when the next slice of a token begins. After the clock was set back, no call waits for the difference.
 function rates.next_slice(token)
   -- GETEX is a write that a server out of memory lets pass, as it then does with SET: a token with a rate can still release.
-  local saved = redis.call('GETEX', keys.rate(token), 'PX', FORGOTTEN_MS) or ''
+  local saved = redis.call('GETEX', keys.rate(token), 'PX', LONGEST_MS) or ''
   local slice_end, saved_ms = string.match(saved, '^(%S+) (%S+)$')
   if not slice_end then return clock.now end
   local lost_ms = math.max(0, tonumber(saved_ms) - clock.now)

@@ -36,44 +36,46 @@ end
 -- Prepare an admission without a write: `tag` and perhaps `request` of a repeated call, `refusal` of a limit, or all that is
 -- decided. `spec.is_exempt` if no limit refuses it, `spec.is_delayed` if it waits for its time.
 function submissions.prepare(spec)
-  local request, bytes = admission.read_spec(spec)
+  local request = admission.read_spec(spec)
   local tag, existing = find_duplicate(spec, request)
   if tag then return {tag = tag, request = existing} end
-  local lane, workspace = lanes.of(request), limits.read_workspace(request.component)
-  local own = admission.limit_by_component(request, spec.fields, workspace.component_limits)
-  local plan = {spec = spec, request = request, lane = lane, workspace = workspace, spec_length = #spec.fields}
-  plan.lane_score = queue_order.lane_score(tonumber(request.class), workspace.seq + 1)
-  local has_no_policy
-  plan.path, plan.candidates, has_no_policy = judge(request, lane, plan.lane_score)
-  plan.is_unmanaged = has_no_policy and workspace.unmanaged == 'allow'
-  if spec.is_exempt then return plan end
-  local waits = spec.is_delayed or not plan.path and #plan.candidates > 0
-  plan.refusal = limits.admission_refusal(workspace, bytes + (spec.message_bytes or 0))
-    or waits and limits.wait_refusal(workspace, lane, spec.limits and {spec.limits, own} or {own}) or nil
-  return plan
+  local seq, fence, saved, deleted, max_running, max_bytes, component_limits = unpack(limits.read_workspace(request.component))
+  seq, saved = tonumber(seq or 0) + 1, tonumber(saved or 0)
+  local bytes = request.bytes + (spec.message_bytes or 0)
+  local refusal = not spec.is_exempt and limits.admission_refusal(saved, tonumber(deleted or 0), bytes, max_running, max_bytes) or nil
+  if refusal then return {refusal = refusal} end
+  local own, lane = admission.limit_by_component(request, spec.fields, component_limits), lanes.of(request)
+  local lane_score = queue_order.lane_score(tonumber(request.class), seq)
+  local path, candidates, has_no_policy = judge(request, lane, lane_score)
+  if not spec.is_exempt and (spec.is_delayed or not path and #candidates > 0) then
+    refusal = limits.wait_refusal(lane, spec.limits and {spec.limits, own} or {own})
+  end
+  return {
+    refusal = refusal, request = request, lane = lane, lane_score = lane_score, path = path, candidates = candidates,
+    is_granted = path or has_no_policy and redis.call('HGET', keys.meta(), 'unmanaged') == 'allow',
+    seq = amounts.format(seq), fence = amounts.format(tonumber(fence or 0) + 1), saved_bytes = amounts.format(saved + bytes),
+  }
 end
 
 -- Admit a prepared request. Return a tag, a flat list and the request. The list has all fields of a known request, and of a new one
 -- those that the spec did not have.
-function submissions.admit(plan, remember_s)
+function submissions.admit(plan, spec, remember_s)
   if plan.refusal then return 'limited', plan.refusal end
-  local request, spec, lane, workspace = plan.request, plan.spec, plan.lane, plan.workspace
+  local request, lane, fields, spec_length = plan.request, plan.lane, spec.fields, #spec.fields
   if plan.tag then
     local flat = request and polls.flat(request) or {}
     if request then requests.set_all(flat, {'lapses'}, leases.end_ms(request)) end
     return plan.tag, flat, request
   end
-  local fields, is_granted = spec.fields, plan.path or plan.is_unmanaged
-  local seq, fence = amounts.format(workspace.seq + 1), is_granted and amounts.format(workspace.fence + 1)
-  redis.call('HSET', keys.meta(), 'seq', seq, 'saved_bytes', amounts.format(workspace.saved_bytes + request.bytes + (spec.message_bytes or 0)),
-    unpack(fence and {'fence', fence} or {}))
-  local changes = {'seq', seq, 'submitted_ms', amounts.format(clock.now)}
-  requests.transition(request, states.queued, 'submitted', changes, fields, nil, is_granted)
-  if is_granted then grants.allocate(plan.path, lane, request, fields, fence)
+  if plan.is_granted then redis.call('HSET', keys.meta(), 'seq', plan.seq, 'saved_bytes', plan.saved_bytes, 'fence', plan.fence)
+  else redis.call('HSET', keys.meta(), 'seq', plan.seq, 'saved_bytes', plan.saved_bytes) end
+  local changes = {'seq', plan.seq, 'submitted_ms', amounts.format(clock.now)}
+  requests.transition(request, states.queued, 'submitted', changes, fields, nil, plan.is_granted)
+  if plan.is_granted then grants.allocate(plan.path, lane, request, fields, plan.fence)
   elseif #plan.candidates > 0 then admission.enqueue(request, lane, plan.lane_score, plan.candidates)
   else requests.finish(request, states.rejected, 'rejected', eligibility.refusals(lane.component, lane.units, lane.fixed), fields) end
   requests.save(request, fields)
-  redis.call('ZADD', keys.requests(), seq, spec.id)
+  redis.call('ZADD', keys.requests(), plan.seq, spec.id)
   if spec.key then redis.call('SET', keys.idempotency(spec.key), spec.id .. ' ' .. spec.digest, 'EX', remember_s) end
-  return 'admitted', {unpack(fields, plan.spec_length + 1)}, request
+  return 'admitted', {unpack(fields, spec_length + 1)}, request
 end

@@ -1,5 +1,5 @@
 -- Delayed tasks: their requests enter the queue at a time to come. Until then each counts as a waiter.
--- @use admission amounts clock lanes limits outbox
+-- @use admission amounts clock lanes limits outbox waiter_counts
 -- @reads meta
 -- @writes delayed task
 
@@ -24,7 +24,7 @@ end
 -- Delay a task until that time. A delayed task counts as a waiter.
 function task_delays.delay(task, due_ms)
   local subjects, lane = limited_by(task)
-  limits.count(subjects, lane, 'task/' .. task.id)
+  waiter_counts.count(subjects, lane, 'task/' .. task.id)
   redis.call('HSET', keys.task(task.id), 'due_ms', amounts.format(due_ms), 'limited_by', subjects or '')
   redis.call('ZADD', keys.delayed(), amounts.format(due_ms), task.id)
   outbox.announce()
@@ -32,7 +32,7 @@ end
 
 -- End the delay of a task.
 function task_delays.finish(task)
-  limits.uncount(task.limited_by, task_delays.lane(task), 'task/' .. task.id)
+  waiter_counts.uncount(task.limited_by, task_delays.lane(task), 'task/' .. task.id)
   redis.call('HDEL', keys.task(task.id), 'due_ms', 'limited_by')
 end
 
@@ -40,7 +40,7 @@ end
 function task_delays.postpone(task)
   if task.age then return false end
   local request = admission.read_spec(task_delays.request_spec(task, task.id))
-  local is_full = limits.shape_refusal(limits.read_workspace(request.component), lanes.of(request)) ~= nil
+  local is_full = limits.shape_refusal(lanes.of(request)) ~= nil
   if is_full then
     task_delays.finish(task)
     task_delays.delay(task, clock.now + POSTPONED_MS)

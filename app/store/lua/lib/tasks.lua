@@ -72,9 +72,9 @@ function tasks.replace(task, predecessor, same_work)
   redis.call('HSET', keys.task(task.id), 'age', task.age, 'saved', checkpoint, 'begun', '')
 end
 
--- Queue the next request of a task, under a new id. The first request of a task without a delay is prepared by the caller.
-function tasks.enter(task, id, plan)
-  local spec = task_delays.request_spec(task, id)
+-- Queue the next request of a task, under a new id. The first request of a task without a delay comes prepared.
+function tasks.enter(task, id, prepared_spec, plan)
+  local spec = prepared_spec or task_delays.request_spec(task, id)
   local checkpointed_ms, reference = string.match(task.saved or '', '^(%S+) (.*)$')
   if checkpointed_ms then
     requests.set_all(spec.fields, {'checkpointed_ms'}, checkpointed_ms)
@@ -83,7 +83,7 @@ function tasks.enter(task, id, plan)
   end
   if task.begun == '1' then requests.set_all(spec.fields, {'begun'}, '1') end
   redis.call('HSET', keys.task(task.id), 'request', id)
-  if plan then return submissions.admit(plan) end
+  if plan then return submissions.admit(plan, spec) end
   if task.due_ms then task_delays.finish(task) end
   if task.bytes then bodies.move(task.bytes) end
   if task.age then
@@ -91,5 +91,5 @@ function tasks.enter(task, id, plan)
     return admission.enter_successor(spec, seq, submitted_ms)
   end
   spec.is_exempt = true
-  submissions.admit(submissions.prepare(spec))
+  submissions.admit(submissions.prepare(spec), spec)
 end

@@ -11,7 +11,7 @@ requests.set_stream_length(args.events_kept)
 local outcomes, more = {}, 0
 for i, spec in ipairs(cjson.decode(args.specs)) do
   if i > 1 and work_budget.is_used_up() then break end
-  local tag, fields, request = submissions.admit(submissions.prepare(spec), args.remember_s)
+  local tag, fields, request = submissions.admit(submissions.prepare(spec), spec, args.remember_s)
   more = math.max(more, grant_loop.settle(tonumber(args.chunk)))
   outcomes[i] = {tag, fields}
   local is_same = tag == 'admitted' or tag == 'known'  -- and not the request of another body

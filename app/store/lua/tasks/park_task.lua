@@ -37,9 +37,9 @@ end
 
 local task = {id = args.task, name = args.name, spec = args.spec}
 local bytes, is_delayed = #args.message + #args.spec, args.due_ms ~= '' and tonumber(args.due_ms) > clock.now
-local plan
+local spec, plan
 if not replaced then
-  local spec = task_delays.request_spec(task, args.id)
+  spec = task_delays.request_spec(task, args.id)
   spec.limits, spec.message_bytes, spec.is_delayed = args.limits ~= '' and cjson.decode(args.limits) or nil, bytes, is_delayed
   plan = submissions.prepare(spec)
   if plan.refusal then return reply.limited(unpack(plan.refusal)) end
@@ -52,7 +52,7 @@ if replaced then tasks.replace(task, replaced, old_name == args.name) end
 if is_delayed then
   task_delays.delay(task, tonumber(args.due_ms))
 else
-  tasks.enter(task, args.id, plan)
+  tasks.enter(task, args.id, spec, plan)
 end
 if args.key ~= '' then
   redis.call('SET', keys.idempotency(args.key), 'task/' .. task.id .. ' ' .. args.digest, 'EX', args.remember_s)
