@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+FENCE_JUMP: Final = 10**9
+"""By how much at least the fence counter rises with a new master: more grants than an old one makes before it is stopped."""
 
 MAX_STEPS = 1_500
 """Redis commands after which a script begins no more work, and says that some is left: 3 to 4 ms."""

@@ -21,6 +21,7 @@ from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
 from app.domain.errors import UNAVAILABLE_REASONS, StoreUnavailable
+from app.store.master_id import MasterTracker, node_pool_class, track_cluster, track_master
 
 RedisClient: TypeAlias = Redis | RedisCluster
 
@@ -199,8 +200,8 @@ def connect(url: str, timeout_s: float = 5) -> RedisClient:
     if target.kind == "sentinel":
         return _master(target, common, options)
     if target.kind == "unix":
-        return Redis(unix_socket_path=target.path, **options)
-    return Redis(*target.hosts[0], **options)
+        return track_master(Redis(unix_socket_path=target.path, **options))
+    return track_master(Redis(*target.hosts[0], **options))
 
 
 def _master(target: RedisTarget, common: dict[str, Any], options: dict[str, Any]) -> Redis:
@@ -208,14 +209,21 @@ def _master(target: RedisTarget, common: dict[str, Any], options: dict[str, Any]
     tls = {name: value for name, value in options.items() if name.startswith("ssl")}
     once = common | tls | target.sentinel_options | {"retry": Retry(NoBackoff(), 0)}
     sentinels = Sentinel(target.hosts, sentinel_kwargs=once, **options)  # type: ignore[no-untyped-call]
-    return cast(Redis, sentinels.master_for(target.service))  # type: ignore[no-untyped-call]
+    return track_master(cast(Redis, sentinels.master_for(target.service)))  # type: ignore[no-untyped-call]
 
 
 def _cluster(target: RedisTarget, url: str, options: dict[str, Any]) -> RedisCluster:
     """A cluster's client asks for the slots at once, and counts its tries itself: each has its part of the timeout."""
-    nodes = [ClusterNode(host, port) for host, port in target.hosts]  # type: ignore[no-untyped-call]
+    (host, port), *others = target.hosts
+    nodes = [ClusterNode(host, port) for host, port in others]  # type: ignore[no-untyped-call]
+    tracker = MasterTracker()
+    options["connection_pool_class"] = node_pool_class(tracker, tls=bool(options.pop("ssl", False)))
+    first = (
+        f"redis://[{host}]:{port}" if ":" in host else f"redis://{host}:{port}"
+    )  # only with a URL is the class of pools used
     try:
-        return RedisCluster(startup_nodes=nodes, retry=Retry(NoBackoff(), RETRIES), **options)
+        client = RedisCluster(url=first, startup_nodes=nodes, retry=Retry(NoBackoff(), RETRIES), **options)
+        return track_cluster(client, tracker)
     except (errors.RedisError, errors.RedisClusterException) as error:
         raise translate_error(error, url) or _unavailable("failing_over", url, error) from error
 

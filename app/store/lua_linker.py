@@ -6,6 +6,7 @@ commands, `@args` in order and one `@reply` per outcome. `@writes` names every k
 the key as well, or writes it through a variable such as `account.key`. `@reads` names the other keys that the file builds. What
 a library writes stands in the head of the library. A composed text is
 
+0. for a command that can write, the check of the master (`lua_master_check.py`)
 1. a prelude with only what is used: `args`, `server_calls`, `transitions`, `reply`, and constants that are tables; all of it
    runs on every call
 2. every library once, each after those it uses, inside `do … end` so that its locals do not count (Lua allows 200)
@@ -31,6 +32,7 @@ from app.domain.states import TRANSITIONS
 from app.store.keys import KEYS
 from app.store.lua_constants import CONSTANTS, LuaContractError, blank_comments, resolve_constants
 from app.store.lua_key_access import FunctionAccess, key_access, reachable_writes
+from app.store.lua_master_check import MASTER_ARGUMENT, master_check
 
 STEP_COUNTER = (
     "local server_calls, _call, _pcall = {count = 0}, redis.call, redis.pcall",
@@ -266,7 +268,8 @@ def _sort_libraries(source: LuaSource, libraries: Mapping[str, LuaSource]) -> li
 
 
 def _compose(command: LuaSource, libraries: list[LuaSource]) -> LuaCommand:
-    lines = _prelude(command, [*libraries, command])
+    writes = _reachable_writes(command, libraries)
+    lines = [*(master_check([*command.declarations["args"]]) if writes else []), *_prelude(command, [*libraries, command])]
     spans = []
     for source in (*libraries, command):
         before, after = ([f"local {source.name} = {{}}", "do"], ["end"]) if source.is_library else ([], [])
@@ -284,8 +287,8 @@ def _compose(command: LuaSource, libraries: list[LuaSource]) -> LuaCommand:
         text=text,
         sha=hashlib.sha1(text.encode()).hexdigest(),
         spans=tuple(spans),
-        arg_names=frozenset(command.declarations["args"]),
-        writes=_reachable_writes(command, libraries),
+        arg_names=frozenset(command.declarations["args"]) - {MASTER_ARGUMENT},
+        writes=writes,
     )
 
 

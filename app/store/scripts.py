@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 from urllib.parse import quote
 from weakref import WeakKeyDictionary
 
@@ -17,16 +17,21 @@ from redis.cluster import RedisCluster
 from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, RedisClusterException, RedisError, ResponseError
 from redis.sentinel import SentinelConnectionPool
 
+from app.domain.errors import StoreUnavailable
 from app.store.connection import RedisClient, translate_error
 from app.store.keys import key, prefix
 from app.store.lua_linker import LuaCommand, load_commands
+from app.store.lua_master_check import MASTER_ARGUMENT, OTHER_MASTER
+from app.store.master_id import MASTER_ID, tracker_of
 
 CallWrapper: TypeAlias = Callable[[str], AbstractContextManager[object]]
 """A context around each call of a script, made from the name of the script."""
 Arg: TypeAlias = str | bytes | int | bool | None
 EvalArgs: TypeAlias = tuple[Arg, ...]
-"""The arguments of EVAL and EVALSHA after the script: the number of keys, the keys, ARGV."""
+"""The arguments of EVAL and EVALSHA after the script: the number of keys, the keys, ARGV, which ends with the master's id."""
 
+ADOPTIONS = 3
+"""Attempts to make a server the master of a workspace: other processes adopt at the same time."""
 _LINE = re.compile(r'(?:user_script|\[string "<python>"\]):\s?(\d+)')
 _WRAPPED = re.compile(r"user_script:\s?\d+: -(([A-Z]+) (.*))", re.DOTALL)
 """An error of the server as Redis 6.2 wraps it when a script meets it."""
@@ -77,20 +82,29 @@ class Scripts:
     def __init__(self, client: RedisClient, commands: Mapping[str, LuaCommand] | None = None) -> None:
         self._client = client
         self._commands = load_commands() if commands is None else commands
-        self._wrapper = _CALL_WRAPPERS.get(client, _no_wrapper)
+        self._wrapper, self._tracker = _CALL_WRAPPERS.get(client, _no_wrapper), tracker_of(client)
 
     def call(self, command: str, workspace: str, /, **args: Arg) -> ScriptReply:
         """Run a command in a workspace; all of its declared arguments are given and no others."""
-        prepared, tail = self._prepare(command, workspace, args)
+        prepared = self._commands[command]
+        tail = _arguments(prepared, workspace, args)
         with self._wrapper(command), translated_errors(self._client):
-            return _decode_reply(prepared, self._evaluate(prepared, tail))
+            answer = self._evaluate(prepared, tail)
+            for _ in range(ADOPTIONS):
+                if not _is_other_master(answer):
+                    return _decode_reply(prepared, answer)
+                self._adopt(workspace, _decode_value(answer[1]))
+                answer = self._evaluate(prepared, tail)
+        raise StoreUnavailable(
+            "failing_over", f"workspace {workspace} has another master than Redis at {address(self._client)}"
+        )
 
-    def _prepare(self, name: str, workspace: str, args: Mapping[str, Arg]) -> tuple[LuaCommand, EvalArgs]:
-        command = self._commands[name]
-        if args.keys() != command.arg_names:
-            missing, unknown = sorted(set(command.args) - args.keys()), sorted(args.keys() - set(command.args))
-            raise TypeError(f"{name}: missing {missing}, unknown {unknown}")
-        return command, (2, prefix(workspace), key("meta", workspace), *[_encode_argument(args[arg]) for arg in command.args])
+    def _adopt(self, workspace: str, stored: str) -> None:
+        """Make the server the master of a workspace, unless its id was only read before it changed."""
+        if stored:
+            self._tracker.identify_again()
+        if Scripts(self._client).call("adopt", workspace, now=None, stored=stored).tag == "deposed":
+            raise StoreUnavailable("failing_over", f"Redis at {address(self._client)} was replaced by another master")
 
     def _evaluate(self, command: LuaCommand, tail: EvalArgs) -> object:
         answer = self._execute("EVALSHA", command.sha, *tail)
@@ -138,6 +152,19 @@ def _encode_argument(value: Arg) -> str | bytes:
     if isinstance(value, int):
         return str(int(value))
     raise TypeError(f"{value!r} is neither a text nor a whole number")
+
+
+def _arguments(command: LuaCommand, workspace: str, args: Mapping[str, Arg]) -> EvalArgs:
+    """Return the arguments of a call. All of the declared ones are given, but for the master's id, and no others."""
+    if args.keys() != command.arg_names:
+        missing, unknown = sorted(command.arg_names - args.keys()), sorted(args.keys() - command.arg_names)
+        raise TypeError(f"{command.name}: missing {missing}, unknown {unknown}")
+    values = [_encode_argument(args[name]) for name in command.args if name != MASTER_ARGUMENT]
+    return 2, prefix(workspace), key("meta", workspace), *values, MASTER_ID
+
+
+def _is_other_master(answer: object) -> TypeGuard[list[object]]:
+    return isinstance(answer, list) and answer[:1] in ([OTHER_MASTER], [OTHER_MASTER.encode()])
 
 
 def _decode_reply(command: LuaCommand, answer: object) -> ScriptReply:

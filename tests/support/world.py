@@ -220,8 +220,11 @@ class World:
         return self.ledger.read_events(self.workspace, count=100_000)
 
     def state(self) -> dict[str, Any]:
-        """Everything there is in Redis, as plain data."""
-        return read_keys(self.client, f"{prefix(self.workspace)}*")
+        """Everything there is in Redis, as plain data; but the master, which is a property of the server."""
+        state = read_keys(self.client, f"{prefix(self.workspace)}*")
+        meta = state.pop(key("meta", self.workspace), {})
+        meta.pop("master", None)
+        return dict(sorted((state | ({key("meta", self.workspace): meta} if meta else {})).items()))
 
     def call(self, command: str, /, **args: Any) -> ScriptReply:
         """Call a command as it is, once: no work it leaves is finished here."""

@@ -341,6 +341,8 @@ TWICE: dict[str, Args] = {
     "audit_bodies": lambda _: {"bytes": 0, "saved": 0, "deleted": 0, "repair": False},
     "sum_bodies": lambda _: {"kind": "requests", "cursor": "-1", "count": 10},
     "list_subjects": lambda _: {},
+    "adopt": lambda _: {"stored": ""},
+    "depose": lambda _: {"id": "", "lasts_ms": 1},
 }
 SAYS_WHAT_IT_DID_ITSELF = {
     "enforce_deadlines",

@@ -1,0 +1,143 @@
+"""Connections that say which master they lead to: each script call carries the replication id of the server it is sent to.
+
+A replication id (`master_replid`) names one history of writes: a replica that is promoted gets a new one. Every script call
+ends with the placeholder MASTER_ID. The connection puts the id of its server there, read from INFO before the first script on
+each socket. A script that writes compares it with the id in the workspace's `meta`, and refuses if they differ
+(`lua/workspaces/adopt.lua`).
+
+A `MasterTracker` belongs to a client. It counts generations: a new one begins when the master may have changed. A connection of
+an earlier generation is closed before it is used again, and a reply that arrives over one is discarded; the call is repeated.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import redis.exceptions as errors
+from redis import Redis
+from redis.cluster import RedisCluster
+from redis.connection import Connection, ConnectionPool, SSLConnection
+
+UNREPLICATED_ID: Final = "0" * 40
+"""The id of a server without replication: the fake of the tests."""
+PROMOTED: Final = "-promoted"
+"""Ends the id of a server that was a replica once, so that its data may lack what an earlier master had."""
+
+
+class _Placeholder(str):
+    """The text that a connection replaces; a client without such connections sends it as it is."""
+
+    __slots__ = ()
+
+
+MASTER_ID: Final = _Placeholder(UNREPLICATED_ID)
+
+
+class MasterTracker:
+    """What a client knows of its master: the generation of its connections, and when their ids have to be read again."""
+
+    def __init__(self) -> None:
+        self.generation = self.identification = 0
+
+    def begin_generation(self) -> None:
+        """Stop the use of every connection made so far."""
+        self.generation += 1
+
+    def identify_again(self) -> None:
+        """Make every connection read the id of its server again: a server without replicas changes it after an hour."""
+        self.identification += 1
+
+
+_TRACKERS: WeakKeyDictionary[Redis | RedisCluster, MasterTracker] = WeakKeyDictionary()
+
+
+def tracker_of(client: Redis | RedisCluster) -> MasterTracker:
+    """Return the tracker of a client."""
+    return _TRACKERS.setdefault(client, MasterTracker())
+
+
+class _MasterIdConnection:
+    """Mixed into a connection class of the library: fills MASTER_ID in, and checks the generation around each script."""
+
+    tracker: MasterTracker
+    _generation = -1
+    _identified: tuple[object, int] = (None, -1)
+    _master_id = ""
+    _awaits_script = False
+
+    def send_command(self: Any, *args: Any, **kwargs: Any) -> None:
+        """Send a command; a script gets the id of the server that it is sent to."""
+        if args[-1] is not MASTER_ID:
+            super().send_command(*args, **kwargs)  # type: ignore[misc]
+            return
+        self._awaits_script = False
+        if self._generation != self.tracker.generation:
+            self.disconnect()
+            self._generation = self.tracker.generation
+        if self._sock is None:
+            self.connect()
+        self.check_health()  # here, because it may connect anew, and to another server
+        if self._identified != (self._sock, self.tracker.identification):
+            self._identify()
+        self._awaits_script = True
+        self.send_packed_command(self._command_packer.pack(*args[:-1], self._master_id), check_health=False)
+
+    def read_response(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Read a reply; that of a script counts only if the master is still the same."""
+        if not self._awaits_script:
+            return super().read_response(*args, **kwargs)  # type: ignore[misc]
+        self._awaits_script = False
+        reply = super().read_response(*args, **kwargs)  # type: ignore[misc]
+        if self._generation != self.tracker.generation:
+            self.disconnect()
+            raise errors.ConnectionError("the master changed during the call")
+        return reply
+
+    def _identify(self: Any) -> None:
+        """Read the id of the server. A replica has none of its own: it cannot be written to, and may be promoted later."""
+        identification = self.tracker.identification
+        self.send_command("INFO", "replication", check_health=False)
+        role, self._master_id = parse_replication(self.read_response())
+        if role != "master":
+            self.disconnect()
+            raise errors.ConnectionError("the server is a replica")
+        self._identified = (self._sock, identification)
+
+
+def parse_replication(text: str | bytes) -> tuple[str, str]:
+    """Return the role and the master id of an answer to INFO replication."""
+    lines = text.decode() if isinstance(text, bytes) else text
+    fields = dict(line.split(":", 1) for line in lines.splitlines() if ":" in line)
+    promoted = re.search(r"[^0]", fields.get("master_replid2", ""))
+    return fields["role"], fields["master_replid"] + (PROMOTED if promoted else "")
+
+
+def _connection_class(base: type[Any], tracker: MasterTracker) -> type[Any]:
+    return type(f"MasterId{base.__name__}", (_MasterIdConnection, base), {"tracker": tracker})
+
+
+def track_master(client: Redis) -> Redis:
+    """Make the connections of a new client say which master they lead to. Return the client."""
+    tracker = _TRACKERS[client] = MasterTracker()
+    pool: Any = client.connection_pool
+    pool.connection_class = _connection_class(pool.connection_class, tracker)
+    return client
+
+
+def node_pool_class(tracker: MasterTracker, *, tls: bool) -> type[ConnectionPool]:
+    """Return a class for the pools of a cluster's nodes, whose connections say which master they lead to."""
+    connection_class = _connection_class(SSLConnection if tls else Connection, tracker)
+
+    class NodePool(ConnectionPool):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options | {"connection_class": connection_class})
+
+    return NodePool
+
+
+def track_cluster(client: RedisCluster, tracker: MasterTracker) -> RedisCluster:
+    """Assign the tracker of its nodes to a cluster's client. Return the client."""
+    _TRACKERS[client] = tracker
+    return client
