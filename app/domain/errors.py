@@ -84,6 +84,7 @@ UNAVAILABLE_REASONS: Final = {
     "loading": "is still loading its data",
     "busy": "is busy with something else",
     "failing_over": "has no working master at the moment",
+    "not_acknowledged": "has too few replicas that confirm what is written",
     "read_only": "is read-only",
     "out_of_memory": "is out of memory",
     "not_persisting": "cannot keep what is written safe",

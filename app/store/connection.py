@@ -21,7 +21,7 @@ from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
 from app.domain.errors import UNAVAILABLE_REASONS, StoreUnavailable
-from app.store.master_id import MasterTracker, node_pool_class, track_cluster, track_master
+from app.store.master_id import MasterInDoubt, MasterTracker, NotAcknowledged, node_pool_class, track_cluster, track_master
 
 RedisClient: TypeAlias = Redis | RedisCluster
 
@@ -149,6 +149,19 @@ def _database(text: str) -> int:
     return int(text)
 
 
+class FollowingSentinel(Sentinel):
+    """The Sentinels of a service. Once `MasterWatch` has chosen the newest of their answers, that is the master."""
+
+    master_address: tuple[str, int] | None = None
+
+    def discover_master(self, service_name: str) -> tuple[str, int]:
+        """Return the address of the master."""
+        if self.master_address:
+            return self.master_address
+        address: tuple[str, int] = super().discover_master(service_name)  # type: ignore[no-untyped-call]
+        return address
+
+
 class BoundedRetry(Retry):
     """Tries again a few times, but not once the time is up: a caller waits for about one timeout, not for several."""
 
@@ -208,19 +221,19 @@ def _master(target: RedisTarget, common: dict[str, Any], options: dict[str, Any]
     """The master that the Sentinels name at each connect; each is asked once, and then the next."""
     tls = {name: value for name, value in options.items() if name.startswith("ssl")}
     once = common | tls | target.sentinel_options | {"retry": Retry(NoBackoff(), 0)}
-    sentinels = Sentinel(target.hosts, sentinel_kwargs=once, **options)  # type: ignore[no-untyped-call]
-    return track_master(cast(Redis, sentinels.master_for(target.service)))  # type: ignore[no-untyped-call]
+    sentinels = FollowingSentinel(target.hosts, sentinel_kwargs=once, **options)  # type: ignore[no-untyped-call]
+    return track_master(cast(Redis, sentinels.master_for(target.service)), options)  # type: ignore[no-untyped-call]
 
 
 def _cluster(target: RedisTarget, url: str, options: dict[str, Any]) -> RedisCluster:
     """A cluster's client asks for the slots at once, and counts its tries itself: each has its part of the timeout."""
     (host, port), *others = target.hosts
     nodes = [ClusterNode(host, port) for host, port in others]  # type: ignore[no-untyped-call]
-    tracker = MasterTracker()
+    tracker = MasterTracker(options)
     options["connection_pool_class"] = node_pool_class(tracker, tls=bool(options.pop("ssl", False)))
     first = (
         f"redis://[{host}]:{port}" if ":" in host else f"redis://{host}:{port}"
-    )  # only with a URL is the class of pools used
+    )  # the library has pool classes for URLs only
     try:
         client = RedisCluster(url=first, startup_nodes=nodes, retry=Retry(NoBackoff(), RETRIES), **options)
         return track_cluster(client, tracker)
@@ -243,7 +256,8 @@ def check_server(client: RedisClient, url: str) -> None:
 
 
 _BY_TYPE: Final[tuple[tuple[str, tuple[type[Exception], ...]], ...]] = (  # the first that fits; many are ConnectionErrors
-    ("failing_over", (MasterNotFoundError,)),
+    ("failing_over", (MasterNotFoundError, MasterInDoubt)),
+    ("not_acknowledged", (NotAcknowledged,)),
     ("busy", (errors.MaxConnectionsError,)),
     ("loading", (errors.BusyLoadingError,)),
     ("denied", (errors.AuthenticationError, errors.AuthenticationWrongNumberOfArgsError, errors.NoPermissionError)),

@@ -5,6 +5,9 @@ ends with the placeholder MASTER_ID. The connection puts the id of its server th
 each socket. A script that writes compares it with the id in the workspace's `meta`, and refuses if they differ
 (`lua/workspaces/adopt.lua`).
 
+With `replicas_acknowledge` the same packet ends with a write of a barrier key and a WAIT. So a reply counts only if that many
+replicas have all that the server had written when it replied, also what the reply tells of the writes of others.
+
 A `MasterTracker` belongs to a client. It counts generations: a new one begins when the master may have changed. A connection of
 an earlier generation is closed before it is used again, and a reply that arrives over one is discarded; the call is repeated.
 """
@@ -12,6 +15,7 @@ an earlier generation is closed before it is used again, and a reply that arrive
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -20,10 +24,18 @@ from redis import Redis
 from redis.cluster import RedisCluster
 from redis.connection import Connection, ConnectionPool, SSLConnection
 
+from app.store.keys import OWN, prefix
+
 UNREPLICATED_ID: Final = "0" * 40
 """The id of a server without replication: the fake of the tests."""
 PROMOTED: Final = "-promoted"
 """Ends the id of a server that was a replica once, so that its data may lack what an earlier master had."""
+
+
+BARRIER: Final = "barrier"
+WAIT_SHARE: Final = 0.25
+"""The part of the timeout of a call that it waits for replicas."""
+_OWN_PREFIX: Final = prefix(OWN)  # the tokens: no grant is told of
 
 
 class _Placeholder(str):
@@ -35,11 +47,26 @@ class _Placeholder(str):
 MASTER_ID: Final = _Placeholder(UNREPLICATED_ID)
 
 
+class MasterInDoubt(errors.ConnectionError):
+    """Another server may be the master now; nothing is sent until that is known."""
+
+
+class NotAcknowledged(errors.RedisError):
+    """Too few replicas have confirmed what a reply tells of."""
+
+
 class MasterTracker:
     """What a client knows of its master: the generation of its connections, and when their ids have to be read again."""
 
-    def __init__(self) -> None:
+    def __init__(self, server_options: Mapping[str, Any] | None = None) -> None:
         self.generation = self.identification = 0
+        self.in_doubt = False
+        self.replicas_acknowledge = 0
+        """How many replicas confirm what a reply tells of, before it counts."""
+        self.master_ids: dict[tuple[str, int], str] = {}
+        """The id that each server had when it was last seen as a master."""
+        self.server_options = dict(server_options or {})
+        """The options of a connection to any server: the user, TLS and so on."""
 
     def begin_generation(self) -> None:
         """Stop the use of every connection made so far."""
@@ -66,6 +93,7 @@ class _MasterIdConnection:
     _identified: tuple[object, int] = (None, -1)
     _master_id = ""
     _awaits_script = False
+    _replicas = 0
 
     def send_command(self: Any, *args: Any, **kwargs: Any) -> None:
         """Send a command; a script gets the id of the server that it is sent to."""
@@ -73,6 +101,8 @@ class _MasterIdConnection:
             super().send_command(*args, **kwargs)  # type: ignore[misc]
             return
         self._awaits_script = False
+        if self.tracker.in_doubt:
+            raise MasterInDoubt("another server may be the master now")
         if self._generation != self.tracker.generation:
             self.disconnect()
             self._generation = self.tracker.generation
@@ -82,28 +112,57 @@ class _MasterIdConnection:
         if self._identified != (self._sock, self.tracker.identification):
             self._identify()
         self._awaits_script = True
-        self.send_packed_command(self._command_packer.pack(*args[:-1], self._master_id), check_health=False)
+        script = (*args[:-1], self._master_id)
+        self._replicas = 0 if args[3] == _OWN_PREFIX else self.tracker.replicas_acknowledge
+        if self._replicas:
+            wait_ms = int(self.socket_timeout * 1000 * WAIT_SHARE)
+            barrier = ("SET", args[3] + BARRIER, self._master_id, "PX", wait_ms)
+            packed = self.pack_commands([script, barrier, ("WAIT", self._replicas, wait_ms)])
+        else:
+            packed = self._command_packer.pack(*script)
+        self.send_packed_command(packed, check_health=False)
 
     def read_response(self: Any, *args: Any, **kwargs: Any) -> Any:
         """Read a reply; that of a script counts only if the master is still the same."""
         if not self._awaits_script:
             return super().read_response(*args, **kwargs)  # type: ignore[misc]
         self._awaits_script = False
-        reply = super().read_response(*args, **kwargs)  # type: ignore[misc]
+        reply = self._read_acknowledged(*args, **kwargs) if self._replicas else super().read_response(*args, **kwargs)  # type: ignore[misc]
         if self._generation != self.tracker.generation:
             self.disconnect()
             raise errors.ConnectionError("the master changed during the call")
         return reply
 
+    def _read_acknowledged(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Read the replies of a script, of the barrier after it and of its WAIT; return or raise what the script replied."""
+        replies: list[Any] = []
+        for _ in range(3):
+            try:
+                replies.append(super().read_response(*args, **kwargs))  # type: ignore[misc]
+            except errors.ResponseError as error:
+                replies.append(error)
+        for reply in replies:
+            if isinstance(reply, errors.ResponseError):
+                raise reply
+        if replies[2] < self._replicas:
+            raise NotAcknowledged(f"{replies[2]} of {self._replicas} replicas confirm it")
+        return replies[0]
+
+    def read_replication(self: Any) -> tuple[str, str]:
+        """Return the role and the master id of the server."""
+        self.send_command("INFO", "replication", check_health=False)
+        return parse_replication(self.read_response())
+
     def _identify(self: Any) -> None:
         """Read the id of the server. A replica has none of its own: it cannot be written to, and may be promoted later."""
         identification = self.tracker.identification
-        self.send_command("INFO", "replication", check_health=False)
-        role, self._master_id = parse_replication(self.read_response())
+        role, self._master_id = self.read_replication()
         if role != "master":
             self.disconnect()
             raise errors.ConnectionError("the server is a replica")
         self._identified = (self._sock, identification)
+        if host := getattr(self, "host", None):
+            self.tracker.master_ids[host, int(self.port)] = self._master_id
 
 
 def parse_replication(text: str | bytes) -> tuple[str, str]:
@@ -118,9 +177,9 @@ def _connection_class(base: type[Any], tracker: MasterTracker) -> type[Any]:
     return type(f"MasterId{base.__name__}", (_MasterIdConnection, base), {"tracker": tracker})
 
 
-def track_master(client: Redis) -> Redis:
+def track_master(client: Redis, server_options: Mapping[str, Any] | None = None) -> Redis:
     """Make the connections of a new client say which master they lead to. Return the client."""
-    tracker = _TRACKERS[client] = MasterTracker()
+    tracker = _TRACKERS[client] = MasterTracker(server_options)
     pool: Any = client.connection_pool
     pool.connection_class = _connection_class(pool.connection_class, tracker)
     return client
