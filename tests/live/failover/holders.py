@@ -23,9 +23,9 @@ from app.store.master_id import tracker_of
 from app.store.master_watch import watch_master
 
 WORKSPACE: Final = "failover"
-THREADS: Final = 3
-LEASE_S: Final = 3
-HEARTBEAT_S: Final = 0.1
+THREADS: Final = 4
+LEASE_S: Final = 1
+HEARTBEAT_S: Final = 0.05
 RETRY_S: Final = 0.05
 
 Result = TypeVar("Result")
@@ -45,11 +45,13 @@ class Holding(NamedTuple):
     end: Literal["released", "lost", "unanswered"]
 
 
-def run_holders(url: str, seed: int, replicas: int, stop: Any, grants: Any) -> tuple[list[Holding], list[str]]:
+def run_holders(url: str, seed: int, replicas: int, stop: Any, grants: Any, started: Any) -> tuple[list[Holding], list[str]]:
     """Hold and release until `stop`; return what was held, and the reasons for which Redis was unavailable."""
     client = connect(url, timeout_s=2)
     tracker_of(client).replicas_acknowledge = replicas
     watch = watch_master(client)
+    with started.get_lock():
+        started.value += 1
     crew = _Crew(Ledger(client), stop, grants)
     threads = [Thread(target=crew.run, args=(Random(seed * 100 + number),)) for number in range(THREADS)]
     for thread in [*threads, Thread(target=crew.clean_up, daemon=True)]:
@@ -109,7 +111,7 @@ class _Crew:
             except NotFound:
                 return  # it was lost before it was granted
         if request and request.status == RequestState.ALLOCATED:
-            self._hold(request, units, random.uniform(0.05, 0.4))
+            self._hold(request, units, random.uniform(0.05, 0.25))
 
     def _hold(self, request: Request, units: int, for_s: float) -> None:
         began_s, fence = time.monotonic(), request.fence or 0

@@ -20,7 +20,7 @@ import pytest
 from app.store.connection import connect
 from app.store.master_watch import watch_master
 from tests.live.failover.checker import fences_given_twice, kept, overlaps
-from tests.live.failover.holders import LEASE_S, WORKSPACE, Holding, run_holders
+from tests.live.failover.holders import WORKSPACE, Holding, run_holders
 from tests.live.failover.servers import PROTECTED, SERVICE, Topology, cluster_topology, sentinel_topology
 from tests.live.races.processes import CONTEXT, TIMES, ProcessGroup
 from tests.support.audit_findings import findings
@@ -29,50 +29,45 @@ from tests.support.world import World
 
 CAPACITY: Final = 10
 PROCESSES: Final = 2
-GRANTS: Final = 20
+GRANTS: Final = 60
 """Grants before and after each change of the master."""
+OLD_LIVES_ON_S: Final = 1.0
+"""How long the old master goes on before it becomes a replica. With Sentinel it is up to eleven seconds."""
 
 
 def command_of_sentinel(servers: Topology) -> None:
-    """SENTINEL FAILOVER, after which the old master lives on for seconds."""
+    """SENTINEL FAILOVER: the old master lives on until it is made a replica."""
     servers.sentinel.execute_command("SENTINEL FAILOVER", SERVICE)
     servers.wait_for_switch()
-    time.sleep(1)
-    servers.master.follow(servers.replica)
 
 
 def command_of_the_server(servers: Topology) -> None:
-    """FAILOVER, which pauses writes until the replica has everything, and then tells the Sentinel."""
+    """FAILOVER, which pauses writes until the replica has everything; then the Sentinel is told."""
     servers.master.client.execute_command("FAILOVER", "TIMEOUT", 5000)
     wait_until(lambda: servers.replica.replication()["role"] == "master", "the replica is promoted")
+    wait_until(lambda: servers.sentinel.execute_command("SENTINEL FAILOVER", SERVICE), "the Sentinel takes the command", 40)
     servers.wait_for_switch()
 
 
-def killed(servers: Topology) -> None:
-    """kill -9; the old master comes back as a replica."""
+def kill(servers: Topology) -> None:
+    """kill -9 of the master."""
     servers.master.send(signal.SIGKILL)
     servers.wait_for_switch()
-    servers.master.start(*([] if servers.sentinel is None else ["--replicaof", "127.0.0.1", str(servers.replica.port)]))
 
 
-def stopped(servers: Topology) -> None:
-    """SIGSTOP, until another is the master; then the old one goes on."""
+def stop(servers: Topology) -> None:
+    """SIGSTOP of the master, until another one is the master."""
     servers.master.send(signal.SIGSTOP)
     servers.wait_for_switch()
-    servers.master.send(signal.SIGCONT)
-    time.sleep(0.5)
-    if servers.sentinel is not None:
-        servers.master.follow(servers.replica)
 
 
-def lagging(servers: Topology) -> None:
+def kill_before_a_lagging_replica(servers: Topology) -> None:
     """A replica that stands still, and then becomes the master without what was written meanwhile."""
     servers.replica.send(signal.SIGSTOP)
     time.sleep(1)
     servers.master.send(signal.SIGKILL)
     servers.replica.send(signal.SIGCONT)
     servers.wait_for_switch()
-    servers.master.start(*([] if servers.sentinel is None else ["--replicaof", "127.0.0.1", str(servers.replica.port)]))
 
 
 def command_of_cluster(servers: Topology) -> None:
@@ -81,48 +76,74 @@ def command_of_cluster(servers: Topology) -> None:
     servers.wait_for_switch()
 
 
+def demote(servers: Topology) -> None:
+    """Make a replica of the old master, as Sentinel does a little later."""
+    servers.master.follow(servers.replica)
+
+
+def go_on(servers: Topology) -> None:
+    """Let the old master go on, and make a replica of it a little later; a node of a cluster does so by itself."""
+    servers.master.send(signal.SIGCONT)
+    if servers.sentinel is not None:
+        time.sleep(OLD_LIVES_ON_S)
+        demote(servers)
+
+
+def start_again(servers: Topology) -> None:
+    """Start the old master again, as a replica; a node of a cluster becomes one by itself."""
+    servers.master.start(*([] if servers.sentinel is None else ["--replicaof", "127.0.0.1", str(servers.replica.port)]))
+
+
 @dataclass(frozen=True)
 class Kind:
-    """A way in which the master is replaced."""
+    """A way in which the master is replaced, and what becomes of the old one later."""
 
-    change: Callable[[Topology], None]
     start: Callable[..., AbstractContextManager[Topology]]
+    replace: Callable[[Topology], None]
+    restore: Callable[[Topology], None] = demote
     options: tuple[str, ...] = PROTECTED
+    old_lives_on_s: float = OLD_LIVES_ON_S
 
 
 KINDS: Final = {
-    "SENTINEL FAILOVER": Kind(command_of_sentinel, sentinel_topology),
-    "SENTINEL FAILOVER with min-replicas-to-write 0": Kind(command_of_sentinel, sentinel_topology, ()),
-    "FAILOVER": Kind(command_of_the_server, sentinel_topology),
-    "kill -9": Kind(killed, sentinel_topology),
-    "SIGSTOP": Kind(stopped, sentinel_topology),
-    "a lagging replica": Kind(lagging, sentinel_topology),
-    "CLUSTER FAILOVER": Kind(command_of_cluster, cluster_topology),
-    "kill -9 in a cluster": Kind(killed, cluster_topology),
-    "SIGSTOP in a cluster": Kind(stopped, cluster_topology),
+    "SENTINEL FAILOVER": Kind(sentinel_topology, command_of_sentinel),
+    "SENTINEL FAILOVER with min-replicas-to-write 0": Kind(
+        sentinel_topology, command_of_sentinel, options=(), old_lives_on_s=6
+    ),
+    "FAILOVER": Kind(sentinel_topology, command_of_the_server),
+    "kill -9": Kind(sentinel_topology, kill, start_again),
+    "SIGSTOP": Kind(sentinel_topology, stop, go_on),
+    "SIGSTOP with min-replicas-to-write 0": Kind(sentinel_topology, stop, go_on, options=()),
+    "a lagging replica": Kind(sentinel_topology, kill_before_a_lagging_replica, start_again),
+    "CLUSTER FAILOVER": Kind(cluster_topology, command_of_cluster, lambda _: None),
+    "kill -9 in a cluster": Kind(cluster_topology, kill, start_again),
+    "SIGSTOP in a cluster": Kind(cluster_topology, stop, go_on),
 }
 RUNS: Final = [(kind, replicas, turn) for turn in range(TIMES) for kind in KINDS for replicas in (0, 1)]
 """Each kind without and with an acknowledgement by the replica; twenty times as often with POOLKEEPER_TEST_TIMES=20."""
 
 
 def replace_the_master(folder: Path, kind: Kind, replicas: int) -> list[Holding]:
-    """Replace the master once under load; return what the clients held."""
-    stop, grants = CONTEXT.Value("b", 0), CONTEXT.Value("q", 0)
+    """Replace the master once under load; return what the clients held. One process of them starts after that."""
+    end, grants, started = CONTEXT.Value("b", 0), CONTEXT.Value("q", 0), CONTEXT.Value("q", 0)
     with kind.start(folder, *kind.options) as servers, connect(servers.url, timeout_s=2) as client:
         watch = watch_master(client)
         assert watch
         world = World(client, WORKSPACE)
         world.pool(gpu=CAPACITY)
         world.policy("t")
-        jobs = [(servers.url, number, replicas, stop, grants) for number in range(PROCESSES)]
-        with ProcessGroup(run_holders, jobs) as group:
+        jobs = [(servers.url, number, replicas, end, grants, started) for number in range(PROCESSES + 1)]
+        with ProcessGroup(run_holders, jobs[:PROCESSES]) as early:
             wait_until(lambda: grants.value >= GRANTS, "there is load", 60)
-            kind.change(servers)
-            before = grants.value
-            wait_until(lambda: grants.value >= before + GRANTS, "the new master grants", 60)
-            time.sleep(LEASE_S / 3)
-            stop.value = 1
-            holdings = [holding for process, _ in group.answers(60) for holding in process]
+            kind.replace(servers)
+            with ProcessGroup(run_holders, jobs[PROCESSES:]) as late:
+                wait_until(lambda: started.value == len(jobs), "the last process has started", 60)
+                time.sleep(kind.old_lives_on_s)
+                kind.restore(servers)
+                before = grants.value
+                wait_until(lambda: grants.value >= before + GRANTS, "the new master grants", 60)
+                end.value = 1
+                holdings = [holding for process, _ in [*early.answers(60), *late.answers(60)] for holding in process]
         assert findings(world) == []
         watch.stop()
     return holdings

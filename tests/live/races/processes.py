@@ -24,6 +24,7 @@ CONTEXT.set_forkserver_preload(
             for name in ("preloaded_scripts", "random_clients", "competing_clients", "concurrent_reconcilers")
         ),
         *(f"tests.live.faults.{name}" for name in ("change_sequence", "preemption_sequence", "retrying_client")),
+        "tests.live.failover.holders",
     ]
 )
 
