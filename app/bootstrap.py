@@ -176,7 +176,7 @@ def open_services(settings: Settings, *, serving: bool = False, existing: bool =
             if existing:
                 require_ledger(settings.data_dir)
             url, server = _start_embedded(settings, stack, serving=serving)
-        client = connect(url, settings.redis_timeout_s)
+        client = connect(url, settings.redis_timeout_s, settings.replicas_acknowledge)
         check_server(client, url)
         check_schema(client)
         stack.callback(client.close)

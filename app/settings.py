@@ -150,6 +150,7 @@ class Settings:
     data_dir: Path = setting(Path("data"), FOLDER)  # noqa: RUF009 - a field, and paths do not change
     appendfsync: str = setting("everysec", choice_setting("everysec", "always", "no"))
     redis_timeout_s: float = setting(5.0, seconds_setting(0.1))
+    replicas_acknowledge: int = setting(0, int_setting("replicas", least=0, most=100))
     reconcile_interval_s: float = setting(2.0, seconds_setting(0.1))
     shares_interval_s: float = setting(1.0, seconds_setting(0.1))
     cleanup_interval_s: float = setting(5.0, seconds_setting(0.1))

@@ -22,6 +22,7 @@ from app.logging_config import logging_config
 from app.settings import Settings
 from app.store.connection import connect
 from app.store.lua_linker import load_commands
+from app.store.master_watch import watch_master
 from app.store.schema import check_schema_before_scripts
 from app.store.scripts import observe
 from app.tracing import Tracing
@@ -36,7 +37,9 @@ def application() -> Flask:
     """Return the application on the Redis of the settings, which need not be reachable yet."""
     settings = Settings.read()
     logging.config.dictConfig(logging_config(settings))
-    client, process_metrics = connect(settings.redis_url or "", settings.redis_timeout_s), ProcessMetrics()
+    client = connect(settings.redis_url or "", settings.redis_timeout_s, settings.replicas_acknowledge)
+    process_metrics = ProcessMetrics()
+    watch_master(client)
     traces = Tracing("poolkeeper-api") if settings.traces else None
     check = check_schema_before_scripts(client)
     observe(client, check, partial(process_metrics.time, SCRIPT_DURATION), *([traces.script_span] if traces else []))

@@ -19,6 +19,7 @@ from app.settings import InvalidSetting, Settings
 from app.store.celery_url import celery_broker
 from app.store.child_process import end_with_parent
 from app.store.connection import StoreMisconfigured, connect
+from app.store.master_watch import watch_master
 from app.store.nudges import Nudges
 from app.store.schema import check_schema
 from workers.nudge_listener import NudgeListener
@@ -106,12 +107,13 @@ def _begin(**_: object) -> None:
 def _start_threads() -> None:
     while not _stopping.is_set():
         try:
-            client = connect(str(_settings.redis_url), _settings.redis_timeout_s)
+            client = connect(str(_settings.redis_url), _settings.redis_timeout_s, _settings.replicas_acknowledge)
             check_schema(client)
         except StoreUnavailable as away:  # a cluster has to be there before it can be used
             log.warning("nothing is heard of nudges, and no task is sent: %s", away)
             _stopping.wait(RETRY_S)
             continue
+        watch_master(client)
         _threads.extend((NudgeListener(Nudges(client), _send), OutboxDispatcher(make_task_store(client, _settings), _senders)))
         for each in _threads:
             each.start()

@@ -7,6 +7,7 @@ from functools import cache
 from app.bootstrap import Services, make_services
 from app.settings import Settings
 from app.store.connection import connect
+from app.store.master_watch import watch_master
 from app.store.schema import check_schema_before_scripts
 from app.store.scripts import observe
 from app.tracing import Tracing
@@ -20,7 +21,8 @@ TIME_LIMIT_S = 40
 def services() -> Services:
     """The services of this process, made by its first task: a connection does not survive a fork."""
     settings = Settings.read()
-    client = connect(str(settings.redis_url), settings.redis_timeout_s)
+    client = connect(str(settings.redis_url), settings.redis_timeout_s, settings.replicas_acknowledge)
+    watch_master(client)
     check = check_schema_before_scripts(client)
     observe(client, check, *([traces().script_span] if settings.traces else []))
     return make_services(client, settings)

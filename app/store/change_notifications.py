@@ -10,14 +10,17 @@ Redis does not keep messages, so a caller first opens a watch, then reads the re
   commands, so each reply belongs to the oldest pending command
 - after a broken connection every channel is subscribed again; the acknowledgement wakes the watches that may have missed one
 - a silent connection is sent a PING, and is closed if no reply comes
+- if another server may be the master, the connection is dropped at once
 - if Redis is unavailable, or the user may not subscribe, a watch begins all the same, and gets no message
 """
 
 from __future__ import annotations
 
 import logging
+import socket
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Event, RLock, Thread
 from types import TracebackType
@@ -31,6 +34,7 @@ from redis.retry import Retry
 
 from app.store.connection import RedisClient
 from app.store.keys import key
+from app.store.master_id import tracker_of
 
 log = logging.getLogger(__name__)
 
@@ -140,6 +144,14 @@ class ChangeNotifications:
                 subscription.notify()
             self._send(_command("PING"))  # the reply wakes the thread
 
+    def reconnect(self) -> None:
+        """Drop the connection, because another server may be the master; the thread connects anew."""
+        with self._lock:
+            sock: socket.socket | None = getattr(self._connection, "_sock", None)
+            if sock:
+                with suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)  # wakes the thread, which reads an end
+
     # for watches
 
     def _add_watch(self, watch: ChangeWatch) -> None:
@@ -211,6 +223,7 @@ class ChangeNotifications:
 
     def _new_connection(self, failures: int) -> ConnectionInterface:
         """Return a new connection with the options of the client's pool."""
+        tracker_of(self._client).subscribers.add(self)
         node: Any = self._client
         if isinstance(node, RedisCluster):  # any node will do: a message published on one is sent by all
             default = node.get_default_node()  # type: ignore[no-untyped-call]

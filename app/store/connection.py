@@ -21,7 +21,15 @@ from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
 from app.domain.errors import UNAVAILABLE_REASONS, StoreUnavailable
-from app.store.master_id import MasterInDoubt, MasterTracker, NotAcknowledged, node_pool_class, track_cluster, track_master
+from app.store.master_id import (
+    MasterInDoubt,
+    MasterTracker,
+    NotAcknowledged,
+    node_pool_class,
+    track_cluster,
+    track_master,
+    tracker_of,
+)
 
 RedisClient: TypeAlias = Redis | RedisCluster
 
@@ -196,9 +204,17 @@ class BoundedRetry(Retry):
                 time.sleep(pause)
 
 
-def connect(url: str, timeout_s: float = 5) -> RedisClient:
-    """A client for the URL, whose calls take about `timeout_s` at most. Only a cluster's is StoreUnavailable here already."""
-    target = parse_url(url)
+def connect(url: str, timeout_s: float = 5, replicas: int = 0) -> RedisClient:
+    """A client for the URL, whose calls take about `timeout_s` at most. Only a cluster's is StoreUnavailable here already.
+
+    What a script replies counts only when so many `replicas` have confirmed it.
+    """
+    client = _connect(parse_url(url), url, timeout_s)
+    tracker_of(client).replicas_acknowledge = replicas
+    return client
+
+
+def _connect(target: RedisTarget, url: str, timeout_s: float) -> RedisClient:
     common: dict[str, Any] = {
         "decode_responses": True,
         "protocol": 2,  # the shapes are the same on every server and on the fake, and nothing is pushed at us

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
-from weakref import WeakKeyDictionary
+from typing import Any, Final, Protocol
+from weakref import WeakKeyDictionary, WeakSet
 
 import redis.exceptions as errors
 from redis import Redis
@@ -51,6 +51,14 @@ class MasterInDoubt(errors.ConnectionError):
     """Another server may be the master now; nothing is sent until that is known."""
 
 
+class MasterSubscriber(Protocol):
+    """A part of a process with a connection of its own."""
+
+    def reconnect(self) -> None:
+        """Drop the connection and make another."""
+        ...
+
+
 class NotAcknowledged(errors.RedisError):
     """Too few replicas have confirmed what a reply tells of."""
 
@@ -65,12 +73,15 @@ class MasterTracker:
         """How many replicas confirm what a reply tells of, before it counts."""
         self.master_ids: dict[tuple[str, int], str] = {}
         """The id that each server had when it was last seen as a master."""
+        self.subscribers: WeakSet[MasterSubscriber] = WeakSet()
         self.server_options = dict(server_options or {})
         """The options of a connection to any server: the user, TLS and so on."""
 
     def begin_generation(self) -> None:
         """Stop the use of every connection made so far."""
         self.generation += 1
+        for subscriber in list(self.subscribers):
+            subscriber.reconnect()
 
     def identify_again(self) -> None:
         """Make every connection read the id of its server again: a server without replicas changes it after an hour."""
@@ -141,12 +152,15 @@ class _MasterIdConnection:
                 replies.append(super().read_response(*args, **kwargs))  # type: ignore[misc]
             except errors.ResponseError as error:
                 replies.append(error)
-        for reply in replies:
-            if isinstance(reply, errors.ResponseError):
-                raise reply
-        if replies[2] < self._replicas:
-            raise NotAcknowledged(f"{replies[2]} of {self._replicas} replicas confirm it")
-        return replies[0]
+        script, *others = replies
+        if isinstance(script, errors.ResponseError):
+            raise script
+        for reply in others:
+            if isinstance(reply, errors.ResponseError):  # such as that the server has become a replica meanwhile
+                raise NotAcknowledged(str(reply))
+        if others[1] < self._replicas:
+            raise NotAcknowledged(f"{others[1]} of {self._replicas} replicas confirm it")
+        return script
 
     def read_replication(self: Any) -> tuple[str, str]:
         """Return the role and the master id of the server."""

@@ -25,7 +25,8 @@ docs docs/concepts docs/decisions docs/guides docs/images docs/internals docs/op
 tests tests/acceptance tests/architecture tests/mutants tests/mutants/lists tests/support
 tests/properties tests/properties/fair_share tests/properties/planner
 tests/live tests/live/api tests/live/celery tests/live/celery_faults tests/live/cli tests/live/client tests/live/dashboard
-tests/live/examples tests/live/faults tests/live/races tests/live/service tests/live/store tests/live/workers
+tests/live/examples tests/live/failover tests/live/faults tests/live/races tests/live/service tests/live/store
+tests/live/workers
 tests/unit tests/unit/api tests/unit/celery tests/unit/cli tests/unit/client tests/unit/dashboard tests/unit/domain
 tests/unit/planner tests/unit/planner/estimates tests/unit/planner/fair_share tests/unit/planner/preemption
 tests/unit/service tests/unit/store tests/unit/workers

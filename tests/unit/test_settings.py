@@ -40,6 +40,7 @@ def test_each_setting_can_be_a_variable() -> None:
         "POOLKEEPER_DATA_DIR": "/srv/poolkeeper",
         "POOLKEEPER_APPENDFSYNC": "always",
         "POOLKEEPER_REDIS_TIMEOUT_S": "2.5",
+        "POOLKEEPER_REPLICAS_ACKNOWLEDGE": "1",
         "POOLKEEPER_RECONCILE_INTERVAL_S": "0.5",
         "POOLKEEPER_SHARES_INTERVAL_S": "0.3",
         "POOLKEEPER_CLEANUP_INTERVAL_S": "1",
@@ -66,7 +67,7 @@ def test_each_setting_can_be_a_variable() -> None:
         "POOLKEEPER_BROKERS": "~/brokers.toml",
     }
     assert environ.keys() == {f"POOLKEEPER_{each.name.upper()}" for each in fields(Settings)}
-    ledger = (None, Path("/srv/poolkeeper"), "always", 2.5, 0.5, 0.3, 1.0, 60.0, 10.0, 9, 0, 10, 60, 1000)
+    ledger = (None, Path("/srv/poolkeeper"), "always", 2.5, 1, 0.5, 0.3, 1.0, 60.0, 10.0, 9, 0, 10, 60, 1000)
     service = ("error", "text", False, "::1", 0, True, 50, 1024, 1, 8, 50, "redis://b", 4, Path("~/brokers.toml").expanduser())
     assert Settings.read(environ=environ) == Settings(*ledger, *service)
 

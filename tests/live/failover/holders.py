@@ -19,7 +19,6 @@ from app.domain.specs import RequestSpec
 from app.domain.states import RequestState
 from app.store.connection import connect
 from app.store.ledger import Ledger
-from app.store.master_id import tracker_of
 from app.store.master_watch import watch_master
 
 WORKSPACE: Final = "failover"
@@ -47,8 +46,7 @@ class Holding(NamedTuple):
 
 def run_holders(url: str, seed: int, replicas: int, stop: Any, grants: Any, started: Any) -> tuple[list[Holding], list[str]]:
     """Hold and release until `stop`; return what was held, and the reasons for which Redis was unavailable."""
-    client = connect(url, timeout_s=2)
-    tracker_of(client).replicas_acknowledge = replicas
+    client = connect(url, timeout_s=2, replicas=replicas)
     watch = watch_master(client)
     with started.get_lock():
         started.value += 1

@@ -1,4 +1,4 @@
-"""A test per declared reply of every command: each is brought about once, and none is left out."""  # two in test_master
+"""A test per declared reply of every command: each is brought about once (`adopt` and `depose`: `test_master`)."""
 
 from __future__ import annotations
 
