@@ -24,7 +24,7 @@ from redis import Redis
 from redis.cluster import RedisCluster
 from redis.connection import Connection, ConnectionPool, SSLConnection
 
-from app.store.keys import OWN, prefix
+from app.store.keys import BARRIER, OWN, prefix
 
 UNREPLICATED_ID: Final = "0" * 40
 """The id of a server without replication: the fake of the tests."""
@@ -32,7 +32,6 @@ PROMOTED: Final = "-promoted"
 """Ends the id of a server that was a replica once, so that its data may lack what an earlier master had."""
 
 
-BARRIER: Final = "barrier"
 WAIT_SHARE: Final = 0.25
 """The part of the timeout of a call that it waits for replicas."""
 _OWN_PREFIX: Final = prefix(OWN)  # the tokens: no grant is told of

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from app.domain.errors import StoreUnavailable
+from app.domain.errors import NotFound, StaleFence, StoreUnavailable
 from app.domain.ledger_limits import FENCE_JUMP
 from app.store.connection import RedisClient
 from app.store.keys import key
@@ -66,6 +68,13 @@ def test_every_command_that_can_write_refuses_another_master_before_it_does_anyt
     assert earlier.state() == before
 
 
+def test_a_server_that_was_adopted_meanwhile_is_not_adopted_again(earlier: World) -> None:
+    earlier.submit(gpu=1)
+    fence, master = earlier.client.hget(META, "fence"), str(earlier.client.hget(META, "master"))
+    assert on(earlier.client, master, "adopt", now="", stored=master) == ["changed"]
+    assert earlier.client.hget(META, "fence") == fence
+
+
 def test_two_servers_with_the_same_data_do_not_jump_to_the_same_fence(earlier: World) -> None:
     fences = set()
     for master in ("1234567" + "0" * 33, "89abcde" + "0" * 33):
@@ -115,3 +124,22 @@ def test_info_is_read() -> None:
     text = "# Replication\r\nrole:master\r\nmaster_replid:{}\r\nmaster_replid2:{}\r\n"
     assert parse_replication(text.format(EARLIER, UNREPLICATED_ID)) == ("master", EARLIER)
     assert parse_replication(text.format(EARLIER, "b" * 40).encode()) == ("master", EARLIER + "-promoted")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda world, request: world.ledger.heartbeat("test", request, FENCE_JUMP),
+        lambda world, request: world.ledger.release("test", request, FENCE_JUMP),
+        lambda world, request: world.ledger.checkpoint("test", request, FENCE_JUMP, "progress"),
+    ],
+    ids=["heartbeat", "release", "checkpoint"],
+)
+def test_a_holder_whose_grant_was_lost_is_refused(earlier: World, call: Callable[[World, str], object]) -> None:
+    """The master that granted it is gone; the new one knows the request as queued, or not at all."""
+    queued = earlier.submit(gpu=2)
+    with pytest.raises(StaleFence) as refusal:
+        call(earlier, queued.id)
+    assert refusal.value.status == "queued"
+    with pytest.raises(NotFound):
+        call(earlier, "0" * 20)
