@@ -108,6 +108,7 @@ def test_another_body_under_the_key_of_a_queued_request_is_a_conflict(
 
 def test_a_granted_or_rejected_submit_is_one_call_that_reads_no_positions(world: World, submits: Submits) -> None:
     set_up(world)
+    submits.scripts.clear()
     answers = [submits.requests.submit(world.workspace, each) for each in (spec(), spec("nobody"))]
     assert [(answer.status, answer.position, answer.timeline) for answer in answers] == [
         (RequestState.ALLOCATED, {}, ()),
@@ -118,6 +119,7 @@ def test_a_granted_or_rejected_submit_is_one_call_that_reads_no_positions(world:
 
 def test_a_batch_is_one_call_that_reads_no_positions(world: World, submits: Submits) -> None:
     set_up(world)
+    submits.scripts.clear()
     answers = submits.requests.submit_batch(world.workspace, [spec()] * 4)
     assert [getattr(answer, "status", None) for answer in answers] == ["allocated", "allocated", "queued", "queued"]
     assert [getattr(answer, "position", None) for answer in answers] == [{}] * 4
