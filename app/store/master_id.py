@@ -124,12 +124,12 @@ class _MasterIdConnection:
         self._awaits_script = True
         script = (*args[:-1], self._master_id)
         self._replicas = 0 if args[3] == _OWN_PREFIX else self.tracker.replicas_acknowledge
-        if self._replicas:
-            wait_ms = int(self.socket_timeout * 1000 * WAIT_SHARE)
-            barrier = ("SET", args[3] + BARRIER, self._master_id, "PX", wait_ms)
-            packed = self.pack_commands([script, barrier, ("WAIT", self._replicas, wait_ms)])
-        else:
-            packed = self._command_packer.pack(*script)
+        if not self._replicas:
+            super().send_command(*script, check_health=False)  # type: ignore[misc]
+            return
+        wait_ms = int(self.socket_timeout * 1000 * WAIT_SHARE)
+        barrier = ("SET", args[3] + BARRIER, self._master_id, "PX", wait_ms)
+        packed = self.pack_commands([script, barrier, ("WAIT", self._replicas, wait_ms)])
         self.send_packed_command(packed, check_health=False)
 
     def read_response(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -14,6 +14,7 @@ from redis.connection import ConnectionPool, UnixDomainSocketConnection
 
 from app.domain.errors import Refusal
 from app.store.connection import RedisClient
+from app.store.master_id import track_master
 from tests.support.redis_snapshot import Snapshot
 from tests.support.world import World, full_component
 
@@ -132,7 +133,7 @@ def run_changes(path: str, diary: Path, last: int, sent: bool) -> None:
     """The whole story in small pieces, until it ends or the process does; the diary says how far it came."""
     SelfKillingConnection.last, SelfKillingConnection.sent = last, sent
     pool = ConnectionPool(connection_class=SelfKillingConnection, path=path, decode_responses=True, protocol=2)
-    world = World(Redis(connection_pool=pool), WORKSPACE, chunk=1)
+    world = World(track_master(Redis(connection_pool=pool)), WORKSPACE, chunk=1)
     for number, change in enumerate(CHANGES.values()):
         diary.write_text(str(number))
         change(world)

@@ -10,6 +10,7 @@ from redis import Redis
 from redis.connection import ConnectionPool, UnixDomainSocketConnection
 
 from app.store.connection import RedisClient
+from app.store.master_id import track_master
 from tests.support.recorded_world import KeyDump, dump_keys, restore_keys
 
 
@@ -50,7 +51,7 @@ class StateRecorder:
         self._client = client
         path = client.connection_pool.connection_kwargs["path"]  # type: ignore[union-attr]
         options = {"path": path, "before_script": self.record, "decode_responses": True, "protocol": 2}
-        self.client = Redis(connection_pool=ConnectionPool(connection_class=ObservedConnection, **options))
+        self.client = track_master(Redis(connection_pool=ConnectionPool(connection_class=ObservedConnection, **options)))
         self.states: list[InterruptedState] = []
         self._number = self._now_ms = 0
 

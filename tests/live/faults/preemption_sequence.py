@@ -10,6 +10,7 @@ from redis import Redis
 from redis.connection import ConnectionPool
 
 from app.store.connection import RedisClient
+from app.store.master_id import track_master
 from app.store.scripts import ScriptReply, Scripts
 from tests.live.faults.change_sequence import SelfKillingConnection
 from tests.live.races.preemption_scenario import GRACE_S, KINDS, TIMEOUT_S, PreemptionScenario
@@ -63,7 +64,7 @@ def run_sequence(path: str, diary: Path, last: int, sent: bool, begun_ms: int) -
     """The whole story, until it ends or the process does; the diary says how far it came, and when that was."""
     SelfKillingConnection.last, SelfKillingConnection.sent = last, sent
     pool = ConnectionPool(connection_class=SelfKillingConnection, path=path, decode_responses=True, protocol=2)
-    world = PreemptionScenario(Redis(connection_pool=pool), CHUNK)
+    world = PreemptionScenario(track_master(Redis(connection_pool=pool)), CHUNK)
     world.clock.advance((begun_ms - world.clock.now_ms()) / 1000)
     notes: list[str] = []
     world.ledger._scripts = world.plan_store._scripts = RecordingScripts(world.client, notes)

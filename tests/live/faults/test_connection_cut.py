@@ -104,7 +104,8 @@ def test_a_failover_in_the_middle_of_a_call(tmp_path: Path) -> None:
         wait_until(second.ping, "the second answers")
         second.replicaof("127.0.0.1", ports[0])
         wait_until(lambda: second.info("replication")["master_link_status"] == "up", "the replica is in line")
-        set_up(first)
+        with connect(f"redis://127.0.0.1:{ports[0]}") as client:
+            set_up(client)
 
         def fail_over() -> None:
             offset = first.info("replication")["master_repl_offset"]

@@ -257,6 +257,8 @@ def test_no_script_touches_another_slot(strict: RedisClient, monkeypatch: pytest
     asks = [(f"limited-{number}", world.request_spec("limited", gpu=1), None) for number in range(2)]
     answers = world.ledger.submit_all(world.workspace, asks, token)
     assert "queued" in [getattr(answer, "status", "") for answer in answers]
+    scripts.call("adopt", world.workspace, now=None, stored="")
+    scripts.call("depose", world.workspace, now=None, id="", lasts_ms=1)
     assert findings(world) == []
     assert scripts.called == load_commands().keys()
 
