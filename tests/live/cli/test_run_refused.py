@@ -106,7 +106,8 @@ def test_a_command_never_works_on_units_of_others_after_its_token_expired(refusi
         assert living({start.pid: ""}) == {}
     assert max(float(line) for line in lab.lines()[1:]) < granted_s
     assert re.search(r"heartbeats are refused: this token is .* the lease ends in [1-4]s", run.err)
-    assert "the units are lost, so the command is stopped" in run.err
+    assert "the lease is about to end, so the command is stopped" in run.err
+    assert "the lease is over, and heartbeats are refused: this token is unknown" in run.err
     assert refusing.ledger.get_request(WORKSPACE, start.request).status == "expired"
 
 
