@@ -16,6 +16,7 @@ from redis.exceptions import ResponseError
 from app.domain.declaration import GroupDeclaration, PolicyDeclaration, PoolDeclaration, export_pool
 from app.domain.declaration_diff import DeclarationStep
 from app.domain.errors import NotFound
+from app.domain.models import OpenRequests
 from app.domain.plan_steps import EvictOverLimit, OverLimitVictim
 from app.domain.request_filter import RequestFilter
 from app.domain.specs import RequestSpec, WorkspaceSettings
@@ -23,6 +24,7 @@ from app.domain.tasks import ReplacedAllocationSpec, TaskDispatch, TaskSpec
 from app.domain.tokens import Role, Token
 from app.domain.workspace_limits import LimitedToken, WaitLimits
 from app.planner.planning_pass import plan_pool
+from app.store.availability import AvailabilityStore
 from app.store.connection import RedisClient
 from app.store.lua_linker import LuaCommand, load_commands
 from app.store.metrics import MetricsStore
@@ -96,7 +98,9 @@ def live(world: World) -> None:
     live_with_taking_back(world)
     live_with_fair_shares(world)
     live_with_tasks(world, TaskStore(world.client, world.clock))
+    world.ledger.record_refused_poll(world.workspace, waiting[0].id, None)
     live_with_tokens(TokenStore(world.client, world.clock))
+    live_with_availability(AvailabilityStore(world.client, world.clock), world)
     for component, pool in (("a", "p"), ("b", "p"), ("a", "q")):
         world.ledger.delete_policy(world.workspace, pool, f"orchestrator/{component}")
     world.ledger.delete_group(world.workspace, "p", "g")
@@ -212,6 +216,12 @@ def live_with_tokens(store: TokenStore) -> None:
     assert store.revoke_token("ci") == token
 
 
+def live_with_availability(store: AvailabilityStore, world: World) -> None:
+    """Both commands of the record of the API's availability."""
+    store.record(15)
+    assert store.read_since_ms(15) == world.clock.now_ms()
+
+
 def look_through(lists: QueryStore, world: World) -> None:
     """Every command that lists."""
     requests, _ = lists.list_requests(world.workspace, RequestFilter(), None, 10)
@@ -220,6 +230,7 @@ def look_through(lists: QueryStore, world: World) -> None:
         world.ledger.get_last_event_id(world.workspace)
     ]
     assert lists.list_active(world.workspace, "p", 0, 10) == ([], None)
+    assert lists.read_deadlines(world.workspace) == OpenRequests()
     assert lists.list_component_pools(world.workspace, "orchestrator/nobody") == []
     assert lists.get_workspace(world.workspace).settings.unmanaged == "allow"
 
@@ -239,7 +250,7 @@ def test_no_script_touches_another_slot(strict: RedisClient, monkeypatch: pytest
     scripts = Guarded(strict)
     for place in (
         "ledger", "audit", "tokens", "queries", "metrics", "plan_store", "nudges", "usage_samples", "task_outbox",
-        "queue_status", "workspace_copy",
+        "queue_status", "workspace_copy", "availability",
     ):  # fmt: skip
         monkeypatch.setattr(f"app.store.{place}.Scripts", lambda _: scripts)
     monkeypatch.setattr("app.store.plan_store.MAX_WAITERS", 1)  # so that there is more than one look shows
