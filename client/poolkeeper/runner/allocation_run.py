@@ -133,7 +133,8 @@ class AllocationRun:
         heartbeats = self._heartbeats
         while heartbeats.must_leave:
             if heartbeats.suspected:
-                raise AllocationLost(heartbeats.loss_reason or "the lease is over, and heartbeats were refused")
+                refusal = heartbeats.refusal or "the service does not answer any more"
+                raise AllocationLost(heartbeats.loss_reason or f"the lease is over, and heartbeats are refused: {refusal}")
             self._context.signals.check()
             self._context.wakeup.wait(POLL_S)
 
