@@ -202,7 +202,7 @@ UNBOUNDED_TODAY: dict[str, dict[str, tuple[int, int]]] = {
 """What is large → the commands whose steps grow with it, and their steps with the smaller and the larger size. A command that
 no longer grows has to leave the table."""
 
-STORES = ("ledger", "audit", "tokens", "plan_store", "nudges", "task_outbox")
+STORES = ("ledger_calls", "audit", "tokens", "plan_store", "nudges", "task_outbox")
 
 
 def measure(servers: Servers, monkeypatch: pytest.MonkeyPatch, size: str, count: int) -> dict[str, int]:

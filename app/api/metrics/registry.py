@@ -10,11 +10,10 @@ routes and at most twenty tokens. They are never requests, or texts of users. Co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Mapping
 
+from app.api.metrics import metric_values
 from app.api.metrics.metric_types import (
-    Buckets,
     Metric,
     OutboxMetric,
     PolicyMetric,
@@ -23,66 +22,7 @@ from app.api.metrics.metric_types import (
     TokenMetric,
     WorkspaceMetric,
 )
-from app.domain.metrics import CHECKPOINT_BOUNDS_S, PASS_BOUNDS_S, WAIT_BOUNDS_S, WorkspaceMetrics
-from app.domain.tasks import OutboxStatus
-
-
-def _requests_by_state(workspace: WorkspaceMetrics) -> Iterator[tuple[tuple[str, ...], float]]:
-    yield ("queued",), workspace.queued
-    yield ("allocated",), workspace.live - workspace.leaving
-    yield ("preempting",), workspace.leaving
-
-
-def _limit_use(workspace: WorkspaceMetrics) -> Iterator[tuple[tuple[str, ...], float]]:
-    for name, use in workspace.limits.items():
-        yield (name,), use.present
-
-
-def _limits(workspace: WorkspaceMetrics) -> Iterator[tuple[tuple[str, ...], float]]:
-    for name, use in workspace.limits.items():
-        if use.limit is not None:
-            yield (name,), use.limit
-
-
-def _transitions(workspace: WorkspaceMetrics) -> Iterator[tuple[tuple[str, ...], float]]:
-    yield ("", "queued", ""), workspace.submitted
-    for (pool,), waits in _waits(workspace):
-        yield (pool, "allocated", ""), sum(waits.counts)
-    yield from workspace.counters("moves").items()
-
-
-def _waits(workspace: WorkspaceMetrics) -> Iterator[tuple[tuple[str, ...], Buckets]]:
-    for pool in sorted({pool for pool, _ in workspace.counters("waits")}):
-        counts = workspace.buckets(f"waits|{pool}", len(WAIT_BOUNDS_S) + 1)
-        yield (pool,), Buckets(counts, workspace.counts.get(f"waits_ms|{pool}", 0) / 1000)
-
-
-def _passes(workspace: WorkspaceMetrics) -> Iterator[tuple[tuple[str, ...], Buckets]]:
-    if "reconciles" in workspace.counts:
-        counts = workspace.buckets("looks", len(PASS_BOUNDS_S))
-        beyond = workspace.counts["reconciles"] - sum(counts)  # with passes from before the buckets were counted
-        yield (), Buckets([*counts, beyond], workspace.counts.get("reconcile_ms", 0) / 1000)
-
-
-def _checkpoints(workspace: WorkspaceMetrics) -> Iterator[tuple[tuple[str, ...], Buckets]]:
-    for (pool,), total_ms in workspace.counters("checkpoints_ms").items():
-        cumulative = [workspace.counts.get(f"checkpoints|{pool}|{bound}", 0) for bound in (*CHECKPOINT_BOUNDS_S, "inf")]
-        yield (pool,), Buckets([count - before for before, count in pairwise((0, *cumulative))], total_ms / 1000)
-
-
-def _counters(name: str) -> Callable[[WorkspaceMetrics], Iterable[tuple[tuple[str, ...], float]]]:
-    """Return a reader of the counters `name|label|…` of the Lua scripts: a row for each that has been counted."""
-    return lambda workspace: workspace.counters(name).items()
-
-
-def _total(name: str) -> Callable[[WorkspaceMetrics], Iterable[tuple[tuple[str, ...], float]]]:
-    """Return a reader of the counter `name` of the Lua scripts: always a row."""
-    return lambda workspace: [((), workspace.counts.get(name, 0))]
-
-
-def _oldest_task_s(outbox: OutboxStatus) -> float:
-    return (0 if outbox.oldest_ms is None else max(0, outbox.now_ms - outbox.oldest_ms)) / 1000
-
+from app.domain.metrics import CHECKPOINT_BOUNDS_S, PASS_BOUNDS_S, WAIT_BOUNDS_S
 
 HTTP_REQUESTS = ProcessMetric("http_requests_total", "counter", ("method", "route", "status"), "Requests answered.")
 HTTP_REQUEST_DURATION = ProcessMetric(
@@ -222,28 +162,28 @@ REQUEST_METRICS = (
         "gauge",
         ("workspace", "state"),
         "Requests that wait, hold units, and have to leave.",
-        read=_requests_by_state,
+        read=metric_values.requests_by_state,
     ),
     WorkspaceMetric(
         "workspace_limit_use",
         "gauge",
         ("workspace", "limit"),
         "How much there is of what a limit of the workspace counts.",
-        read=_limit_use,
+        read=metric_values.limit_use,
     ),
     WorkspaceMetric(
         "workspace_limit",
         "gauge",
         ("workspace", "limit"),
         "The limits of the workspace; no row where there is none.",
-        read=_limits,
+        read=metric_values.limits,
     ),
     WorkspaceMetric(
         "requests_total",
         "counter",
         ("workspace", "pool", "state", "reason"),
         "Requests that came into a state, by the reason's code.",
-        read=_transitions,
+        read=metric_values.transitions,
     ),
     WorkspaceMetric(
         "wait_seconds",
@@ -251,17 +191,22 @@ REQUEST_METRICS = (
         _POOL,
         "How long those granted had waited, since they entered the queue.",
         WAIT_BOUNDS_S,
-        read=_waits,
+        read=metric_values.waits,
     ),
     WorkspaceMetric(
-        "reconcile_seconds", "histogram", _WORKSPACE, "How long the passes that decide took.", PASS_BOUNDS_S, read=_passes
+        "reconcile_seconds",
+        "histogram",
+        _WORKSPACE,
+        "How long the passes that decide took.",
+        PASS_BOUNDS_S,
+        read=metric_values.passes,
     ),
     WorkspaceMetric(
         "preemptions_total",
         "counter",
         ("workspace", "pool", "profile", "reason"),
         "Allocations that had to leave.",
-        read=_counters("preemptions"),
+        read=metric_values.counters("preemptions"),
     ),
     WorkspaceMetric(
         "preemption_checkpoint_duration_seconds",
@@ -269,21 +214,21 @@ REQUEST_METRICS = (
         _POOL,
         "How long it took to save the work, from the directive to the word that it is done.",
         CHECKPOINT_BOUNDS_S,
-        read=_checkpoints,
+        read=metric_values.checkpoints,
     ),
     WorkspaceMetric(
         "preemption_victim_requeue_total",
         "counter",
         _POOL,
         "Preempted, and back in the queue.",
-        read=_counters("requeued"),
+        read=metric_values.counters("requeued"),
     ),
     WorkspaceMetric(
         "preemption_failed_checkpoint_total",
         "counter",
         _POOL,
         "Preempted, and their work was not saved.",
-        read=_counters("failed_checkpoints"),
+        read=metric_values.counters("failed_checkpoints"),
     ),
 )
 
@@ -297,7 +242,7 @@ OUTBOX_METRICS = (
         "gauge",
         _WORKSPACE,
         "How long the oldest of them has been waiting for that.",
-        read=_oldest_task_s,
+        read=metric_values.oldest_task_s,
     ),
     OutboxMetric(
         "tasks_unstarted", "gauge", _WORKSPACE, "Tasks sent that no worker has begun.", read=lambda outbox: outbox.unstarted
@@ -310,35 +255,35 @@ TASK_METRICS = (
         "counter",
         _WORKSPACE,
         "Tasks sent to their broker, and word sent there of those that will never run.",
-        read=_total("dispatched"),
+        read=metric_values.total("dispatched"),
     ),
     WorkspaceMetric(
         "redispatches_total",
         "counter",
         _WORKSPACE,
         "Tasks sent once more under the same fence, as no worker had begun them in time.",
-        read=_total("redispatched"),
+        read=metric_values.total("redispatched"),
     ),
     WorkspaceMetric(
         "dispatch_failures_total",
         "counter",
         _WORKSPACE,
         "Times that a broker took nothing.",
-        read=_total("dispatch_failures"),
+        read=metric_values.total("dispatch_failures"),
     ),
     WorkspaceMetric(
         "tasks_not_started_total",
         "counter",
         _WORKSPACE,
         "Tasks taken back, as no worker had begun them after several times.",
-        read=_total("not_started"),
+        read=metric_values.total("not_started"),
     ),
     WorkspaceMetric(
         "tasks_redelivered_total",
         "counter",
         _WORKSPACE,
         "Tasks that entered the queue again, as their worker was lost.",
-        read=_total("redelivered"),
+        read=metric_values.total("redelivered"),
     ),
 )
 

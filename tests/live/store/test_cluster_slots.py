@@ -249,7 +249,7 @@ def look_closely(client: RedisClient, world: World) -> None:
 def test_no_script_touches_another_slot(strict: RedisClient, monkeypatch: pytest.MonkeyPatch) -> None:
     scripts = Guarded(strict)
     for place in (
-        "ledger", "audit", "tokens", "queries", "metrics", "plan_store", "nudges", "usage_samples", "task_outbox",
+        "ledger_calls", "audit", "tokens", "queries", "metrics", "plan_store", "nudges", "usage_samples", "task_outbox",
         "queue_status", "workspace_copy", "availability",
     ):  # fmt: skip
         monkeypatch.setattr(f"app.store.{place}.Scripts", lambda _: scripts)
