@@ -26,6 +26,14 @@ from app.api.server.lingering_sockets import LingeringSockets
 
 SEND_WITHIN_S = 30
 """How long a client may read no byte of a response."""
+TCP_OPTIONS = {
+    "TCP_USER_TIMEOUT": SEND_WITHIN_S * 1000,
+    "TCP_KEEPIDLE": SEND_WITHIN_S,
+    "TCP_KEEPINTVL": 10,
+    "TCP_KEEPCNT": 3,
+}
+"""Options of a connection, where the system has them: how long sent data may be without acknowledgement, and when a silent
+client is asked for one."""
 
 NO_DESCRIPTORS_PAUSE_S = 0.2
 """How long no connection is accepted if too many files are open."""
@@ -88,8 +96,7 @@ class ApiWorker(ThreadWorker):  # type: ignore[misc]
     def handle(self, conn: TConn) -> object:
         """Serve a request of a connection in a thread."""
         if not conn.initialized:
-            limit = struct.pack("ll", SEND_WITHIN_S, 0)
-            conn.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+            set_timeouts(conn.sock)
             conn.close = partial(self._close, conn)
         descriptor = conn.sock.fileno()
         io_deadlines.start_reading(descriptor)
@@ -137,6 +144,18 @@ class ApiWorker(ThreadWorker):  # type: ignore[misc]
         self._lingering.close_overdue()
         crowded = self.cfg.threads // io_deadlines.CROWDED_SHARE
         io_deadlines.shut_overdue(io_deadlines.READ_WITHIN_S if self.alive else io_deadlines.STOPPING_READ_WITHIN_S, crowded)
+
+
+def set_timeouts(sock: socket.socket) -> None:
+    """Give up a client that reads nothing, and one that does not even acknowledge: its machine is gone, or the way to it.
+
+    An event stream would keep its wait slot for a quarter of an hour: its few lines fit into the buffer of the system.
+    """
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_WITHIN_S, 0))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in TCP_OPTIONS.items():
+        if hasattr(socket, name) and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _run_stop_callbacks() -> None:

@@ -157,8 +157,8 @@ def test_a_flag_that_is_none(site: Site) -> None:
 @pytest.mark.parametrize("path", ["/declaration/plan", "/dry-run"])
 def test_a_declaration_of_very_many_pools_is_refused_before_any_is_looked_at(site: Site, path: str) -> None:
     named: list[Any] = [{"name": f"p{number}", "capacity": {"gpu": 1}} for number in range(2001)]
-    empty: list[Any] = [{}] * 40_000
-    for pools in (named, empty):
+    unnamed: list[Any] = [{}] * 40_000
+    for pools in (named, unnamed):
         assert site.post(path, {"pools": pools}).malformed() == {"pools": "must have at most 2000 entries"}
 
 
