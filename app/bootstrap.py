@@ -134,7 +134,7 @@ def _wait_slots(settings: Settings) -> WaitSlots:
     return WaitSlots(
         polls=threads * 3 // 4,
         streams=threads // 8,
-        dashboards=max(1, threads // 16),
+        dashboards=max(1, min(8, threads // 8), threads // 16),
         bodies=max(4, threads // 20),
         share_percent=settings.token_share_percent,
     )

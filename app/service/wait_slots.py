@@ -34,9 +34,8 @@ class TokenShareUsed(TooManyWaiters):
         self.retry_after_s = retry_after_s
 
 
-def token_share(capacity: int, percent: int) -> int:
-    """Return how much of a capacity one token may hold: one at least."""
-    return max(1, capacity * percent // 100)
+LEAST_SHARES: dict[SlotKind, int] = {"poll": 1, "stream": 1, "dashboard": 8, "body": 1}
+"""The smallest share of a token, of as many slots. A page that the user has left keeps its slot for two seconds."""
 
 
 class WaitSlots:
@@ -47,7 +46,10 @@ class WaitSlots:
 
     def __init__(self, polls: int, streams: int, dashboards: int = 1, bodies: int = 1, share_percent: int = 100) -> None:
         self.capacities: dict[SlotKind, int] = {"poll": polls, "stream": streams, "dashboard": dashboards, "body": bodies}
-        self.token_shares = {kind: token_share(of, share_percent) for kind, of in self.capacities.items()}
+        self.token_shares = {
+            kind: max(min(LEAST_SHARES[kind], capacity), capacity * share_percent // 100)
+            for kind, capacity in self.capacities.items()
+        }
         self._used: Counter[SlotKind] = Counter()
         self._refused: Counter[SlotKind] = Counter()
         self._used_by_token: Counter[tuple[SlotKind, str]] = Counter()

@@ -63,6 +63,13 @@ def test_a_share_is_one_slot_at_least() -> None:
         assert (poll, stream, dashboard) == (True, True, True)
 
 
+@pytest.mark.parametrize(("dashboards", "share"), [(1, 1), (8, 8), (20, 8), (40, 10)])
+def test_a_token_has_some_pages_also_in_a_small_process(dashboards: int, share: int) -> None:
+    slots = WaitSlots(polls=1, streams=1, dashboards=dashboards, share_percent=25)
+    with ExitStack() as stack:
+        assert [stack.enter_context(slots.slot("dashboard", "a")) for _ in range(share + 1)] == [True] * share + [False]
+
+
 def test_dashboards_have_slots_of_their_own() -> None:
     slots = WaitSlots(polls=1, streams=1, dashboards=2)
     kinds: tuple[SlotKind, ...] = ("poll", "stream", "dashboard", "dashboard", "dashboard")
