@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -77,6 +78,13 @@ class Services:
     workspaces: WorkspaceRegistry
 
 
+def _monotonic(clock: Clock | None) -> Callable[[], float]:
+    """Return the monotonic clock that goes with a clock: that of the machine, or the one that is moved by hand."""
+    if clock is None or clock.now_ms() is None:
+        return time.monotonic
+    return lambda: (clock.now_ms() or 0) / 1000
+
+
 def make_services(
     client: RedisClient,
     settings: Settings,
@@ -93,7 +101,8 @@ def make_services(
     ledger = Ledger(client, clock, limits, resume_later=resumer.add if resumer else None)
     workspaces = WorkspaceRegistry(client)
     availability = Availability(AvailabilityStore(client, clock))
-    cleanup, audit = Cleanup(ledger, workspaces, availability), Audit(ledger, AuditStore(client, clock, settings.chunk))
+    cleanup = Cleanup(ledger, workspaces, availability, _monotonic(clock))
+    audit = Audit(ledger, AuditStore(client, clock, settings.chunk))
     reconciler = Reconciler(PlanStore(client, clock, limits), ledger)
     reconcile_lock = ReconcileLock(Nudges(client, clock), reconciler)
     requests = Requests(ledger, workspaces)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
@@ -227,10 +227,13 @@ class CleanupCounts:
     times_left: int = 0
     """1 if such times may be left for the next cleanup."""
 
+    now_ms: int = field(default=0, compare=False)
+    """The time of the cleanup."""
+
     def __add__(self, other: CleanupCounts) -> CleanupCounts:
-        """Return the sums; what is left is what the later cleanup left."""
-        sums = {field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
-        return CleanupCounts(**{**sums, "times_left": other.times_left})
+        """Return the sums; the last two are those of the later cleanup."""
+        sums = {each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)}
+        return CleanupCounts(**{**sums, "times_left": other.times_left, "now_ms": other.now_ms})
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ Redis each waiter has its whole queue TTL again.
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 
 from app.domain.errors import StoreUnavailable
 from app.domain.models import CleanupCounts
@@ -25,20 +27,36 @@ MAX_CALLS = 50
 class Cleanup:
     """Keeps every workspace tidy."""
 
-    def __init__(self, ledger: Ledger, registry: WorkspaceRegistry, availability: Availability) -> None:
-        self._ledger, self._registry, self._availability = ledger, registry, availability
+    def __init__(
+        self,
+        ledger: Ledger,
+        registry: WorkspaceRegistry,
+        availability: Availability,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ledger, self._registry, self._availability, self._monotonic = ledger, registry, availability, monotonic
+        self._clock_readings: dict[str, tuple[int, float]] = {}
+        """By workspace the time of the last cleanup, by the clock of its Redis and by the monotonic one."""
 
     def run(self, workspace: str) -> CleanupCounts:
         """What time has ended in one workspace, and what is unfinished there; says what ended."""
         available_since_ms = self._availability.read_since_ms()
-        counts = last = self._ledger.clean_up(workspace, available_since_ms)
+        counts = last = self._ledger.clean_up(workspace, available_since_ms, self._expected_ms(workspace))
         for _ in range(MAX_CALLS - 1):
             if not any((last.expired_leases, last.expired_waiters, last.pruned_requests, last.times_left)):
                 break
             last = self._ledger.clean_up(workspace, available_since_ms)
             counts += last
+        self._clock_readings[workspace] = last.now_ms, self._monotonic()
         self._ledger.resume_all_unfinished(workspace, MAX_CALLS)
         return counts
+
+    def _expected_ms(self, workspace: str) -> int | None:
+        """Return what the clock of Redis should be now; None before the first cleanup."""
+        if workspace not in self._clock_readings:
+            return None
+        then_ms, then_s = self._clock_readings[workspace]
+        return then_ms + round(1000 * (self._monotonic() - then_s))
 
     def give_patience_holds(self, workspace: str) -> None:
         """Capacity is held for the first in each pool who has waited too long."""

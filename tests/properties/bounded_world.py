@@ -192,7 +192,7 @@ def _run_jobs(world: BoundedWorld) -> None:
     assert world.ledger.take_job_lock(here, "audit", "t", 60)
     world.ledger.release_job_lock(here, "audit", "t")
     world.clock.advance(90)
-    assert world.call("clean_up", retention_s=60).tag == "cleaned"
+    assert world.call("clean_up", retention_s=60, available_since_ms=None, expected=None).tag == "cleaned"
     world.resume_all()
     rules = world.snapshot_rules()
     assert world.call("write_fair_shares", pool="p", rows="[]", watched="1", rules=rules).tag == "published"

@@ -10,10 +10,14 @@ import pytest
 from app.domain.models import Request
 from app.domain.specs import RequestSpec
 from app.domain.tasks import TaskSpec
+from app.service.availability import Availability
+from app.service.cleanup import Cleanup
 from app.store.audit import AuditStore
+from app.store.availability import AvailabilityStore
 from app.store.connection import RedisClient
 from app.store.keys import key
 from app.store.task_outbox import TaskStore
+from app.store.workspaces import WorkspaceRegistry
 from tests.support.world import World
 
 HOUR_S = 3600
@@ -144,8 +148,8 @@ def test_patience_is_lost_in_its_time(world: World) -> None:
     assert [hold.request for hold in world.get_pool().holds] == [waiter.id]
 
 
-def test_nothing_is_lost_if_the_clock_goes_on_by_an_hour_and_back(world: World) -> None:
-    """What had an end within the hour has ended, as after an hour without a heartbeat; the books agree; the rest goes on."""
+def test_a_jump_that_no_worker_noticed_ends_what_had_an_end_in_it(world: World) -> None:
+    """It is as after an hour without a heartbeat: the books agree, and the rest goes on when the clock is set back."""
     world.pool(gpu=3)
     world.policy()
     lapsing, endless = world.submit(gpu=1, lease_s=60), world.submit(gpu=1, lease_s=None)
@@ -160,6 +164,55 @@ def test_nothing_is_lost_if_the_clock_goes_on_by_an_hour_and_back(world: World) 
     assert world.heartbeat(renewed).lease_expires_ms == world.clock.now_ms() + 60_000
     assert world.status(world.submit(gpu=1)) == ["allocated"]
     assert [*AuditStore(world.client, world.clock).check_requests(world.workspace, repair=False)] == []
+
+
+class Worker:
+    """A worker that cleans up, with a monotonic clock of its own."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.monotonic_s = world, 100.0
+        availability = Availability(AvailabilityStore(world.client, world.clock))
+        self.cleanup = Cleanup(world.ledger, WorkspaceRegistry(world.client), availability, lambda: self.monotonic_s)
+        self.run()
+
+    def run(self, after_s: float = 2, clock_moves_s: float | None = None) -> None:
+        """Clean up after some time, by which the clock of Redis moves too unless another number is given."""
+        self.monotonic_s += after_s
+        moves_s = after_s if clock_moves_s is None else clock_moves_s
+        if moves_s < 0:
+            self.world.clock.set_back(-moves_s)
+        else:
+            self.world.clock.advance(moves_s)
+        self.cleanup.run(self.world.workspace)
+
+
+@pytest.mark.parametrize("chunk", [1, 200])
+def test_no_lease_ends_by_a_jump_of_the_clock(world: World, chunk: int) -> None:
+    world.pool(gpu=3)
+    world.policy()
+    world.limits = world.ledger._limits = type(world.limits)(chunk=chunk)
+    held = [world.submit(gpu=1, lease_s=60) for _ in range(3)]
+    waiters = world.submit(gpu=1, queue_ttl_s=600), world.submit(gpu=1, queue_ttl_s=20)
+    worker, other = Worker(world), Worker(world)
+    worker.run(clock_moves_s=HOUR_S)
+    other.run()
+    assert (world.status(*held), world.status(*waiters)) == (["allocated"] * 3, ["queued"] * 2)
+    worker.run(after_s=19)
+    assert world.status(*waiters) == ["queued", "expired"]
+    worker.run(clock_moves_s=-HOUR_S)
+    worker.run(after_s=59)
+    world.heartbeat(held[0])
+    worker.run(after_s=10)
+    assert world.status(*held) == ["allocated", "expired", "expired"]
+
+
+def test_a_long_pause_of_the_workers_is_no_jump(world: World) -> None:
+    world.pool(gpu=1)
+    world.policy()
+    held = world.submit(gpu=1, lease_s=60)
+    worker = Worker(world)
+    worker.run(after_s=HOUR_S)
+    assert world.status(held) == ["expired"]
 
 
 # ---- tasks

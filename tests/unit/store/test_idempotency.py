@@ -320,7 +320,7 @@ TWICE: dict[str, Args] = {
     "read_snapshot": lambda _: {"pool": "leave", "most": 10, "anyway": False},
     "start": lambda of: {"id": "of-sent", "fence": of["sent"].fence, "runner": "w"},
     "submit": _submit,
-    "clean_up": lambda _: {"retention_s": 100, "available_since_ms": ""},
+    "clean_up": lambda _: {"retention_s": 100, "available_since_ms": "", "expected": ""},
     "record_refused_poll": lambda of: {"id": of["last"].id, "components": '["orchestrator/u"]'},
     "record_availability": lambda _: {"gap_s": 15},
     "read_availability": lambda _: {"gap_s": 15},

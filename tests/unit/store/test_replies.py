@@ -59,7 +59,7 @@ register_call("read_demand", "read", pool="p", after=0, count=10)
 register_call("read_demand", "not_found", pool=NOWHERE, after=0, count=10)
 register_call("write_fair_shares", "stale", pool="p", rows="[]", watched="0", rules="0")
 register_call("read_snapshot", "not_found", pool=NOWHERE, most=10, anyway=False)
-register_call("clean_up", "cleaned", retention_s=1, available_since_ms=None)
+register_call("clean_up", "cleaned", retention_s=1, available_since_ms=None, expected=None)
 for command, tag in (("record_availability", "recorded"), ("read_availability", "available")):
     register_call(command, tag, gap_s=15)
 register_call("throttle", "allowed", token="t", per_s=1)

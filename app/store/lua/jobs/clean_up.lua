@@ -1,11 +1,13 @@
 -- End what is due, at most `chunk` of each kind: expired leases, waiters that are not polled, and ended requests that
 -- are not kept any longer: after their time, rejected ones after an hour, and the oldest beyond `max_ended`.
 -- Times that lie too far ahead, after the clock was set back, are cut first; `times_left`: 1 if the next call goes on with them.
--- @use amounts clock future_times grant_loop grants lanes limits requests retention work_budget
+-- `expected`: what the caller expects the clock to be, empty if it does not know. If the clock was set forward, what ended by that
+-- begins anew once, as no holder was silent for so long.
+-- @use amounts clock clock_jumps future_times grant_loop grants lanes limits requests retention work_budget
 -- @reads ended rejected request
 -- @writes leases meta waiting
--- @args now events_kept chunk retention_s available_since_ms
--- @reply cleaned expired_leases expired_waiters pruned_requests cut_times times_left more
+-- @args now events_kept chunk retention_s available_since_ms expected
+-- @reply cleaned expired_leases expired_waiters pruned_requests cut_times times_left now more
 
 clock.start(args.now)
 requests.set_stream_length(args.events_kept)
@@ -20,8 +22,8 @@ local function for_each(ids, finish)
   return #ids, #ids == count
 end
 
-local function for_each_due(key, until_ms, finish)
-  return for_each(redis.call('ZRANGEBYSCORE', key, '-inf', until_ms, 'LIMIT', 0, count), finish)
+local function for_each_due(key, from_ms, until_ms, finish)
+  return for_each(redis.call('ZRANGEBYSCORE', key, from_ms, until_ms, 'LIMIT', 0, count), finish)
 end
 
 local function expire(set, id, reason, take_out)
@@ -36,8 +38,11 @@ end
 local last_ms = redis.call('HGET', keys.meta(), 'swept_ms')
 redis.call('HSET', keys.meta(), 'swept_ms', now)
 local cut_times, times_left = future_times.cut(last_ms, count)
+local jumped_ms = clock_jumps.find(args.expected)
+if jumped_ms and clock_jumps.renew(jumped_ms, count) then times_left = 1 end
+local due_from = jumped_ms and '(' .. amounts.format(jumped_ms) or '-inf'
 
-local leases_ended, more_leases = for_each_due(keys.leases(), now, function(id) expire(keys.leases(), id, 'lease_lapsed', grants.take_back) end)
+local leases_ended, more_leases = for_each_due(keys.leases(), due_from, now, function(id) expire(keys.leases(), id, 'lease_lapsed', grants.take_back) end)
 
 -- Return the deadline of a waiter if it was last polled when the service became available again.
 local function deadline_after_outage(id)
@@ -46,7 +51,7 @@ local function deadline_after_outage(id)
 end
 
 local expired_waiters = 0
-local _, more_waiters = for_each_due(keys.waiting(), now, function(id)
+local _, more_waiters = for_each_due(keys.waiting(), due_from, now, function(id)
   local deadline = deadline_after_outage(id)
   if deadline > clock.now then return redis.call('ZADD', keys.waiting(), 'XX', amounts.format(deadline), id) end
   expire(keys.waiting(), id, 'not_polled', function(request) grants.dequeue(request, lanes.of(request)) end)
@@ -55,12 +60,12 @@ end)
 
 local function delete(id) retention.delete({id}) end
 local retained_from_ms, rejected_from_ms = clock.now - tonumber(args.retention_s) * 1000, clock.now - const.REJECTED_KEPT_S * 1000
-local old_count, more_old = for_each_due(keys.ended(), amounts.format(retained_from_ms), delete)
-local rejected_count, more_rejected = for_each_due(keys.rejected(), amounts.format(rejected_from_ms), delete)
+local old_count, more_old = for_each_due(keys.ended(), '-inf', amounts.format(retained_from_ms), delete)
+local rejected_count, more_rejected = for_each_due(keys.rejected(), '-inf', amounts.format(rejected_from_ms), delete)
 local excess = redis.call('ZCARD', keys.ended()) - limits.of_workspace('max_ended', const.MAX_ENDED)
 local excess_count, more_excess = for_each(excess > 0 and redis.call('ZRANGE', keys.ended(), 0, math.min(excess, count) - 1) or {}, delete)
 local pruned_count = old_count + rejected_count + excess_count
 
 local more = grant_loop.settle(count)
 if more_leases or more_waiters or more_old or more_rejected or more_excess then more = 1 end
-return reply.cleaned(leases_ended, expired_waiters, pruned_count, cut_times, times_left, more)
+return reply.cleaned(leases_ended, expired_waiters, pruned_count, cut_times, times_left, now, more)

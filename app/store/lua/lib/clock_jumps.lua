@@ -1,0 +1,34 @@
+-- Leases and poll timeouts after the clock was set forward: what ended by the jump begins anew once, as no client was silent for
+-- so long.
+-- @use amounts clock
+-- @reads request
+-- @writes leases meta waiting
+
+local TOLERANCE_MS = 10000  -- longer than a call may take
+
+-- Return the time until which deadlines begin anew; nil if the clock was not set forward. `expected_ms`: what the caller expects
+-- the clock to be; empty if it does not know.
+function clock_jumps.find(expected_ms)
+  local expected = tonumber(expected_ms)
+  if expected and clock.now > expected + TOLERANCE_MS then
+    redis.call('HSET', keys.meta(), 'jumped_ms', amounts.format(clock.now))
+    return clock.now
+  end
+  local jumped_ms = tonumber(redis.call('HGET', keys.meta(), 'jumped_ms') or '')
+  return jumped_ms and jumped_ms <= clock.now and jumped_ms or nil
+end
+
+local function renew(key, field, jumped_ms, count)
+  local ids = redis.call('ZRANGEBYSCORE', key, '-inf', amounts.format(jumped_ms), 'LIMIT', 0, count)
+  for _, id in ipairs(ids) do
+    local seconds = redis.call('HGET', keys.request(id), field)  -- none: it is lost, and ends soon
+    redis.call('ZADD', key, 'XX', amounts.format(seconds and clock.after(seconds) or clock.now + 1), id)
+  end
+  return #ids == count
+end
+
+-- Begin the leases and poll timeouts anew that ended by a jump, at most `count` of each. Say whether more are left.
+function clock_jumps.renew(jumped_ms, count)
+  local more_leases, more_waiters = renew(keys.leases(), 'lease_s', jumped_ms, count), renew(keys.waiting(), 'queue_ttl_s', jumped_ms, count)
+  return more_leases or more_waiters
+end
