@@ -9,7 +9,8 @@ a library writes stands in the head of the library. A composed text is
 0. for a command that can write, the check of the master (`lua_master_check.py`)
 1. a prelude with only what is used: `args`, `server_calls`, `transitions`, `reply`, and constants that are tables; all of it
    runs on every call
-2. every library once, each after those it uses, inside `do … end` so that its locals do not count (Lua allows 200)
+2. every library once, each after those it uses, as a function that runs when the library is first used, so that a call makes
+   only what it needs, and the locals of libraries do not count (Lua allows 200)
 3. the command
 
 What is known when composing is written out and costs a call nothing: `keys.pool(name)` becomes `(prefix .. 'pool:' .. name)`,
@@ -33,15 +34,8 @@ from app.store.keys import KEYS
 from app.store.lua_constants import CONSTANTS, LuaContractError, blank_comments, resolve_constants
 from app.store.lua_key_access import FunctionAccess, key_access, reachable_writes
 from app.store.lua_master_check import MASTER_ARGUMENT, master_check
+from app.store.lua_prelude import LIBRARY_LOADER, library_frame, prelude
 
-STEP_COUNTER = (
-    "local server_calls, _call, _pcall = {count = 0}, redis.call, redis.pcall",
-    "local redis = {pcall = _pcall, call = function(...)",
-    "server_calls.count = server_calls.count + 1",
-    "return _call(...)",
-    "end}",
-)
-"""Lua that counts the commands of a call, in the texts of commands that bound their work by it."""
 FOLDER = Path(__file__).parent / "lua"
 _KEYWORDS = "and break do else elseif end false for function if in local nil not or repeat return then true until while"
 _RESERVED_NAMES = (
@@ -269,10 +263,11 @@ def _sort_libraries(source: LuaSource, libraries: Mapping[str, LuaSource]) -> li
 
 def _compose(command: LuaSource, libraries: list[LuaSource]) -> LuaCommand:
     writes = _reachable_writes(command, libraries)
-    lines = [*(master_check([*command.declarations["args"]]) if writes else []), *_prelude(command, [*libraries, command])]
+    lines = [*(master_check([*command.declarations["args"]]) if writes else []), *prelude(command, [*libraries, command])]
+    lines += LIBRARY_LOADER if libraries else ()
     spans = []
     for source in (*libraries, command):
-        before, after = ([f"local {source.name} = {{}}", "do"], ["end"]) if source.is_library else ([], [])
+        before, after = library_frame(source.name) if source.is_library else ([], [])
         lines += [*before, *resolve_constants(source.text, source.file).split("\n")]
         spans.append((len(lines) - source.text.count("\n"), len(lines), source.file))
         lines += after
@@ -296,40 +291,6 @@ def _reachable_writes(command: LuaSource, libraries: list[LuaSource]) -> frozens
     access = {library.name: library.access for library in libraries}
     indirect = {library.name: library.indirect_keys for library in libraries}
     return reachable_writes(command.access, access, indirect) | command.declarations["writes"].keys()
-
-
-def _prelude(command: LuaSource, sources: list[LuaSource]) -> list[str]:
-    """What the files take for granted, and nothing they do not mention."""
-    lines: list[str] = []
-    if any("keys" in source.mentions for source in sources):
-        lines.append("local prefix = KEYS[1]")
-    if args := command.declarations["args"]:
-        lines.append("local args = " + _table_text({name: f"ARGV[{place}]" for place, name in enumerate(args, 1)}))
-    if any("server_calls" in source.mentions for source in sources):
-        lines += STEP_COUNTER
-    if any("transitions" in source.mentions for source in sources):
-        ways = (f"{state}>{to}" for state, after in TRANSITIONS.items() for to in sorted(after))
-        lines.append(f"local transitions = ' {' '.join(ways)} '")
-    mentioned = sorted({name for source in sources for name in source.fields("const")})
-    if tables := {name: CONSTANTS[name] for name in mentioned if not CONSTANTS[name].isdigit()}:
-        lines.append("local const = " + _table_text(tables))
-    return [*lines, *_reply_functions(command)]
-
-
-def _table_text(fields: Mapping[str, str]) -> str:
-    return "{" + ", ".join(f"{field} = {value}" for field, value in fields.items()) + "}"
-
-
-def _reply_functions(command: LuaSource) -> list[str]:
-    """`reply.<tag>` for every outcome. A nil would cut the reply short and a large number lose digits: both become text."""
-    lines = ["local reply = {}", "do"]
-    if any(command.replies.values()):
-        lines += ["local function _plain(value)", "if not value then return '' end", "if value == true then return '1' end"]
-        lines += ["return type(value) == 'number' and string.format('%.0f', value) or value", "end"]
-    for tag, fields in command.replies.items():
-        values = "".join(f", _plain({field})" for field in fields)
-        lines.append(f"function reply.{tag}({', '.join(fields)}) return {{'{tag}'{values}}} end")
-    return [*lines, "end"]
 
 
 if __name__ == "__main__":

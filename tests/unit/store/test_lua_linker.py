@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from app.domain import queue_score
+from app.store.connection import RedisClient
 from app.store.lua_constants import LuaContractError, resolve_constants
 from app.store.lua_linker import composed_texts, load_commands
+from app.store.lua_prelude import LIBRARY_LOADER
+from app.store.scripts import ScriptBug, Scripts
 
 MALFORMED = Path(__file__).parent / "malformed"
 REFUSED = {
@@ -134,7 +137,9 @@ def test_libraries_stand_once_and_after_those_they_use(tmp_path: Path) -> None:
     commands = load_commands(planted(tmp_path, TREE))
     assert commands["grant"].libraries == ("clock", "accounts", "queue")
     assert commands["look"].libraries == ("clock",)
-    opened = re.findall(r"^local (\w+) = {}\ndo\n--", commands["grant"].text, re.MULTILINE)
+    opened = re.findall(
+        r"^local (\w+) = _library\(\)\n_load\[\w+\] = function\(\w+\)\n--", commands["grant"].text, re.MULTILINE
+    )
     assert opened == ["clock", "accounts", "queue"]
     assert commands["grant"].text.endswith(
         resolve_constants(TREE["requests/grant.lua"], "requests/grant.lua").removeprefix("\n")
@@ -176,7 +181,7 @@ def test_the_prelude_has_what_is_used(tmp_path: Path) -> None:
 def test_the_prelude_has_nothing_else(tmp_path: Path) -> None:
     look = load_commands(planted(tmp_path, TREE))["look"]
     assert look.text.partition("local clock")[0] == "\n".join(
-        ["local reply = {}", "do", "function reply.seen() return {'seen'} end", "end", ""]
+        ["local reply = {}", "do", "function reply.seen() return {'seen'} end", "end", *LIBRARY_LOADER, ""]
     )
 
 
@@ -197,7 +202,8 @@ def test_lines_lead_back_to_their_files(tmp_path: Path) -> None:
     assert grant.where(1) == "prelude:1"
     assert grant.where(line_of(grant.text, "ticks = ticks + 1")) == "lib/clock.lua:5"
     assert grant.where(line_of(grant.text, "-- Know who waits")) == "lib/queue.lua:1"
-    assert grant.where(line_of(grant.text, "local queue = {}")) == f"prelude:{line_of(grant.text, 'local queue = {}')}"
+    frame_line = line_of(grant.text, "local queue = _library()")
+    assert grant.where(frame_line) == f"prelude:{frame_line}"
     assert grant.where(line_of(grant.text, "queue.drop(args.id")) == "requests/grant.lua:15"
 
 
@@ -211,3 +217,16 @@ def test_another_folder_is_read_anew(tmp_path: Path) -> None:
     before = dict(composed_texts(tmp_path))
     planted(tmp_path, {"lib/clock.lua": TREE["lib/clock.lua"].replace("+ 1", "+ 2")})
     assert {name for name, text in composed_texts(tmp_path) if text != before[name]} == {"grant", "look"}
+
+
+def test_a_library_runs_when_it_is_first_used_and_once(client: RedisClient, tmp_path: Path) -> None:
+    tree = {
+        "lib/first.lua": "-- First.\n\nlocal runs = 0\nruns = runs + 1\nfunction first.runs() return runs end\n",
+        "lib/unused.lua": "-- Unused.\n\nerror('the body has run')\nfunction unused.nothing() end\n",
+        "call.lua": "-- Call.\n-- @use first unused\n-- @args uses\n-- @reply done runs absent\n\n"
+        "if args.uses == '1' then unused.nothing() end\nreturn reply.done(first.runs() + first.runs(), first.nothing)\n",
+    }
+    scripts = Scripts(client, load_commands(planted(tmp_path, tree)))
+    assert scripts.call("call", "test", uses=False).fields == {"runs": "2", "absent": ""}
+    with pytest.raises(ScriptBug, match="the body has run"):
+        scripts.call("call", "test", uses=True)

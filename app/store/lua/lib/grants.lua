@@ -1,5 +1,5 @@
 -- The one place where units are granted and taken back.
--- @use account_updates accounts amounts clock counters crossings dirty_pools fair_share_order lanes leases nudges outbox parking patience_hold queue requests victim_holds
+-- @use account_updates accounts amounts clock counters crossings dirty_pools fair_share_order lanes leases nudges outbox patience_hold queue requests victim_holds
 -- @reads pool_holds
 -- @writes meta pool_allocation_records pool_allocations pool_victims pool_walltime_ends preemption_deadlines waiting
 
@@ -30,7 +30,7 @@ local function columns(fixed) return fixed and {'used', 'fixed'} or {'used'} end
 local function debit(path, lane, sign)
   local pool = path[#path]
   account_updates.add(path, lane.units, columns(lane.fixed), sign)
-  if not parking.any(pool) then return false end
+  if not lanes.any_attached(pool) then return false end
   fair_share_order.update(pool, path[1])
   crossings.move(path, lane.units, 'p')
   if lane.fixed then crossings.move(path, lane.units, 'f') end

@@ -57,9 +57,9 @@ end
 function lane_grants.find_blocker(path, lane, lane_score, walltime_s)
   local policy, pool = path[1], path[#path]
   if pool.fields.reviewing or pool.fields.unsettled then return parking.NEW, 0 end
-  if fair_share_order.applies(pool) and parking.any(pool) then fair_share_order.update(pool, policy) end  -- scores are not stored while a pool has no waiters
+  if fair_share_order.applies(pool) and lanes.any_attached(pool) then fair_share_order.update(pool, policy) end  -- scores are not stored while a pool has no waiters
   local queue_score = queue_order.queue_score(pool, policy, lane_score, lanes.is_in_share(path, lane))
-  local owner = patience_hold.owner(pool)
+  local owner = pool.fields.patience and patience_hold.owner(pool) or nil
   local blocker = accounts.blocker(path, lane.units, lane.fixed, owner and queue_score > owner.queue_score)
   if pool.fields.queueing == 'strict' and not (blocker and blocker.account ~= 'pool') then
     local first, head_score = parking_lookup.line_head(pool)

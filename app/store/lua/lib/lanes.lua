@@ -66,6 +66,11 @@ function lanes.is_attached(pool, lane)
   return redis.call('HEXISTS', keys.pool_parked(pool.name), lane.id) == 1
 end
 
+-- True if the pool refers to any lane: it has waiters.
+function lanes.any_attached(pool)
+  return redis.call('EXISTS', keys.pool_parked(pool.name)) == 1
+end
+
 -- Attach a lane to a pool, or judge it anew: parked on the constraint that blocks it.
 function lanes.attach(path, lane, constraint, need)
   local policy, pool = path[1], path[#path]

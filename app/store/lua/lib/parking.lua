@@ -22,10 +22,6 @@ function parking.find(pool, id)
   if slot then return (constraint_and_policy(slot)), need, since, slot end
 end
 
-function parking.any(pool)
-  return redis.call('EXISTS', keys.pool_parked(pool.name)) == 1
-end
-
 function parking.constraint_of(blocker)
   return blocker.kind .. '|' .. blocker.account .. '|' .. blocker.key
 end
