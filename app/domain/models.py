@@ -224,7 +224,7 @@ class CleanupCounts:
     pruned_requests: int = 0
     cut_times: int = 0
     """Times that lay too far ahead, after the clock was set back."""
-    times_left: int = 0
+    times_left: int = field(default=0, compare=False)
     """1 if such times may be left for the next cleanup."""
 
     now_ms: int = field(default=0, compare=False)

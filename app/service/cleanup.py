@@ -45,7 +45,7 @@ class Cleanup:
         for _ in range(MAX_CALLS - 1):
             if not any((last.expired_leases, last.expired_waiters, last.pruned_requests, last.times_left)):
                 break
-            last = self._ledger.clean_up(workspace, available_since_ms)
+            last = self._ledger.clean_up(workspace, available_since_ms, last.now_ms)
             counts += last
         self._clock_readings[workspace] = last.now_ms, self._monotonic()
         self._ledger.resume_all_unfinished(workspace, MAX_CALLS)

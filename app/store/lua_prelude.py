@@ -20,7 +20,7 @@ LIBRARY_LOADER = (
     "local body = _load[library]",
     "if body then",
     "_load[library] = nil",
-    "body(library)",
+    "body()",
     "end",
     "return rawget(library, name)",
     "end}",
@@ -39,7 +39,7 @@ STEP_COUNTER = (
 
 def library_frame(name: str) -> tuple[list[str], list[str]]:
     """Return the lines before and after the text of a library."""
-    return [f"local {name} = _library()", f"_load[{name}] = function({name})"], ["end"]
+    return [f"local {name} = _library()", f"_load[{name}] = function()"], ["end"]
 
 
 def prelude(command: LuaSource, sources: list[LuaSource]) -> list[str]:

@@ -37,7 +37,7 @@ end
 -- Write first, as a server out of memory refuses this write and lets ZREM pass: no lease expires while heartbeats are refused.
 local last_ms = redis.call('HGET', keys.meta(), 'swept_ms')
 redis.call('HSET', keys.meta(), 'swept_ms', now)
-local cut_times, times_left = future_times.cut(last_ms, count)
+local cut_times, times_left = future_times.cut(last_ms, args.expected, count)
 local jumped_ms = clock_jumps.find(args.expected)
 if jumped_ms and clock_jumps.renew(jumped_ms, count) then times_left = 1 end
 local due_from = jumped_ms and '(' .. amounts.format(jumped_ms) or '-inf'

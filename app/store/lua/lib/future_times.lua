@@ -1,6 +1,6 @@
 -- Times that lie further ahead than they can, because the clock was set back. Each is cut to what it would be if it began now. A
--- pass over them begins when a cleanup finds the clock before the last cleanup, or the farthest lease or poll timeout too far
--- ahead; the next cleanup resumes it. Times without an end and times of day that a client gave stay.
+-- pass over them begins when a cleanup finds the clock before the last cleanup or before what its worker expects, and at the first
+-- cleanup of a worker; the next cleanup resumes it. Times without an end and times of day that a client gave stay.
 -- @use amounts clock requests
 -- @reads pool_allocations pools
 -- @writes delayed leases meta pool_allocation_records pool_walltime_ends preemption_deadlines request task waiting
@@ -40,7 +40,7 @@ local deadlines = {
 }
 
 -- Cut deadlines of a set from a position on: a score, and how many members with this score were kept. Return how many were
--- cut, and the next position; nil at the end.
+-- examined and cut, and the next position; nil at the end.
 local function cut_deadlines(set, score, offset, count)
   local rows = redis.call('ZRANGEBYSCORE', set.key, score, '(' .. amounts.format(const.MAX_AMOUNT), 'WITHSCORES', 'LIMIT', offset, count)
   local cut_count = 0
@@ -56,7 +56,7 @@ local function cut_deadlines(set, score, offset, count)
       offset = offset + 1
     end
   end
-  return cut_count, #rows == 2 * count and score or nil, offset
+  return #rows / 2, cut_count, #rows == 2 * count and score or nil, offset
 end
 
 -- Cut the times of grant in a pool, beginning with a fence, and what rests on them. Return as above.
@@ -73,42 +73,39 @@ local function cut_grants(pool, fence, count)
       cut_count = cut_count + 1
     end
   end
-  return cut_count, #ids == 2 * count and '(' .. ids[#ids] or nil, 0
+  return #ids / 2, cut_count, #ids == 2 * count and '(' .. ids[#ids] or nil, 0
 end
 
--- True if the lease or the poll timeout that ends last does so too late.
-local function is_farthest_ahead()
-  for i = 1, 2 do
-    local last = redis.call('ZREVRANGEBYSCORE', deadlines[i].key, '(' .. amounts.format(const.MAX_AMOUNT), amounts.format(clock.now), 'WITHSCORES', 'LIMIT', 0, 1)
-    if last[1] and is_ahead(last[2], deadlines[i].latest(last[1])) then return true end
-  end
-  return false
-end
-
--- Cut times in at most `count` records. `last_ms`: when the last cleanup was. Return how many were cut, and 1 if more are left.
-function future_times.cut(last_ms, count)
+-- Cut times in at most `count` records. `last_ms`: when the last cleanup was. `expected_ms`: what the caller expects the clock to
+-- be; empty if it does not know. Return how many were cut, and 1 if more are left.
+function future_times.cut(last_ms, expected_ms, count)
   local position = redis.call('HGET', keys.meta(), 'time_pass')
-  if is_ahead(last_ms, clock.now) or not position and is_farthest_ahead() then
+  local is_set_back = is_ahead(last_ms, clock.now) or is_ahead(expected_ms, clock.now)
+  if is_set_back or not position and expected_ms == '' then
     position = '1 - 0'
-    redis.call('HSET', keys.meta(), 'set_back_ms', amounts.format(clock.now))
+    local is_unknown = not redis.call('HGET', keys.meta(), 'set_back_ms')
+    if is_set_back or is_unknown then redis.call('HSET', keys.meta(), 'set_back_ms', amounts.format(clock.now)) end
   elseif not position then
     return 0, 0
   end
   local pools = redis.call('HKEYS', keys.pools())
   table.sort(pools)
   local step, start, offset = string.match(position, '^(%d+) (%S+) (%d+)$')
-  step = tonumber(step)
-  local cut_count, next_start, next_offset = 0, nil, 0
-  if deadlines[step] then
-    cut_count, next_start, next_offset = cut_deadlines(deadlines[step], start == '-' and amounts.format(clock.now) or start, tonumber(offset), count)
-  elseif pools[step - #deadlines] then
-    cut_count, next_start, next_offset = cut_grants(pools[step - #deadlines], start == '-' and '-inf' or start, count)
+  local cut_total, last_step, examined, cut_count = 0, #deadlines + #pools
+  step, offset = tonumber(step), tonumber(offset)
+  while step <= last_step and count > 0 do
+    local set, pool = deadlines[step], pools[step - #deadlines]
+    if set then examined, cut_count, start, offset = cut_deadlines(set, start == '-' and amounts.format(clock.now) or start, offset, count)
+    else examined, cut_count, start, offset = cut_grants(pool, start == '-' and '-inf' or start, count) end
+    count, cut_total = count - examined, cut_total + cut_count
+    if not start then step, start, offset = step + 1, '-', 0 end
   end
-  if not next_start then step = step + 1 end
-  local has_more = step <= #deadlines + #pools
-  if has_more then redis.call('HSET', keys.meta(), 'time_pass', step .. ' ' .. (next_start or '-') .. ' ' .. amounts.format(next_start and next_offset or 0))
-  else redis.call('HDEL', keys.meta(), 'time_pass') end
-  return cut_count, has_more and 1 or 0
+  if step > last_step then
+    redis.call('HDEL', keys.meta(), 'time_pass')
+    return cut_total, 0
+  end
+  redis.call('HSET', keys.meta(), 'time_pass', step .. ' ' .. start .. ' ' .. amounts.format(offset))
+  return cut_total, 1
 end
 
 -- Return a time of the past: one that lies ahead, as the clock was set back, counts as when that was found.
