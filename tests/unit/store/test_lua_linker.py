@@ -137,9 +137,7 @@ def test_libraries_stand_once_and_after_those_they_use(tmp_path: Path) -> None:
     commands = load_commands(planted(tmp_path, TREE))
     assert commands["grant"].libraries == ("clock", "accounts", "queue")
     assert commands["look"].libraries == ("clock",)
-    opened = re.findall(
-        r"^local (\w+) = _library\(\)\n_load\[\w+\] = function\(\w+\)\n--", commands["grant"].text, re.MULTILINE
-    )
+    opened = re.findall(r"^local (\w+) = _library\(\)\n_load\[\w+\] = function\(\)\n--", commands["grant"].text, re.MULTILINE)
     assert opened == ["clock", "accounts", "queue"]
     assert commands["grant"].text.endswith(
         resolve_constants(TREE["requests/grant.lua"], "requests/grant.lua").removeprefix("\n")
