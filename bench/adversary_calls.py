@@ -25,7 +25,8 @@ from app.domain.specs import PolicySpec, PoolSpec, PoolUpdate, RequestSpec
 from app.settings import Settings
 from app.store.connection import connect
 from app.store.ledger import Ledger
-from app.store.plan_store import PlanStore, UnfinishedWork
+from app.store.plan_store import PlanStore
+from app.store.snapshot_reader import UnfinishedWork
 
 WORKSPACE, ELSEWHERE = "adversary", "elsewhere"
 COMPONENTS = 10

@@ -17,7 +17,8 @@ from app.planner.planning_pass import plan_pool
 from app.service.single_flight import acquire
 from app.service.wait_slots import TooManyWaiters
 from app.store.ledger import Ledger
-from app.store.plan_store import PlanStore, UnfinishedWork
+from app.store.plan_store import PlanStore
+from app.store.snapshot_reader import UnfinishedWork
 
 TTL_S = 2.0
 """How long a pool that was seen is told of again while nothing happens."""

@@ -16,9 +16,10 @@ from app.planner.estimates.start_times import NoEstimate, StartEstimate, estimat
 from app.service.estimate_inputs import build_pool_state, build_run_times, describe_basis
 from app.service.single_flight import acquire
 from app.store.ledger import Ledger
-from app.store.plan_store import PlanStore, UnfinishedWork
+from app.store.plan_store import PlanStore
 from app.store.queries import QueryStore
 from app.store.queue_status import QueueStatusStore
+from app.store.snapshot_reader import UnfinishedWork
 
 MAX_WAITERS = 1000
 """Waiters of a pool, the first of its queue, whose start is worked out at most; of those behind nothing is said."""

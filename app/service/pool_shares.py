@@ -17,7 +17,8 @@ from app.planner.fair_share.publication import starvation_states
 from app.planner.fair_share.starvation import StarvationState
 from app.planner.preemption.protection import Protection
 from app.store.ledger import Ledger
-from app.store.plan_store import PlanStore, UnfinishedWork
+from app.store.plan_store import PlanStore
+from app.store.snapshot_reader import UnfinishedWork
 
 MAX_CALLS = 50
 """Bounded calls that finish what is unfinished, before the pool is looked at."""

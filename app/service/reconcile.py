@@ -25,7 +25,8 @@ from app.domain.plan_steps import PlanStep, Publication
 from app.domain.snapshot import PoolSnapshot
 from app.planner.planning_pass import plan_pool
 from app.store.ledger import Ledger
-from app.store.plan_store import PlanStore, UnfinishedWork
+from app.store.plan_store import PlanStore
+from app.store.snapshot_reader import UnfinishedWork
 
 log = logging.getLogger(__name__)
 

@@ -121,6 +121,12 @@ KEYS: dict[str, Key] = {
         Key("pool_allocations", "pool:<pool>:allocations", "zset", "allocations, by fence: the order of grant"),
         Key("pool_allocation_records", "pool:<pool>:allocation_records", "hash", "allocation → what the planner reads of it"),
         Key("pool_victims", "pool:<pool>:victims", "hash", "preempting allocation → owner of the hold; `-` none, `!` a limit"),
+        Key(
+            "pool_changes",
+            "pool:<pool>:changes",
+            "zset",
+            "allocations, groups and policies that changed without an event, by number of the change; the newest 1,000",
+        ),
         Key("pool_preemptions", "pool:<pool>:preemptions", "zset", "preemptions of the last minute, by when (ms) decided"),
         Key(
             "pool_walltime_ends", "pool:<pool>:walltime_ends", "zset", "allocations with a walltime, by their promised end (ms)"

@@ -11,8 +11,8 @@ from app.domain.explanations import AccountUsage, QueueState, QueueStatus, Short
 from app.domain.models import Request
 from app.store import codec
 from app.store.connection import RedisClient
-from app.store.plan_store import decode_waiter
 from app.store.scripts import Scripts
+from app.store.snapshot_codec import decode_waiter
 
 RUN_TIMES_BATCH = 200
 """Policies whose run times one call reads."""

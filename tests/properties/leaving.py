@@ -17,7 +17,8 @@ from app.domain.plan_steps import BorrowedCondition, EndHold, PlanStep, Preempt,
 from app.domain.snapshot import PoolSnapshot
 from app.service.audit import Audit
 from app.store.audit import AuditStore
-from app.store.plan_store import PlanStore, UnfinishedWork
+from app.store.plan_store import PlanStore
+from app.store.snapshot_reader import UnfinishedWork
 from tests.properties.calls import Died
 from tests.properties.fairly import Excess
 from tests.properties.lawful import Law, enough, fitting

@@ -30,7 +30,7 @@ class Scene:
         for pool in self.pools:
             self._furnish(pool)
         for _ in range(self.random.randint(20, 40)):
-            self._step()
+            self.step()
         self.settle()
 
     def settle(self) -> None:
@@ -97,7 +97,8 @@ class Scene:
                 with suppress(Refusal):
                     world.policy(component, pool, priority=draw.randint(1, 4), group=group, **numbers)
 
-    def _step(self) -> None:
+    def step(self) -> None:
+        """Do something at random."""
         draw, world = self.random, self.world
         draw_value = draw.random()
         if draw_value < 0.7:

@@ -12,7 +12,8 @@ from app.domain.snapshot import PoolSnapshot
 from app.planner.planning_pass import plan_pool
 from app.store.connection import RedisClient
 from app.store.keys import key
-from app.store.plan_store import PlanStore, UnfinishedWork
+from app.store.plan_store import PlanStore
+from app.store.snapshot_reader import UnfinishedWork
 from tests.live.races.invariants import require_none
 from tests.live.races.workspace_state import WorkspaceState, check_settled
 from tests.support.recorded_world import Recording

@@ -32,6 +32,7 @@ from app.store.nudges import Nudges
 from app.store.queries import QueryStore
 from app.store.queue_status import QueueStatusStore
 from app.store.scripts import ScriptReply, Scripts
+from app.store.snapshot_reader import SnapshotSizes
 from app.store.task_outbox import TaskStore
 from app.store.tokens import TokenStore
 from app.store.usage_samples import UsageSampleStore
@@ -253,7 +254,8 @@ def test_no_script_touches_another_slot(strict: RedisClient, monkeypatch: pytest
         "queue_status", "workspace_copy", "availability",
     ):  # fmt: skip
         monkeypatch.setattr(f"app.store.{place}.Scripts", lambda _: scripts)
-    monkeypatch.setattr("app.store.plan_store.MAX_WAITERS", 1)  # so that there is more than one look shows
+    parts = SnapshotSizes(allocations=0, accounts=0, lanes=1, changes=1)
+    monkeypatch.setattr("app.store.plan_store.SnapshotSizes", lambda: parts)  # so that a snapshot takes every script there is
     world = World(strict)
     live(world)
     assert (world.get_pool().used, world.queue(), len(world.events()) > 10) == ({}, [], True)

@@ -88,7 +88,7 @@ def test_what_happens_while_it_is_read_is_there_as_well(servers: Servers, number
 
     def much() -> None:
         for _ in range(5):
-            scene._step()
+            scene.step()
 
     meanwhile = Meanwhile(world.client, much)
     with WorkspaceCopier(world.client, FakeRedisProvider(), world.clock).copy(world.workspace) as made:

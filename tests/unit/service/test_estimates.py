@@ -14,9 +14,9 @@ from app.domain.snapshot import PoolSnapshot
 from app.service.estimates import JUST_QUEUED, MAX_AGE_S, EstimateResult, Estimator
 from app.service.reconcile import Reconciler
 from app.store.keys import key
-from app.store.plan_store import UnfinishedWork
 from app.store.queries import QueryStore
 from app.store.queue_status import QueueStatusStore
+from app.store.snapshot_reader import UnfinishedWork
 from tests.support.world import World
 
 

@@ -1,34 +1,13 @@
-"""The replies of commands by the call that brings each about, and those that need nothing but a call."""
+"""The replies that need nothing but a call."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from app.store.scripts import ScriptReply
 from tests.support import limit_replies
-from tests.support.world import World
+from tests.support.reply_acts import ABSENT, ACTS, NOWHERE, register_call
 
-Act = Callable[[World], ScriptReply]
-ACTS: dict[tuple[str, str], Act] = {**limit_replies.ACTS}
-
-
-def replies(command: str, tag: str) -> Callable[[Act], Act]:
-    """Marks what brings a reply about; it is given a workspace with pool `p` (gpu 2), group `g` and policy `t` in it."""
-
-    def note(act: Act) -> Act:
-        ACTS[command, tag] = act
-        return act
-
-    return note
-
-
-def register_call(command: str, tag: str, **args: Any) -> None:
-    """A reply that needs nothing but the call."""
-    ACTS[command, tag] = lambda world: world.call(command, **args)
-
-
-ABSENT, NOWHERE = "0" * 20, "nowhere"
+ACTS.update(limit_replies.ACTS)
 NUMBERS: dict[str, Any] = {"op": "o", "reserved": "", "limit": "", "weight": 1, "settings": "[]"}
 POLICY: dict[str, Any] = {"component": "x/y", "priority": 1, "profile": "batch", "group": "", **NUMBERS}
 PAGE: dict[str, Any] = {"cursor": "0", "count": 10, "repair": False}

@@ -14,7 +14,8 @@ from app.domain.plan_steps import BorrowedCondition, Preempt, Trigger, Victim
 from app.domain.snapshot import PoolSnapshot
 from app.domain.states import RequestState
 from app.store.connection import RedisClient
-from app.store.plan_store import StepResult, UnfinishedWork
+from app.store.plan_store import StepResult
+from app.store.snapshot_reader import UnfinishedWork
 from tests.support.world import World
 
 APPLIED = StepResult(applied=True, has_progressed=False, is_unfinished=False, reason="")

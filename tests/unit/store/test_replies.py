@@ -16,8 +16,21 @@ from app.store import codec, declaration_codec
 from app.store.keys import key
 from app.store.lua_linker import load_commands
 from app.store.scripts import ScriptReply
+from tests.support.reply_acts import (
+    ABSENT,
+    ACTS,
+    NOWHERE,
+    Act,
+    allocation_and_waiter,
+    register_call,
+    replies,
+    victim_and_waiter,
+)
 from tests.support.world import World
-from tests.unit.store.reply_calls import ABSENT, ACTS, NOWHERE, PATIENCE, POLICY, Act, register_call, replies
+from tests.unit.store import snapshot_replies
+from tests.unit.store.reply_calls import PATIENCE, POLICY
+
+assert snapshot_replies  # it registers the replies of the parts of a snapshot
 
 
 @replies("delete_policy", "unfinished")
@@ -55,10 +68,7 @@ register_call("list_queue", "page", pool="p", after=-(2**53), count=10)
 register_call("list_queue", "not_found", pool=NOWHERE, after=-(2**53), count=10)
 register_call("read_run_times", "found", pool="p", components='["orchestrator/t"]')
 register_call("reassign_or_reprieve", "stale", pool="p", id=ABSENT, fence=1, owner=None)
-register_call("read_demand", "read", pool="p", after=0, count=10)
-register_call("read_demand", "not_found", pool=NOWHERE, after=0, count=10)
 register_call("write_fair_shares", "stale", pool="p", rows="[]", watched="0", rules="0")
-register_call("read_snapshot", "not_found", pool=NOWHERE, most=10, anyway=False)
 register_call("clean_up", "cleaned", retention_s=1, available_since_ms=None, expected=None)
 for command, tag in (("record_availability", "recorded"), ("read_availability", "available")):
     register_call(command, tag, gap_s=15)
@@ -84,12 +94,6 @@ def _(world: World) -> ScriptReply:
 def _(world: World) -> ScriptReply:
     world.settle()
     return world.call("claim_nudge")
-
-
-@replies("read_snapshot", "quiet")
-def _(world: World) -> ScriptReply:
-    world.settle()
-    return world.call("read_snapshot", pool="p", most=10, anyway=False)
 
 
 @replies("write_fair_shares", "published")
@@ -244,18 +248,6 @@ def _(world: World) -> ScriptReply:
 # ---- taking back
 
 
-def allocation_and_waiter(world: World) -> tuple[Request, Request]:
-    """One who holds all there is, and one who waits and ranks higher."""
-    return world.submit(gpu=2, checkpoint="auto"), world.submit(gpu=2, preemption_class=9)
-
-
-def victim_and_waiter(world: World) -> tuple[Request, Request]:
-    """The same when the holder has been told to leave."""
-    victim, waiter = allocation_and_waiter(world)
-    assert world.preempt(waiter, victim).applied
-    return victim, waiter
-
-
 def preempt(world: World, rules: str) -> ScriptReply:
     victim, waiter = allocation_and_waiter(world)
     victims = json.dumps([[victim.id, "1", "priority"]])
@@ -311,20 +303,6 @@ def _(world: World) -> ScriptReply:
 @replies("checkpoint", "stale_fence")
 def _(world: World) -> ScriptReply:
     return checkpoint(world, victim_and_waiter(world)[0], "progress", 2)
-
-
-@replies("read_snapshot", "found")
-def _(world: World) -> ScriptReply:
-    victim_and_waiter(world)
-    return world.call("read_snapshot", pool="p", most=10, anyway=False)
-
-
-@replies("read_snapshot", "unfinished")
-def _(world: World) -> ScriptReply:
-    allocation_and_waiter(world)
-    world.submit(gpu=1)
-    world.call("update_pool", chunk=1, name="p", description="", capacity="", settings='{"discipline":"classes"}')
-    return world.call("read_snapshot", pool="p", most=10, anyway=False)
 
 
 @replies("begin_reconcile", "begun")

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from app.domain.snapshot import AccountSnapshot, Allocation, HoldSnapshot, PlannerSettings, Waiter
-from app.store.plan_store import PlanStore, UnfinishedWork
+from app.store.plan_store import PlanStore
+from app.store.snapshot_reader import UnfinishedWork
 from tests.support.world import World
 
 STEP = {"step_run": 1}

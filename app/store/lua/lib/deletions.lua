@@ -1,7 +1,7 @@
 -- Delete a pool, a group or a policy with all its keys. The caller has checked that it is not in use.
 -- @use accounts counters run_time_stats
--- @writes component_pools group meta policy pool pool_groups pool_holds pool_policies pool_preemptions pool_satisfaction
--- @writes pool_queue_syncs pool_unfinished pool_usage_history pools unfinished
+-- @writes component_pools group meta policy pool pool_changes pool_groups pool_holds pool_policies pool_preemptions
+-- @writes pool_queue_syncs pool_satisfaction pool_unfinished pool_usage_history pools unfinished
 
 -- Delete a group.
 function deletions.group(pool, name)
@@ -26,7 +26,7 @@ function deletions.pool(pool)
   for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(pool.name))) do deletions.policy(pool.name, component) end
   for _, group in ipairs(redis.call('SMEMBERS', keys.pool_groups(pool.name))) do deletions.group(pool.name, group) end
   redis.call('DEL', pool.key, keys.pool_holds(pool.name), keys.pool_unfinished(pool.name), keys.pool_queue_syncs(pool.name),
-    keys.pool_preemptions(pool.name))
+    keys.pool_preemptions(pool.name), keys.pool_changes(pool.name))
   accounts.forget(pool.key)
   counters.delete_pool(pool.name)
   redis.call('HDEL', keys.pools(), pool.name)

@@ -1,5 +1,5 @@
 -- The preemption protocol: directive and deadline of each step, and the end: requeued, or preempted for good.
--- @use account_updates accounts admission amounts clock counters grants lanes leases requests victim_holds
+-- @use account_updates accounts admission amounts clock counters grants lanes leases pool_changes requests victim_holds
 -- @reads meta
 -- @writes pool_allocation_records pool_victims preemption_deadlines
 
@@ -36,7 +36,11 @@ function preemptions.save_checkpoint(request, reference, fields)
   local now = amounts.format(clock.now)
   requests.set(request, fields, 'checkpointed_ms', now)
   if reference ~= '' then requests.set(request, fields, 'reference', reference) end
-  if request.pool ~= '' then redis.call('HSET', keys.pool_allocation_records(request.pool), request.id, requests.allocation_record(request)) end
+  if request.pool == '' then return end
+  local key, record = keys.pool_allocation_records(request.pool), requests.allocation_record(request)
+  if redis.call('HGET', key, request.id) == record then return end
+  redis.call('HSET', key, request.id, record)
+  pool_changes.add(request.pool, {'request:' .. request.id})
 end
 
 -- Complete a preemption: the victim exited (`preempted`, with its `outcome`) or is forced (`forced`). Its units come back. It is

@@ -1,6 +1,6 @@
 -- Holds with victims: capacity kept for a waiter whose victims are exiting. At every account of its owner's path a hold keeps its
 -- amount less what its victims are still expected to free. `victim_held` is the sum; it counts for requests without such a hold.
--- @use account_updates accounts amounts clock dirty_pools lanes queue_order requests
+-- @use account_updates accounts amounts clock dirty_pools lanes pool_changes queue_order requests
 -- @writes hold pool pool_holds pool_victims preemption_deadlines request
 
 local holds_by_pool = {}  -- pool → its holds with victims, in order
@@ -45,9 +45,7 @@ function victim_holds.find(pool, id)
 end
 
 -- Return the units of a key that a hold keeps at an account of its owner's path.
-function victim_holds.units_held(hold, account, key)
-  return math.max(0, (hold.lane.units.of[key] or 0) - (hold.expected[place(account, key)] or 0))
-end
+function victim_holds.units_held(hold, account, key) return math.max(0, (hold.lane.units.of[key] or 0) - victim_holds.units_expected(hold, account, key)) end
 
 function victim_holds.units_freed(hold, account, key) return hold.freed[place(account, key)] or 0 end
 function victim_holds.units_expected(hold, account, key) return hold.expected[place(account, key)] or 0 end
@@ -85,16 +83,18 @@ function victim_holds.close(pool, hold)
   redis.call('HDEL', keys.pool_holds(pool.name), hold.id)
   redis.call('DEL', keys.hold(pool.name, hold.id))
   if redis.call('EXISTS', keys.request(hold.id)) == 1 then redis.call('HDEL', keys.request(hold.id), 'victim_hold_pool') end
-  local victims, has_orphans = redis.call('HGETALL', keys.pool_victims(pool.name)), false
+  local victims, has_orphans, changed = redis.call('HGETALL', keys.pool_victims(pool.name)), false, {}
+  for i = 1, #hold.path - 1 do changed[i] = hold.path[i].id end
   for i = 1, #victims, 2 do
     if victims[i + 1] == hold.id then
       has_orphans = true
+      changed[#changed + 1] = 'request:' .. victims[i]
       redis.call('HSET', keys.pool_victims(pool.name), victims[i], '-')
       redis.call('ZREM', keys.preemption_deadlines(), victims[i])
-      local request_exists = redis.call('EXISTS', keys.request(victims[i])) == 1  -- else it was lost; its deadline is paused from now on
-      if request_exists then redis.call('HSET', keys.request(victims[i]), 'orphaned_ms', amounts.format(clock.now)) end
+      if redis.call('EXISTS', keys.request(victims[i])) == 1 then redis.call('HSET', keys.request(victims[i]), 'orphaned_ms', amounts.format(clock.now)) end
     end
   end
+  pool_changes.add(pool.name, changed)
   return has_orphans
 end
 

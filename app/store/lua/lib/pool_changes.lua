@@ -1,0 +1,30 @@
+-- Changes of a pool that have no event: a stored checkpoint, a published share, the end of a hold. With the events they tell a
+-- reader what has changed since it read. A member is `request:<id>` of an allocation, or the id of a group or a policy.
+-- @use amounts
+-- @writes pool_changes
+
+local MOST = 1000  -- members kept; a reader that is further behind reads the pool anew
+
+-- Return the number of the newest change; 0 before the first.
+function pool_changes.last(pool_name)
+  return tonumber(redis.call('ZRANGE', keys.pool_changes(pool_name), -1, -1, 'WITHSCORES')[2] or 0)
+end
+
+-- Number these changes, each by a number of its own.
+function pool_changes.add(pool_name, members)
+  local key, number = keys.pool_changes(pool_name), pool_changes.last(pool_name)
+  for i, member in ipairs(members) do redis.call('ZADD', key, amounts.format(number + i), member) end
+  local excess = redis.call('ZCARD', key) - MOST
+  for first = 0, excess - 1, MOST do
+    redis.call('ZREM', key, unpack(redis.call('ZRANGE', key, 0, math.min(excess - first, MOST) - 1)))
+  end
+end
+
+-- Return up to `most` members that changed behind a number, and their numbers in turn; nil if some are not kept any more.
+function pool_changes.list(pool_name, after, most)
+  local key = keys.pool_changes(pool_name)
+  local oldest = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
+  if after > pool_changes.last(pool_name) then return nil end  -- of a pool that was deleted
+  if oldest[1] and tonumber(oldest[2]) > after + 1 and redis.call('ZCARD', key) >= MOST then return nil end
+  return redis.call('ZRANGEBYSCORE', key, '(' .. amounts.format(after), '+inf', 'WITHSCORES', 'LIMIT', 0, most)
+end

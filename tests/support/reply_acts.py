@@ -1,0 +1,41 @@
+"""What brings each declared reply of a command about, and the means to register it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from app.domain.models import Request
+from app.store.scripts import ScriptReply
+from tests.support.world import World
+
+Act = Callable[[World], ScriptReply]
+ACTS: dict[tuple[str, str], Act] = {}
+ABSENT, NOWHERE = "0" * 20, "nowhere"
+
+
+def replies(command: str, tag: str) -> Callable[[Act], Act]:
+    """Mark what brings a reply about; it is given a workspace with pool `p` (gpu 2), group `g` and policy `t` in it."""
+
+    def note(act: Act) -> Act:
+        ACTS[command, tag] = act
+        return act
+
+    return note
+
+
+def register_call(command: str, tag: str, **args: Any) -> None:
+    """Register a reply that needs nothing but the call."""
+    ACTS[command, tag] = lambda world: world.call(command, **args)
+
+
+def allocation_and_waiter(world: World) -> tuple[Request, Request]:
+    """One who holds all there is, and one who waits and ranks higher."""
+    return world.submit(gpu=2, checkpoint="auto"), world.submit(gpu=2, preemption_class=9)
+
+
+def victim_and_waiter(world: World) -> tuple[Request, Request]:
+    """The same when the holder has been told to leave."""
+    victim, waiter = allocation_and_waiter(world)
+    assert world.preempt(waiter, victim).applied
+    return victim, waiter
