@@ -70,7 +70,7 @@ class SnapshotReader:
     def read(self, workspace: str, pool: str, *, even_if_idle: bool) -> PoolSnapshot | None:
         """Return the pool if it has a decision open, or `even_if_idle`. Raise UnfinishedWork while a script left work."""
         copy = self._copies.pop((workspace, pool), None) or _PoolCopy()  # a thread that meets another one reads anew
-        reading = _Reading(self._scripts, self._clock, self._sizes, workspace, pool, copy)
+        reading = _SnapshotReading(self._scripts, self._clock, self._sizes, workspace, pool, copy)
         try:
             return reading.run(even_if_idle=even_if_idle)
         finally:
@@ -78,7 +78,7 @@ class SnapshotReader:
                 self._copies[workspace, pool] = reading.copy
 
 
-class _Reading:
+class _SnapshotReading:
     """One snapshot of one pool, as it is being read."""
 
     def __init__(

@@ -2,8 +2,8 @@
 
 The copy has the same scripts and the same planner, and a clock that stands still. Nothing is written to the workspace itself.
 
-Most of a workspace is its requests. They are read first, some at a time, so that other callers do not wait for long. The events
-tell which requests changed meanwhile; these are read once more, in one script together with the rest.
+Only the facts are copied (`workspace_reader`). The scripts of the copy build the queues anew: each waiter enters them, its lane
+is parked where it was and since when it was, and the unfinished work judges what may have changed.
 """
 
 from __future__ import annotations
@@ -12,41 +12,36 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 from weakref import WeakSet, finalize
 
 from redis.exceptions import RedisError
 
 from app.domain.clock import Clock, ManualClock, RedisClock
 from app.domain.dry_run import RUN_TIMEOUT_S, DryRunUnavailable
-from app.domain.errors import RuleViolation, StoreUnavailable
-from app.store.codec import FlatHash, to_mapping
+from app.domain.errors import StoreUnavailable
+from app.domain.ledger_limits import LedgerLimits
 from app.store.connection import RedisClient, StoreMisconfigured, connect
 from app.store.embedded_redis import SOCKET_FILE, SOCKET_PATH_LIMIT, EmbeddedRedis
-from app.store.keys import KEYS
-from app.store.scripts import ScriptReply, Scripts, observe, translated_errors
+from app.store.ledger import Ledger
+from app.store.scripts import Scripts, observe, translated_errors
+from app.store.workspace_reader import KeyRow, WorkspaceReader, WorkspaceRows
 from app.temporary_folders import TemporaryFolder, create_folder
 
 log = logging.getLogger(__name__)
 
-MAX_REQUESTS = 20_000
-"""The most queued requests and allocations in a workspace that is copied. With more, few dry runs would end in time."""
 WAIT_TIMEOUT_S = 2.0
 """The longest wait for other dry runs of this process."""
 START_TIMEOUT_S = 4.0
 """The longest start of the server; mostly it takes a tenth of a second."""
 WRITE_CHUNK = 2_000
 """Values that one command writes."""
-READ_BATCH = 200
-"""Requests that one script reads: a few milliseconds."""
-MAX_CHANGES = 300
-"""Events during the reading of the requests; after more, the reading starts anew."""
-MAX_READS = 5
-"""The most attempts to read the workspace."""
+ENTER_BATCH = 1_000
+"""Waiters that one script lets enter the queues of a copy."""
 FOLDER_PURPOSE = "trial"
 """Part of the names of the servers' folders, in the directory for temporary files."""
 
@@ -172,26 +167,6 @@ def _new_folder() -> TemporaryFolder:
     return create_folder(FOLDER_PURPOSE, Path("/tmp"))
 
 
-KeyRow: TypeAlias = tuple[str, str, FlatHash]
-"""A key, its type and its content."""
-
-
-class _CopiedRequest(NamedTuple):
-    """A request, and its entries in other keys; empty where it has none."""
-
-    fields: dict[str, str]
-    number: str
-    waiting: str
-    live: str
-    lane_or_pool: str
-    """The lane of a queued request, the pool of an allocation."""
-    place: str
-    walltime: str
-    fence: str
-    line: str
-    end: str
-
-
 class WorkspaceCopier:
     """Copies a workspace to a throwaway Redis."""
 
@@ -202,8 +177,8 @@ class WorkspaceCopier:
         clock: Clock | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._scripts, self._servers, self._monotonic = Scripts(client), servers, monotonic
-        self._clock = clock or RedisClock()
+        self._servers, self._monotonic = servers, monotonic
+        self._reader = WorkspaceReader(Scripts(client), clock or RedisClock())
 
     @contextmanager
     def copy(self, workspace: str, extra_request: str = "") -> Iterator[WorkspaceCopy]:
@@ -214,38 +189,25 @@ class WorkspaceCopier:
         until = self._monotonic() + WAIT_TIMEOUT_S + RUN_TIMEOUT_S
         with self._servers.empty_redis() as client:
             until = min(until, self._monotonic() + RUN_TIMEOUT_S)
-            now, rows = self._read(workspace, extra_request, until)
+            rows = self._reader.read(workspace, extra_request, lambda: self._time_limit(until))
             with _copy_errors():
                 with translated_errors(client):
-                    _write(client, rows)
+                    _write(client, rows.key_rows(workspace))
                 observe(client, lambda _: self._time_limit(until))
-                yield WorkspaceCopy(client, ManualClock(now))
+                self._rebuild_queue(client, workspace, rows)
+                yield WorkspaceCopy(client, ManualClock(rows.now_ms))
 
-    def _read(self, workspace: str, extra_request: str, until: float) -> tuple[int, list[KeyRow]]:
-        for _ in range(MAX_READS):
-            requests: dict[str, _CopiedRequest] = {}
-            after, ids = self._list_ids(workspace)
-            ids += [extra_request] if extra_request else []
-            for first in range(0, len(ids), READ_BATCH):
-                with self._time_limit(until):
-                    batch = json.dumps(ids[first : first + READ_BATCH])
-                    _add_requests(requests, self._scripts.call("copy_requests", workspace, ids=batch))
-            reply = self._scripts.call("copy_workspace", workspace, now=self._clock.now_ms(), after=after, most=MAX_CHANGES)
-            if reply.tag == "copied":
-                for request in requests.values():
-                    request.fields.pop(
-                        "victim_hold_pool", None
-                    )  # this may go without an event; who has a hold is read with the holds
-                _add_requests(requests, reply)
-                return int(reply.fields["now"]), [*reply.fields["rows"], *_key_rows(workspace, requests, extra_request)]
-        raise DryRunUnavailable("busy")
-
-    def _list_ids(self, workspace: str) -> tuple[str, list[str]]:
-        reply = self._scripts.call("list_live_ids", workspace, most=MAX_REQUESTS)
-        if reply.tag == "too_many":
-            message = f"{reply.fields['live']} requests wait or hold units; things can be tried out with {MAX_REQUESTS} at most"
-            raise RuleViolation("too_many_requests_live", message)
-        return reply.fields["last"], reply.fields["ids"]
+    def _rebuild_queue(self, client: RedisClient, workspace: str, rows: WorkspaceRows) -> None:
+        """Let the waiters of a copy enter their queues, and finish the unfinished work that the copy then has."""
+        scripts, waiters = Scripts(client), rows.waiters()
+        for first in range(0, len(waiters), ENTER_BATCH):
+            batch = waiters[first : first + ENTER_BATCH]
+            lanes = {lane: rows.lanes[lane] for _, lane, _ in batch}
+            scripts.call("rebuild_queue", workspace, waiters=json.dumps(batch), lanes=json.dumps(list(lanes.items())))
+        scripts.call("unsettle_pools", workspace, rechecked=json.dumps(rows.rechecked_pools))
+        ledger = Ledger(client, ManualClock(rows.now_ms), LedgerLimits(chunk=ENTER_BATCH))
+        while ledger.resume_unfinished(workspace):
+            pass
 
     @contextmanager
     def _time_limit(self, until: float) -> Iterator[None]:
@@ -269,39 +231,7 @@ def _copy_errors() -> Iterator[None]:
         raise DryRunUnavailable("lost") from error
 
 
-def _add_requests(requests: dict[str, _CopiedRequest], reply: ScriptReply) -> None:
-    for request, flat, *rest in reply.fields["found"]:
-        requests[request] = _CopiedRequest(to_mapping(flat), *rest)
-
-
-def _key_rows(workspace: str, requests: Mapping[str, _CopiedRequest], extra_request: str) -> Iterator[KeyRow]:
-    """Yield the keys of the queued requests and allocations, and of the extra request."""
-    copied = {
-        request: record for request, record in requests.items() if record.waiting or record.live or request == extra_request
-    }
-    yield from ((KEYS["request"].of(workspace, request), "hash", _flat(record.fields)) for request, record in copied.items())
-    lists: dict[tuple[str, str], dict[str, str]] = {}
-    for request, record in copied.items():
-        whole = ("requests", "", record.number), ("waiting", "", record.waiting), ("leases", "", record.live)
-        of_lane = ("lane", record.lane_or_pool, record.place), ("lane_walltimes", record.lane_or_pool, record.walltime)
-        of_pool = (
-            ("pool_allocations", record.lane_or_pool, record.fence),
-            ("pool_allocation_records", record.lane_or_pool, record.line),
-            ("pool_walltime_ends", record.lane_or_pool, record.end),
-        )
-        for name, part, text in (*whole, *of_lane, *of_pool):
-            if text:
-                lists.setdefault((name, part), {})[request] = text
-    for (name, part), members in lists.items():
-        key = KEYS[name]
-        yield key.of(workspace, *([part] if key.parameters else [])), key.type, _flat(members)
-
-
-def _flat(mapping: Mapping[str, str]) -> list[str]:
-    return [word for pair in mapping.items() for word in pair]
-
-
-def _write(client: RedisClient, rows: Sequence[KeyRow]) -> None:
+def _write(client: RedisClient, rows: Iterable[KeyRow]) -> None:
     pipe = client.pipeline(transaction=False)
     for key, kind, flat in rows:
         for first in range(0, len(flat), WRITE_CHUNK):

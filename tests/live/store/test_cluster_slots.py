@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -37,6 +39,7 @@ from app.store.task_outbox import TaskStore
 from app.store.tokens import TokenStore
 from app.store.usage_samples import UsageSampleStore
 from app.store.workspace_copy import WorkspaceCopier
+from app.store.workspace_reader import WorkspaceReader
 from tests.support.audit_findings import findings
 from tests.support.fake_redis import FakeRedisProvider
 from tests.support.servers import Servers
@@ -247,13 +250,27 @@ def look_closely(client: RedisClient, world: World) -> None:
     world.drop(request)
 
 
+def rebuild_queue(scripts: Guarded, world: World) -> None:
+    """What the copy of a workspace does with its waiters, done to the workspace itself."""
+    world.pool(gpu=1)
+    world.policy()
+    waiters = [world.submit(gpu=1).id for _ in range(3)][1:]
+    rows = WorkspaceReader(scripts, world.clock).read(world.workspace, "", nullcontext)
+    lanes = json.dumps(list(rows.lanes.items()))
+    scripts.call("rebuild_queue", world.workspace, waiters=json.dumps(rows.waiters()), lanes=lanes)
+    scripts.call("unsettle_pools", world.workspace, rechecked='["p"]')
+    while world.ledger.resume_unfinished(world.workspace):
+        pass
+    assert world.queue() == waiters
+
+
 def test_no_script_touches_another_slot(strict: RedisClient, monkeypatch: pytest.MonkeyPatch) -> None:
     scripts = Guarded(strict)
     for place in (
         "ledger_calls", "audit", "tokens", "queries", "metrics", "plan_store", "nudges", "usage_samples", "task_outbox",
         "queue_status", "workspace_copy", "availability",
     ):  # fmt: skip
-        monkeypatch.setattr(f"app.store.{place}.Scripts", lambda _: scripts)
+        monkeypatch.setattr(f"app.store.{place}.Scripts", lambda client: scripts if client is strict else Scripts(client))
     parts = SnapshotSizes(allocations=0, accounts=0, lanes=1, changes=1)
     monkeypatch.setattr("app.store.plan_store.SnapshotSizes", lambda: parts)  # so that a snapshot takes every script there is
     world = World(strict)
@@ -272,6 +289,7 @@ def test_no_script_touches_another_slot(strict: RedisClient, monkeypatch: pytest
     assert "queued" in [getattr(answer, "status", "") for answer in answers]
     scripts.call("adopt", world.workspace, now=None, stored="")
     scripts.call("depose", world.workspace, now=None, id="", lasts_ms=1)
+    rebuild_queue(scripts, World(strict, "rebuilt"))
     assert findings(world) == []
     assert scripts.called == load_commands().keys()
 

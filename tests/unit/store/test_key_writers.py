@@ -23,8 +23,8 @@ WRITERS = {
     "tokens": ["create_token", "revoke_token"],
 }
 LEASE_FILES = {
-    "audit/audit_index.lua", "audit/audit_requests.lua", "copy/list_live_ids.lua", "jobs/clean_up.lua", "lib/clock_jumps.lua",
-    "lib/future_times.lua", "lib/leases.lua", "lib/request_copies.lua", "read/read_counters.lua",
+    "audit/audit_index.lua", "audit/audit_requests.lua", "copy/list_live_ids.lua", "copy/start_copy.lua", "jobs/clean_up.lua",
+    "lib/clock_jumps.lua", "lib/future_times.lua", "lib/leases.lua", "lib/request_copies.lua", "read/read_counters.lua",
     "read/read_deadlines.lua",
 }  # fmt: skip
 """The files that use the set of leases: the library of leases, the clean-up, the audit, and what counts or copies them."""

@@ -27,10 +27,11 @@ from tests.support.reply_acts import (
     victim_and_waiter,
 )
 from tests.support.world import World
-from tests.unit.store import snapshot_replies
+from tests.unit.store import copy_replies, snapshot_replies
 from tests.unit.store.reply_calls import PATIENCE, POLICY
 
-assert snapshot_replies  # it registers the replies of the parts of a snapshot
+assert copy_replies  # the two register what brings their replies about
+assert snapshot_replies
 
 
 @replies("delete_policy", "unfinished")

@@ -1,8 +1,8 @@
--- Read requests as a workspace copy needs them; unknown ids are left out.
+-- Read requests as a workspace copy needs them, and the lanes of those that wait; unknown ids have no fields.
 -- @use request_copies
 -- @args ids
--- @reply read found
+-- @reply read found lanes
 
 local rows = {}
-for _, id in ipairs(cjson.decode(args.ids)) do rows[#rows + 1] = request_copies.read(id) end
-return reply.read(rows)
+for i, id in ipairs(cjson.decode(args.ids)) do rows[i] = request_copies.read(id) end
+return reply.read(rows, request_copies.lanes(rows))

@@ -1,13 +1,10 @@
--- List the requests that are queued or allocated, unless they are too many, and the id of the newest event.
--- @use amounts
--- @reads events leases waiting
--- @args most
--- @reply found last ids
--- @reply too_many live
+-- List a page of the requests that wait (`waiting`) or are allocated (`leases`). The cursor is 0 at the end. A request that begins or
+-- ends to be there between two pages may be left out; its event tells.
+-- @reads leases waiting
+-- @args kind cursor count
+-- @reply found ids cursor
 
-local count = redis.call('ZCARD', keys.waiting()) + redis.call('ZCARD', keys.leases())
-if count > tonumber(args.most) then return reply.too_many(amounts.format(count)) end
-local newest_events = redis.call('XREVRANGE', keys.events(), '+', '-', 'COUNT', 1)
-local ids = redis.call('ZRANGE', keys.waiting(), 0, -1)
-for _, id in ipairs(redis.call('ZRANGE', keys.leases(), 0, -1)) do ids[#ids + 1] = id end
-return reply.found(newest_events[1] and newest_events[1][1] or '0-0', ids)
+local page = redis.call('ZSCAN', args.kind == 'waiting' and keys.waiting() or keys.leases(), args.cursor, 'COUNT', args.count)
+local ids = {}
+for i = 1, #page[2], 2 do ids[#ids + 1] = page[2][i] end
+return reply.found(ids, page[1])

@@ -1,7 +1,7 @@
 -- The patience hold of a pool: capacity kept free for a waiter that capacity has blocked for too long
 -- (`planner/give_patience_hold` chooses it). Its units count as used for all
 -- behind its owner in the queue, except owners of victim holds (`victim_holds`).
--- @use account_updates accounts amounts clock lanes queue_order requests
+-- @use account_updates accounts amounts clock lanes pool_changes queue_order requests
 -- @reads pool_walltime_ends
 -- @writes pool pool_holds
 
@@ -23,8 +23,16 @@ function patience_hold.owner(pool)
   return {request = request, lane = lane, path = path, queue_score = queue_order.queue_score(pool, path[1], lane_score, lanes.is_in_share(path, lane))}
 end
 
+-- Note that the units kept at the accounts of a path changed.
+local function note_change(path)
+  local members = {}
+  for i = 1, #path - 1 do members[i] = path[i].id end
+  pool_changes.add(path[#path].name, members)
+end
+
 function patience_hold.open(path, lane, id)
   local pool = path[#path]
+  note_change(path)
   account_updates.add(path, lane.units, {'patience_held'}, 1)
   pool.fields.patience = id
   redis.call('HSET', pool.key, 'patience', id)
@@ -32,6 +40,7 @@ function patience_hold.open(path, lane, id)
 end
 
 function patience_hold.close(pool, owner)
+  note_change(owner.path)
   account_updates.add(owner.path, owner.lane.units, {'patience_held'}, -1)
   pool.fields.patience = nil
   redis.call('HDEL', pool.key, 'patience')

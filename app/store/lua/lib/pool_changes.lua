@@ -1,4 +1,4 @@
--- Changes of a pool that have no event: a stored checkpoint, a published share, the end of a hold. With the events they tell a
+-- Changes of a pool that have no event: a stored checkpoint, a published share, the end of a victim hold, a patience hold. With the events they tell a
 -- reader what has changed since it read. A member is `request:<id>` of an allocation, or the id of a group or a policy.
 -- @use amounts
 -- @writes pool_changes

@@ -103,3 +103,6 @@ function queue.schedule_sync_if_stale(path, lane)
   if not pool.fields.reviewing or redis.call('EXISTS', keys.lane(lane.id)) == 0 then return end
   if not queue.is_in_order(path, lane) then queue.schedule_sync(pool, lane) end
 end
+
+-- Let the unfinished work reject the waiters of a lane that fits no pool.
+function queue.reject_lane(lane) redis.call('ZADD', keys.orphaned_lanes(), 0, lane.id) end

@@ -18,7 +18,7 @@ end
 
 -- Read the present rows of what the first `most` events and the first `most` other changes behind a change number are about.
 -- Return nil if they are not kept any more. Else: the change number up to which the rows are complete, whether more follow, and
--- the rows. An event changes its request, and the accounts on the path of its component.
+-- the rows. An event is about its request, and an event of this pool about the accounts on the path of its component as well.
 function snapshot_changes.read(pool, event, number, most)
   if event ~= '0-0' and not redis.call('XRANGE', keys.events(), event, event)[1] then return nil end
   local members = pool_changes.list(pool.name, number, most)
@@ -28,7 +28,7 @@ function snapshot_changes.read(pool, event, number, most)
   for _, entry in ipairs(entries) do
     local fields = event_fields(entry)
     rows.add_allocation(fields.request)  -- an event of another pool may be about a waiter of this one
-    if (fields.pool == '' or fields.pool == pool.name) and not seen[fields.component] then
+    if fields.pool == pool.name and not seen[fields.component] then
       rows.add_path(fields.component)
       seen[fields.component] = true
     end

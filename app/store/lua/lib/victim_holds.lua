@@ -83,8 +83,8 @@ function victim_holds.close(pool, hold)
   redis.call('HDEL', keys.pool_holds(pool.name), hold.id)
   redis.call('DEL', keys.hold(pool.name, hold.id))
   if redis.call('EXISTS', keys.request(hold.id)) == 1 then redis.call('HDEL', keys.request(hold.id), 'victim_hold_pool') end
-  local victims, has_orphans, changed = redis.call('HGETALL', keys.pool_victims(pool.name)), false, {}
-  for i = 1, #hold.path - 1 do changed[i] = hold.path[i].id end
+  local victims, has_orphans, changed = redis.call('HGETALL', keys.pool_victims(pool.name)), false, {'request:' .. hold.id}
+  for i = 1, #hold.path - 1 do changed[i + 1] = hold.path[i].id end
   for i = 1, #victims, 2 do
     if victims[i + 1] == hold.id then
       has_orphans = true

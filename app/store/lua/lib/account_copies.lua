@@ -1,0 +1,22 @@
+-- A group or a policy as a workspace copy needs it, with what else is kept of a policy: rows of key, type and values.
+-- @reads component_pools group policy pool_groups pool_policies pool_run_times pool_satisfaction
+
+local function add(rows, key, kind, values)
+  if #values > 0 then rows[#rows + 1] = {key, kind, values} end
+end
+
+-- Add the rows of a group.
+function account_copies.add_group(rows, pool_name, group)
+  add(rows, keys.group(pool_name, group), 'hash', redis.call('HGETALL', keys.group(pool_name, group)))
+  add(rows, keys.pool_groups(pool_name), 'set', {group})
+end
+
+-- Add the rows of a policy.
+function account_copies.add_policy(rows, pool_name, component)
+  local satisfaction = redis.call('ZSCORE', keys.pool_satisfaction(pool_name), component)
+  add(rows, keys.policy(pool_name, component), 'hash', redis.call('HGETALL', keys.policy(pool_name, component)))
+  add(rows, keys.pool_policies(pool_name), 'set', {component})
+  add(rows, keys.pool_run_times(pool_name, component), 'hash', redis.call('HGETALL', keys.pool_run_times(pool_name, component)))
+  add(rows, keys.pool_satisfaction(pool_name), 'zset', satisfaction and {component, satisfaction} or {})
+  add(rows, keys.component_pools(component), 'zset', redis.call('ZRANGE', keys.component_pools(component), 0, -1, 'WITHSCORES'))
+end

@@ -1,0 +1,215 @@
+"""The facts of a workspace, read in bounded parts: all that decisions depend on, without the queues, which follow from it.
+
+1. Note the newest event, and of each pool the number of its newest change without an event.
+2. Read the requests that wait or are allocated, the groups, the policies and the recent preemptions, page by page.
+3. Read again what changed since 1, a bounded part at a time. The last part has the pools and the settings as well: then all
+   rows are of that moment.
+
+If pools were declared meanwhile, or the changes are not kept any more, all begins anew. Ended requests, the event stream,
+messages of tasks, remembered replies and counters are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from app.domain.clock import Clock
+from app.domain.dry_run import DryRunUnavailable
+from app.domain.errors import RuleViolation
+from app.store.codec import FlatHash, to_mapping
+from app.store.keys import KEYS
+from app.store.scripts import ScriptReply, Scripts
+
+MAX_REQUESTS = 20_000
+"""The most queued requests and allocations in a workspace that is copied. With more, few dry runs would end in time."""
+READ_BATCH = 100
+"""Requests that one script reads: a few milliseconds."""
+LIST_PAGE = 1_000
+"""Ids that one script lists."""
+ACCOUNT_PAGE = 100
+"""Groups, policies or preemptions that one script reads."""
+MAX_CHANGES = 100
+"""Events whose requests and accounts one script reads."""
+MAX_CHANGE_PAGES = 100
+"""Scripts that read changes; the workspace changes too fast if there are more."""
+MAX_READS = 5
+"""The most attempts to read the workspace."""
+
+KeyRow: TypeAlias = tuple[str, str, FlatHash]
+"""A key, its type and its content."""
+TimeLimit: TypeAlias = Callable[[], AbstractContextManager[None]]
+"""A context around each call, which raises DryRunUnavailable when the time is up."""
+
+
+@dataclass(slots=True)
+class WorkspaceRows:
+    """The facts of a workspace."""
+
+    extra_request: str
+    """A request that is copied even if it has ended."""
+    now_ms: int = 0
+    contents: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
+    """Key → its type, and member or field → score or value; those of a set have none."""
+    requests: dict[str, Sequence[Any]] = field(default_factory=dict)
+    """Request → its row (`lua/lib/request_copies.lua`)."""
+    lanes: dict[str, Sequence[Sequence[str]]] = field(default_factory=dict)
+    """Lane → the pools that it is attached to: pool, constraint, need, and since when (ms)."""
+    rechecked_pools: list[str] = field(default_factory=list)
+    """The pools whose lanes were being rechecked."""
+
+    def add_rows(self, rows: Iterable[KeyRow]) -> None:
+        """Take over rows of keys. A hash is replaced; of a set and a sorted set each row has some members."""
+        for key, kind, values in rows:
+            if kind == "hash" or key not in self.contents:
+                self.contents[key] = kind, {}
+            self.contents[key][1].update(dict.fromkeys(values, "") if kind == "set" else to_mapping(values))
+
+    def add_requests(self, reply: ScriptReply) -> None:
+        """Take over the requests and the lanes of a reply."""
+        self.requests.update((row[0], row) for row in reply.fields["found"])
+        self.lanes.update(reply.fields["lanes"])
+
+    def waiters(self) -> list[tuple[str, str, str]]:
+        """Return the queued requests: id, lane, and up to when they wait."""
+        return [(row[0], row[3], row[4]) for row in self.requests.values() if _is_waiter(row)]
+
+    def key_rows(self, workspace: str) -> Iterator[KeyRow]:
+        """Yield every key but those of the queues."""
+        contents = {key: (kind, dict(values)) for key, (kind, values) in self.contents.items()}
+        places: dict[tuple[str, str], dict[str, str]] = {}
+        for id_, row in self.requests.items():
+            if len(row) > REQUEST_COLUMNS or id_ == self.extra_request:
+                yield KEYS["request"].of(workspace, id_), "hash", row[1]
+                for name, part, value in _entries(row):
+                    if value and (name, part) not in places:
+                        key = KEYS[name]
+                        place = key.of(workspace, *([part] if key.parameters else []))
+                        places[name, part] = contents.setdefault(place, (key.type, {}))[1]
+                    if value:
+                        places[name, part][id_] = value
+                if _is_waiter(row) and len(row) > WAITER_COLUMNS:
+                    yield KEYS["hold"].of(workspace, row[5], id_), "hash", row[7]
+        for place, (kind, values) in contents.items():
+            yield place, kind, list(values) if kind == "set" else [word for pair in values.items() for word in pair]
+
+
+REQUEST_COLUMNS, WAITER_COLUMNS = 3, 5
+"""The columns of the row of any request, and of a waiter without a hold."""
+
+
+def _is_waiter(row: Sequence[Any]) -> bool:
+    """True if the request is queued: its row has a lane in the place of a pool."""
+    return len(row) > REQUEST_COLUMNS and "|" in row[3]
+
+
+def _entries(row: Sequence[Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield the entries of a request in other keys: key, its parameter, score or value."""
+    if len(row) >= REQUEST_COLUMNS:
+        yield "requests", "", row[2]
+    if _is_waiter(row):
+        if len(row) > WAITER_COLUMNS:
+            yield "pool_holds", row[5], row[6]
+    elif len(row) > REQUEST_COLUMNS:
+        yield "leases", "", row[4]
+        yield from zip(ALLOCATION_KEYS, (row[3],) * len(ALLOCATION_KEYS), row[5:], strict=False)
+
+
+ALLOCATION_KEYS = (
+    "pool_allocations",
+    "pool_allocation_records",
+    "pool_walltime_ends",
+    "pool_victims",
+    "preemption_deadlines",
+)
+"""The keys of an allocation, in the order of its row."""
+
+
+class WorkspaceReader:
+    """Reads the facts of a workspace."""
+
+    def __init__(self, scripts: Scripts, clock: Clock) -> None:
+        self._scripts, self._clock = scripts, clock
+
+    def read(self, workspace: str, extra_request: str, time_limit: TimeLimit) -> WorkspaceRows:
+        """Return the facts of one moment; `extra_request` is among them even if it has ended."""
+        for _ in range(MAX_READS):
+            reading = _WorkspaceReading(self._scripts, self._clock, workspace, WorkspaceRows(extra_request), time_limit)
+            if reading.run():
+                return reading.rows
+        raise DryRunUnavailable("busy")
+
+
+@dataclass(slots=True)
+class _WorkspaceReading:
+    """One attempt to read a workspace."""
+
+    scripts: Scripts
+    clock: Clock
+    workspace: str
+    rows: WorkspaceRows
+    time_limit: TimeLimit
+
+    def run(self) -> bool:
+        """Read; False if all has to begin anew."""
+        started = self._start()
+        self._read_requests()
+        for pool, *_ in started["pools"]:
+            self._read_accounts(pool)
+        return self._read_changes(started)
+
+    def _call(self, command: str, **args: Any) -> ScriptReply:
+        with self.time_limit():
+            return self.scripts.call(command, self.workspace, **args)
+
+    def _start(self) -> Mapping[str, Any]:
+        reply = self._call("start_copy", now=self.clock.now_ms(), most=MAX_REQUESTS)
+        if reply.tag == "too_many":
+            message = f"{reply.fields['live']} requests wait or hold units; things can be tried out with {MAX_REQUESTS} at most"
+            raise RuleViolation("too_many_requests_live", message)
+        self.rows.rechecked_pools = [name for name, _, _, reviewing in reply.fields["pools"] if reviewing]
+        return reply.fields
+
+    def _read_requests(self) -> None:
+        ids = [self.rows.extra_request] if self.rows.extra_request else []
+        for kind in ("waiting", "leases"):
+            ids += [id_ for page in self._pages("list_live_ids", LIST_PAGE, kind=kind) for id_ in page["ids"]]
+        ids = list(dict.fromkeys(ids))
+        for first in range(0, len(ids), READ_BATCH):
+            self.rows.add_requests(self._call("copy_requests", ids=json.dumps(ids[first : first + READ_BATCH])))
+
+    def _read_accounts(self, pool: str) -> None:
+        for kind in ("groups", "policies", "preemptions"):
+            for page in self._pages("copy_accounts", ACCOUNT_PAGE, pool=pool, kind=kind):
+                self.rows.add_rows(page["rows"])
+
+    def _pages(self, command: str, count: int, **args: str) -> Iterator[Mapping[str, Any]]:
+        cursor = ""
+        while cursor != "0":
+            fields = self._call(command, cursor=cursor or "0", count=count, **args).fields
+            yield fields
+            cursor = fields["cursor"]
+
+    def _read_changes(self, started: Mapping[str, Any]) -> bool:
+        event, pools = started["event"], started["pools"]
+        for _ in range(MAX_CHANGE_PAGES):
+            reply = self._call(
+                "copy_workspace",
+                now=self.clock.now_ms(),
+                event=event,
+                pools=json.dumps(pools),
+                since=started["now"],
+                most=MAX_CHANGES,
+            )
+            if reply.tag == "moved":
+                return False
+            event, pools = reply.fields["event"], reply.fields["pools"]
+            self.rows.add_rows(reply.fields["rows"])
+            self.rows.add_requests(reply)
+            if reply.fields["more"] != "1":
+                self.rows.now_ms = int(reply.fields["now"])
+                return True
+        return False
