@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from app.domain.clock import Clock, RedisClock
 from app.domain.ledger_limits import LedgerLimits
 from app.domain.models import AuditFinding
+from app.store.audit_sums import PoolSums, SumsAudit, scan_pages
 from app.store.connection import RedisClient
 from app.store.scripts import ScriptReply, Scripts
 
@@ -14,6 +15,7 @@ INDEXES = ("requests", "waiting", "leases", "preemption_deadlines", "ended", "re
 POOL_INDEXES = ("pool_queue", "pool_allocations", "pool_walltime_ends")
 LANE_INDEXES = ("lane", "lane_walltimes")
 TASK_INDEXES = ("delayed", "outbox", "unstarted")
+HOLD_KINDS = ("holds", "allocations", "records", "victims")
 
 
 class AuditStore:
@@ -23,15 +25,17 @@ class AuditStore:
         self._scripts = Scripts(client)
         self._clock = clock or RedisClock()
         self._chunk = chunk or LedgerLimits().chunk
+        self._sums = SumsAudit(self._scripts, self._chunk)
 
     def check_accounts(self, workspace: str, pool: str, *, repair: bool) -> list[AuditFinding]:
-        """Compare every account of a pool with the sums over its allocations."""
-        reply = self._scripts.call("audit_accounts", workspace, pool=pool, repair=repair)
-        return _findings(reply)
+        """Compare every account of a pool with the sums over its allocations and holds."""
+        return self._sums.check(workspace, pool, PoolSums.account_differences, repair=repair)
 
-    def check_holds(self, workspace: str, pool: str, *, repair: bool) -> list[AuditFinding]:
+    def check_holds(self, workspace: str, pool: str, *, repair: bool) -> Iterator[AuditFinding]:
         """Compare the victims and holds of a pool with the requests."""
-        return _findings(self._scripts.call("audit_holds", workspace, pool=pool, repair=repair))
+        for kind in HOLD_KINDS:
+            yield from self._scan("audit_holds", workspace, repair=repair, pool=pool, kind=kind)
+        yield from self._sums.check(workspace, pool, PoolSums.hold_differences, repair=repair)
 
     def check_requests(self, workspace: str, *, repair: bool) -> Iterator[AuditFinding]:
         """Compare every request with the indexes it has to be in."""
@@ -53,12 +57,6 @@ class AuditStore:
             for lane in self._list_lanes(workspace, pool):
                 for kind in LANE_INDEXES:
                     yield from self._scan("audit_index", workspace, repair=repair, kind=kind, part=lane)
-
-    def _list_lanes(self, workspace: str, pool: str) -> Iterator[str]:
-        after = ""
-        while lanes := self._scripts.call("list_lanes", workspace, pool=pool, after=after, count=self._chunk).fields["lanes"]:
-            yield from lanes
-            after = lanes[-1]
 
     def check_lanes(self, workspace: str, pool: str, *, repair: bool) -> Iterator[AuditFinding]:
         """Compare every lane of a pool with its position and parking slot."""
@@ -88,14 +86,15 @@ class AuditStore:
         sizes = total + sum(tasks.values())
         return _findings(self._scripts.call("audit_bodies", workspace, bytes=sizes, repair=repair, **earlier))
 
+    def _list_lanes(self, workspace: str, pool: str) -> Iterator[str]:
+        for components in scan_pages(self._scripts, "list_components", workspace, pool=pool, count=self._chunk):
+            for component in components.fields["components"]:
+                for lanes in scan_pages(self._scripts, "list_lanes", workspace, component=component, count=self._chunk):
+                    yield from lanes.fields["lanes"]
+
     def _scan(self, command: str, workspace: str, *, repair: bool, **names: str) -> Iterator[AuditFinding]:
-        cursor = "0"
-        while True:
-            reply = self._scripts.call(command, workspace, cursor=cursor, count=self._chunk, repair=repair, **names)
+        for reply in scan_pages(self._scripts, command, workspace, count=self._chunk, repair=repair, **names):
             yield from _findings(reply)
-            cursor = reply.fields.get("cursor", "0")
-            if cursor == "0":
-                return
 
 
 def _findings(reply: ScriptReply) -> list[AuditFinding]:

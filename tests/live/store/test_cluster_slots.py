@@ -26,8 +26,11 @@ from app.domain.tasks import ReplacedAllocationSpec, TaskDispatch, TaskSpec
 from app.domain.tokens import Role, Token
 from app.domain.workspace_limits import LimitedToken, WaitLimits
 from app.planner.planning_pass import plan_pool
+from app.service.audit import Audit
+from app.store.audit import AuditStore
 from app.store.availability import AvailabilityStore
 from app.store.connection import RedisClient
+from app.store.keys import key
 from app.store.lua_linker import LuaCommand, load_commands
 from app.store.metrics import MetricsStore
 from app.store.nudges import Nudges
@@ -251,7 +254,7 @@ def look_closely(client: RedisClient, world: World) -> None:
 
 
 def rebuild_queue(scripts: Guarded, world: World) -> None:
-    """What the copy of a workspace does with its waiters, done to the workspace itself."""
+    """What the copy of a workspace does with its waiters, done to the workspace itself; and the repair of a sum."""
     world.pool(gpu=1)
     world.policy()
     waiters = [world.submit(gpu=1).id for _ in range(3)][1:]
@@ -262,6 +265,8 @@ def rebuild_queue(scripts: Guarded, world: World) -> None:
     while world.ledger.resume_unfinished(world.workspace):
         pass
     assert world.queue() == waiters
+    world.client.hincrby(key("pool", world.workspace, "p"), "used:gpu", 1)
+    assert len(Audit(world.ledger, AuditStore(world.client, world.clock)).run(world.workspace, repair=True)) == 1
 
 
 def test_no_script_touches_another_slot(strict: RedisClient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,19 @@ def _(world: World) -> ScriptReply:
     return world.call("claim_nudge")
 
 
+def rules_of_pool(world: World) -> str:
+    """Return the number of the rules of pool `p`."""
+    return world.snapshot(even_if_idle=True).rules_version
+
+
+ACTS["repair_sums", "repaired"] = lambda world: world.call(
+    "repair_sums", pool="p", rules=rules_of_pool(world), corrections='[["pool","used:tpu","0","1"]]'
+)
+ACTS["read_sum_changes", "read"] = lambda world: world.call(
+    "read_sum_changes", pool="p", event="0-0", number=0, rules=rules_of_pool(world), most=9
+)
+
+
 @replies("write_fair_shares", "published")
 def _(world: World) -> ScriptReply:
     rows = json.dumps([["policy:orchestrator/t", ["fair_share:gpu", "1"], []]])

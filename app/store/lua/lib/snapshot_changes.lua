@@ -18,16 +18,23 @@ end
 
 -- Read the present rows of what the first `most` events and the first `most` other changes behind a change number are about.
 -- Return nil if they are not kept any more. Else: the change number up to which the rows are complete, whether more follow, and
--- the rows. An event is about its request, and an event of this pool about the accounts on the path of its component as well.
+-- the rows. An event is about its request, the owner of a hold that it names, and in this pool the accounts on the path of its component.
 function snapshot_changes.read(pool, event, number, most)
   if event ~= '0-0' and not redis.call('XRANGE', keys.events(), event, event)[1] then return nil end
   local members = pool_changes.list(pool.name, number, most)
   if not members then return nil end
-  local rows, seen = snapshot_rows.new(pool.name), {}
+  local rows, seen, request_ids = snapshot_rows.new(pool.name), {}, {}
+  local function add_request(id)
+    if id == '' or seen[id] then return end
+    seen[id] = true
+    request_ids[#request_ids + 1] = id
+    rows.add_allocation(id)
+  end
   local entries = redis.call('XRANGE', keys.events(), '(' .. event, '+', 'COUNT', most)
   for _, entry in ipairs(entries) do
     local fields = event_fields(entry)
-    rows.add_allocation(fields.request)  -- an event of another pool may be about a waiter of this one
+    add_request(fields.request)  -- an event of another pool may be about a waiter of this one
+    add_request(fields.by)
     if fields.pool == pool.name and not seen[fields.component] then
       rows.add_path(fields.component)
       seen[fields.component] = true
@@ -36,8 +43,8 @@ function snapshot_changes.read(pool, event, number, most)
   end
   for i = 1, #members, 2 do
     local id = string.match(members[i], '^request:(.+)$')
-    if id then rows.add_allocation(id) else rows.add_account(members[i]) end
+    if id then add_request(id) else rows.add_account(members[i]) end
     number = tonumber(members[i + 1])
   end
-  return {event = event, number = number, more = #entries == most or #members == 2 * most, rows = rows}
+  return {event = event, number = number, more = #entries == most or #members == 2 * most, rows = rows, request_ids = request_ids}
 end

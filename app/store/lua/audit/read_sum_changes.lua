@@ -1,0 +1,21 @@
+-- Read again what changed of a pool since a change number, a bounded part of it, for its sums: allocations, owners of victim holds,
+-- groups and policies. Once all of it has been read (`more` is empty), the pool and the owner of its patience hold are of the same
+-- moment. If the pool was declared meanwhile or the changes are not kept any more, the reply is `moved`.
+-- @use accounts audit_rows snapshot_changes
+-- @reads pool
+-- @args pool event number rules most
+-- @reply read event number allocations holds accounts pool patience more
+-- @reply moved
+-- @reply not_found
+
+local pool = accounts.pool(args.pool)
+if not pool then return reply.not_found() end
+local changes = (pool.fields.rules or '0') == args.rules and snapshot_changes.read(pool, args.event, tonumber(args.number), tonumber(args.most))
+if not changes then return reply.moved() end
+local allocations, holds = {}, {}
+for i, id in ipairs(changes.request_ids) do
+  allocations[i] = audit_rows.allocation(args.pool, id)
+  holds[i] = audit_rows.hold(args.pool, id)
+end
+return reply.read(changes.event, changes.number, allocations, holds, changes.rows.accounts, redis.call('HGETALL', keys.pool(args.pool)),
+  audit_rows.patience_hold(pool), changes.more)
