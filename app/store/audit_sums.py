@@ -30,8 +30,12 @@ MAX_TRIES = 3
 """Attempts to read a pool."""
 MAX_CHANGE_PAGES = 100
 """Scripts of one attempt that read changes; the pool changes too fast if there are more."""
-SUM_COLUMNS = ("used", "fixed", "victim_held", "patience_held", "children_reserved", "reserving_accounts")
+SUM_COLUMNS = ("used", "fixed", "leaving", "victim_held", "patience_held", "children_reserved", "reserving_accounts")
 """The columns of an account that are sums."""
+SUM_PREFIXES = tuple(f"{column}:" for column in SUM_COLUMNS)
+
+ORPHANS = "orphaned_victims"
+"""The field of a pool with the number of its orphaned victims."""
 
 Sums: TypeAlias = dict[str, Counter[str]]
 """Account or hold → field → sum."""
@@ -87,9 +91,11 @@ class PoolSums:
     def account_differences(self) -> list[Difference]:
         """Return the accounts whose columns are not the sums."""
         sums: Sums = {account: Counter() for account in self.accounts}
-        for component, is_fixed, resources, _ in self.allocations.values():
-            columns = ("used", "fixed") if is_fixed else ("used",)
+        for component, is_fixed, resources, owner in self.allocations.values():
+            columns = [column for column, counts in (("used", True), ("fixed", is_fixed), ("leaving", owner)) if counts]
             self._add(sums, component, columns, amounts.decode(resources))
+            if owner == "-":
+                sums["pool"][ORPHANS] += 1
         for component, resources, flat in self.holds.values():
             self._add_hold(sums, component, amounts.decode(resources), to_mapping(flat))
         if self.patience:
@@ -158,7 +164,7 @@ class PoolSums:
 
 
 def _stored(fields: Mapping[str, str]) -> dict[str, int]:
-    return {name: int(value) for name, value in fields.items() if name.partition(":")[0] in SUM_COLUMNS and ":" in name}
+    return {name: int(value) for name, value in fields.items() if name == ORPHANS or name.startswith(SUM_PREFIXES)}
 
 
 def _differences(place: str, stored: Mapping[str, int], sums: Mapping[str, int]) -> Iterator[Difference]:

@@ -176,6 +176,7 @@ KEYS: dict[str, Key] = {
         ),
         Key("pool_holds", "pool:<pool>:holds", "hash", "owner of a hold → kind of the hold and since when"),
         Key("hold", "pool:<pool>:hold:<id>", "hash", "units that the victims of a hold are expected to free, and have freed"),
+        Key("hold_victims", "pool:<pool>:hold_victims:<id>", "set", "victims of a hold"),
         Key("pool_unfinished", "pool:<pool>:unfinished", "hash", "unfinished work of this pool → how far it is"),
         Key(
             "pool_queue_syncs",

@@ -91,6 +91,8 @@ class WorkspaceRows:
                         places[name, part] = contents.setdefault(place, (key.type, {}))[1]
                     if value:
                         places[name, part][id_] = value
+                if not _is_waiter(row) and row[8:9] not in ([], [""], ["-"], ["!"]):
+                    contents.setdefault(KEYS["hold_victims"].of(workspace, row[3], row[8]), ("set", {}))[1][id_] = ""
                 if _is_waiter(row) and len(row) > WAITER_COLUMNS:
                     yield KEYS["hold"].of(workspace, row[5], id_), "hash", row[7]
         for place, (kind, values) in contents.items():

@@ -20,7 +20,8 @@ from tests.properties.snapshot import Snapshot, columns
 NOTED = 3
 """How many notes of its use are kept of a pool here."""
 FINAL = {"preempted", "released", "expired", "cancelled", "rejected"}
-POOL_COLUMNS = {"limit", "used", "fixed", "patience_held", "victim_held", "children_reserved", "reserving_accounts"}
+POOL_COLUMNS = {"limit", "used", "fixed", "patience_held", "victim_held", "leaving"}
+POOL_COLUMNS |= {"children_reserved", "reserving_accounts"}
 COLUMNS = {
     "limit",
     "reserved",
@@ -28,6 +29,7 @@ COLUMNS = {
     "fixed",
     "patience_held",
     "victim_held",
+    "leaving",
     "stack_exits",
     "children_reserved",
     "fair_share",
@@ -40,6 +42,7 @@ MARKS = {
     "rules",
     "decided_ms",
     "victim_holds",
+    "orphaned_victims",
     "last_hold_number",
     "last_creation_number",
     "watched",
@@ -277,6 +280,25 @@ class Structures:
         for id_, owner in owners_by_victim.items():
             if owner not in (NO_OWNER, FOR_NONE, *self.model.clearings[pool]):
                 yield f"{pool}: {id_} leaves for {owner}, who has no hold"
+        yield from self._listed_victims(pool)
+
+    def _listed_victims(self, pool: str) -> Iterator[str]:
+        """Each hold lists its victims, the pool counts orphaned ones, and every account the units of all."""
+        owners_by_victim = self.model.leaving[pool]
+        for owner in self.model.clearings[pool]:
+            yield from self._same({id_ for id_, of in owners_by_victim.items() if of == owner}, "hold_victims", pool, owner)
+        orphans = [*owners_by_victim.values()].count(NO_OWNER)
+        if int(self.snapshot.get("pool", pool).get("orphaned_victims", 0)) != orphans:
+            yield f"{pool} orphans: {self.snapshot.get('pool', pool)}, should be {orphans}"
+        sums: dict[str, Counter[str]] = {name: Counter() for name in ("pool", *self.model.pools[pool].accounts)}
+        for id_ in owners_by_victim:
+            for account in self.model.pools[pool].path(self.model.requests[id_].component):
+                sums[account].update(self.model.requests[id_].amounts)
+        for name, units in sums.items():
+            kind, _, own = name.partition(":")
+            fields = self.snapshot.get("pool", pool) if name == "pool" else self.snapshot.get(kind, pool, own)
+            if columns(fields, "leaving") != +units:
+                yield f"{pool} {name} leaving: {columns(fields, 'leaving')}, should be {dict(units)}"
 
     def _deadlines(self) -> Iterator[str]:
         """Who leaves for somebody is among those with a deadline; whom nobody needs gone is not."""

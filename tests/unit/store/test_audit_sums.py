@@ -8,7 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from app.domain.models import AuditFinding
+from app.service.audit import Audit
 from app.store.audit import AuditStore
+from app.store.connection import RedisClient
 from app.store.keys import key
 from app.store.scripts import Arg, ScriptReply, Scripts
 from tests.support.world import World
@@ -107,3 +109,33 @@ def test_what_belongs_to_no_request_is_found(world: World, kind: str) -> None:
     assert len(list(audit(world).check_holds(world.workspace, "p", repair=True))) == (2 if kind == "holds" else 1)
     assert not world.client.exists(key(place, world.workspace, "p"))
     assert list(audit(world).check_holds(world.workspace, "p", repair=False)) == []
+
+
+def at(name: str, *parts: str) -> str:
+    """Return a key of pool `p`."""
+    return key(name, "test", "p", *parts)
+
+
+Damage = Callable[[RedisClient, str, str], object]
+DAMAGE: dict[str, Damage] = {
+    "units leaving": lambda client, victim, owner: client.hincrby(at("pool"), "leaving:gpu", 3),
+    "orphaned victims": lambda client, victim, owner: client.hset(at("pool"), "orphaned_victims", 1),
+    "a victim not listed": lambda client, victim, owner: client.srem(at("hold_victims", owner), victim),
+    "a stray victim": lambda client, victim, owner: client.sadd(at("hold_victims", owner), "nobody"),
+    "an owner forgotten": lambda client, victim, owner: client.hset(at("pool_victims"), victim, "-"),
+}
+
+
+@pytest.mark.parametrize("change", DAMAGE.values(), ids=DAMAGE)
+def test_damage_of_what_is_kept_of_victims_is_repaired(world: World, change: Damage) -> None:
+    world.pool(gpu=4)
+    world.policy("low")
+    world.policy("high", priority=1)
+    victim = world.submit("low", gpu=4)
+    owner = world.submit("high", gpu=4)
+    world.preempt(owner, victim)
+    change(world.client, victim.id, owner.id)
+    store = Audit(world.ledger, AuditStore(world.client, world.clock, chunk=2))
+    assert len(store.run(world.workspace)) >= 1
+    store.run(world.workspace, repair=True)
+    assert store.run(world.workspace) == []

@@ -1,8 +1,8 @@
 -- Compare a stretch of the allocations, the allocation records, the victims or the holds of a pool (`kind`) with the requests; repair
 -- if asked. The sums of the holds are compared apart (`read_sum_rows`).
--- @use accounts amounts audit_findings pool_changes requests
+-- @use accounts amounts audit_findings pool_changes requests victims
 -- @reads pool_allocations request
--- @writes hold pool pool_allocation_records pool_holds pool_victims preemption_deadlines
+-- @writes hold hold_victims pool pool_allocation_records pool_holds pool_victims preemption_deadlines
 -- @args pool kind cursor count repair
 -- @reply audited differences cursor
 -- @reply not_found
@@ -10,7 +10,7 @@
 audit_findings.start(args.repair)
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found() end
-local records, victims, holds = keys.pool_allocation_records(args.pool), keys.pool_victims(args.pool), keys.pool_holds(args.pool)
+local records, owners, holds = keys.pool_allocation_records(args.pool), keys.pool_victims(args.pool), keys.pool_holds(args.pool)
 
 -- Return an allocation of the pool; nil if the request is none.
 local function allocation(id)
@@ -22,7 +22,9 @@ end
 -- Compare the field of an allocation in a hash with its expected value, nil for none.
 local function compare(kind, key, id, stored, expected)
   if stored == (expected or false) or not audit_findings.add(kind, args.pool .. ' ' .. id, stored, expected) then return end
-  if expected then redis.call('HSET', key, id, expected) else redis.call('HDEL', key, id) end
+  if kind == 'line' then
+    if expected then redis.call('HSET', key, id, expected) else redis.call('HDEL', key, id) end
+  elseif expected then victims.set_owner(pool, id, expected) else victims.remove(pool, id) end
   pool_changes.add(args.pool, {'request:' .. id})
 end
 
@@ -33,7 +35,7 @@ end
 
 -- Return what a victim leaves for, and its deadline if it has a reason to leave.
 local function expected_of_victim(request)
-  local owner = redis.call('HGET', victims, request.id)
+  local owner = redis.call('HGET', owners, request.id)
   local leaves_for_limit = request.reason == 'limit' and (request.preempted_by or '') == ''
   local has_hold = leaves_for_limit or owner and redis.call('HEXISTS', holds, owner) == 1
   return leaves_for_limit and '!' or has_hold and owner or '-', has_hold and tonumber(request.deadline_ms) or nil
@@ -45,6 +47,21 @@ local function check_deadline(id, expected)
   if expected then redis.call('ZADD', keys.preemption_deadlines(), amounts.format(expected), id) else redis.call('ZREM', keys.preemption_deadlines(), id) end
 end
 
+-- Check that the victims of a hold are listed with it.
+local function check_member(owner, id)
+  local key = keys.hold_victims(args.pool, owner)
+  if owner == '-' or owner == '!' or redis.call('SISMEMBER', key, id) == 1 then return end
+  if audit_findings.add('leaving', args.pool .. ' ' .. id, 'not listed', owner) then redis.call('SADD', key, id) end
+end
+
+-- Check that what is listed as a victim of a hold leaves for it.
+local function check_victims(owner)
+  for _, id in ipairs(victims.of_hold(pool, owner)) do
+    local leaves = redis.call('HGET', owners, id) == owner
+    if not leaves and audit_findings.add('leaving', args.pool .. ' ' .. id, owner, nil) then redis.call('SREM', keys.hold_victims(args.pool, owner), id) end
+  end
+end
+
 local CHECKS = {
   allocations = function(id)
     local request = allocation(id)
@@ -53,26 +70,28 @@ local CHECKS = {
     if request.status ~= states.preempting then return end
     local owner, deadline = expected_of_victim(request)
     check_deadline(id, deadline)
-    compare('leaving', victims, id, redis.call('HGET', victims, id), owner)
+    compare('leaving', owners, id, redis.call('HGET', owners, id), owner)
+    check_member(owner, id)
   end,
   records = function(id, record)
     if not allocation(id) then compare('line', records, id, record, nil) end
   end,
   victims = function(id, owner)
     local request = allocation(id)
-    if not request or request.status ~= states.preempting then compare('leaving', victims, id, owner, nil) end
+    if not request or request.status ~= states.preempting then compare('leaving', owners, id, owner, nil) end
   end,
   holds = function(id, text)
+    check_victims(id)
     if not string.match(text, '^victims ') or is_valid_owner(id) then return end
     if not audit_findings.add('hold', args.pool .. ' ' .. id, text, redis.call('HGET', keys.request(id), 'status')) then return end
     redis.call('HDEL', holds, id)
-    redis.call('DEL', keys.hold(args.pool, id))
+    redis.call('DEL', keys.hold(args.pool, id), keys.hold_victims(args.pool, id))
     pool_changes.add(args.pool, {'request:' .. id})
   end,
 }
 
 local is_sorted_set = args.kind == 'allocations'
-local key = ({allocations = keys.pool_allocations(args.pool), records = records, victims = victims, holds = holds})[args.kind]
+local key = ({allocations = keys.pool_allocations(args.pool), records = records, victims = owners, holds = holds})[args.kind]
 local page = redis.call(is_sorted_set and 'ZSCAN' or 'HSCAN', key, args.cursor, 'COUNT', args.count)
 for i = 1, #page[2], 2 do CHECKS[args.kind](page[2][i], page[2][i + 1]) end
 

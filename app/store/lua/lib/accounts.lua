@@ -9,7 +9,7 @@ local function load(key, id)
   if account == nil then
     local raw = redis.call('HGETALL', key)
     account = #raw > 0 and {key = key, id = id, fields = {}, limit = {}, used = {}, fixed = {}, reserved = {}, children_reserved = {},
-      victim_held = {}, patience_held = {}, stack_exits = {}, reserving_accounts = {}, fair_share = {}, demand_met = {}}
+      victim_held = {}, patience_held = {}, leaving = {}, stack_exits = {}, reserving_accounts = {}, fair_share = {}, demand_met = {}}
     for i = 1, #raw, 2 do
       local field, colon = raw[i], find(raw[i], ':', 1, true)  -- faster than a pattern
       if colon then account[sub(field, 1, colon - 1)][sub(field, colon + 1)] = tonumber(raw[i + 1]) else account.fields[field] = raw[i + 1] end

@@ -1,13 +1,13 @@
 -- What the sums of a pool are made from, as the audit reads it: allocations, and waiters for which units are kept.
 -- @reads hold pool_allocations pool_holds pool_victims request
 
--- Return an allocation: id, component, `1` if it is fixed, amounts, and if it is leaving the owner of the hold it leaves for. Return
+-- Return an allocation: id, component, `1` if it is fixed, amounts, and if it is leaving the owner of the hold it leaves for (`-` none). Return
 -- only the id of what is no allocation of the pool.
 function audit_rows.allocation(pool_name, id)
   local status, pool, component, preemptible, resources = unpack(redis.call('HMGET', keys.request(id), 'status', 'pool', 'component', 'preemptible', 'resources'))
   local is_allocation = pool == pool_name and (status == states.allocated or status == states.preempting)
   if not is_allocation or not redis.call('ZSCORE', keys.pool_allocations(pool_name), id) then return {id} end
-  local owner = status == states.preempting and redis.call('HGET', keys.pool_victims(pool_name), id) or ''
+  local owner = status == states.preempting and (redis.call('HGET', keys.pool_victims(pool_name), id) or '-') or ''
   return {id, component, preemptible == '0' and '1' or '', resources, owner}
 end
 

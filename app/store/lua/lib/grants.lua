@@ -1,7 +1,7 @@
 -- The one place where units are granted and taken back.
--- @use account_updates accounts amounts clock counters crossings dirty_pools fair_share_order lanes leases nudges outbox patience_hold queue requests victim_holds
+-- @use account_updates accounts amounts clock counters crossings dirty_pools fair_share_order lanes leases nudges outbox patience_hold queue requests victim_holds victims
 -- @reads pool_holds
--- @writes meta pool_allocation_records pool_allocations pool_victims pool_walltime_ends preemption_deadlines waiting
+-- @writes meta pool_allocation_records pool_allocations pool_walltime_ends preemption_deadlines waiting
 
 function grants.end_patience_hold(pool)
   local owner = patience_hold.owner(pool)
@@ -90,9 +90,9 @@ end
 -- Move the freed units of a victim to the hold it left for.
 local function settle_victim(request, path, units)
   local pool = path[#path]
-  local owner = redis.call('HGET', keys.pool_victims(pool.name), request.id)
+  local owner = victims.remove(pool, request.id)
+  if request.status == states.preempting then victims.count_units(path, units, -1) end
   if not owner then return end
-  redis.call('HDEL', keys.pool_victims(pool.name), request.id)
   redis.call('ZREM', keys.preemption_deadlines(), request.id)
   local hold = victim_holds.find(pool, owner)
   if hold then victim_holds.update_expected(pool, hold, path, units, -1, true) end

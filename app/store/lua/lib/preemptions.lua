@@ -1,7 +1,7 @@
 -- The preemption protocol: directive and deadline of each step, and the end: requeued, or preempted for good.
--- @use account_updates accounts admission amounts clock counters grants lanes leases pool_changes requests victim_holds
--- @reads meta
--- @writes pool_allocation_records pool_victims preemption_deadlines
+-- @use account_updates accounts admission amounts clock counters grants lanes leases requests victim_holds victims
+-- @reads meta pool_victims
+-- @writes preemption_deadlines
 
 local PREEMPTION_FIELDS = {'directive', 'deadline_ms', 'preempting_ms', 'answered', 'extended', 'deferred_s', 'failed', 'rank', 'by_rank', 'orphaned_ms', 'reprieved'}
 local RECENT_MS = 60000
@@ -29,18 +29,6 @@ function preemptions.terminate(pool, request)
   requests.set_all(changes, {'failed'}, '1')
   counters.add('failed_checkpoints|' .. pool.name)
   requests.add_event(request, 'terminating', changes)
-end
-
--- Store a completed checkpoint, from which the work can resume.
-function preemptions.save_checkpoint(request, reference, fields)
-  local now = amounts.format(clock.now)
-  requests.set(request, fields, 'checkpointed_ms', now)
-  if reference ~= '' then requests.set(request, fields, 'reference', reference) end
-  if request.pool == '' then return end
-  local key, record = keys.pool_allocation_records(request.pool), requests.allocation_record(request)
-  if redis.call('HGET', key, request.id) == record then return end
-  redis.call('HSET', key, request.id, record)
-  pool_changes.add(request.pool, {'request:' .. request.id})
 end
 
 -- Complete a preemption: the victim exited (`preempted`, with its `outcome`) or is forced (`forced`). Its units come back. It is
@@ -74,7 +62,7 @@ function preemptions.begin(path, hold, request, reason, by_rank)
   local policy, pool, lane, changes, fields = path[1], path[#path], lanes.of(request), {}, {}
   local details = {rank = preemptions.rank(policy, request), by_rank = by_rank}
   counters.add('preemptions|' .. pool.name .. '|' .. (policy.fields.profile or 'batch') .. '|' .. reason)
-  redis.call('HSET', keys.pool_victims(pool.name), request.id, hold and hold.id or '!')
+  victims.set_owner(pool, request.id, hold and hold.id or '!')
   if hold then victim_holds.update_expected(pool, hold, path, lane.units, 1) end
   requests.set_all(changes, {'reason'}, reason)
   requests.set_all(changes, {'preempted_by'}, hold and hold.id or '')
@@ -85,6 +73,7 @@ function preemptions.begin(path, hold, request, reason, by_rank)
     return preemptions.complete(request, 'preempted', nil, details)
   end
   account_updates.leave_stacks(path, lane.units)
+  victims.count_units(path, lane.units, 1)
   local saves = request.checkpoint ~= 'none'
   requests.set_all(changes, {'preempting_ms'}, amounts.format(clock.now))
   requests.set_all(changes, {'rank'}, details.rank)
@@ -110,8 +99,10 @@ end
 function preemptions.reprieve(request)
   local changes, fields = {}, {}
   requests.set_all(changes, {'reprieved'}, amounts.format(clock.now) .. ' ' .. request.preempted_by .. ' ' .. request.reason)
-  account_updates.shift_group_stacks(accounts.path(request.pool, request.component))
-  redis.call('HDEL', keys.pool_victims(request.pool), request.id)
+  local path = accounts.path(request.pool, request.component)
+  account_updates.shift_group_stacks(path)
+  victims.count_units(path, lanes.of(request).units, -1)
+  victims.remove(path[#path], request.id)
   redis.call('ZREM', keys.preemption_deadlines(), request.id)
   local cleared_fields = {unpack(PREEMPTION_FIELDS, 1, #PREEMPTION_FIELDS - 1)}
   requests.set_all(changes, cleared_fields, '')

@@ -1,26 +1,5 @@
 -- What a waiter will lack once it has its hold and all victims have left, so that no shortage is paid for twice.
--- @use accounts requests victim_holds
--- @reads pool_victims
-
-local function add_units(sums, path, units)
-  for _, account in ipairs(path) do
-    for _, key in ipairs(units.keys) do
-      local place = account.id .. '|' .. key
-      sums[place] = (sums[place] or 0) + units.of[key]
-    end
-  end
-end
-
--- Return the units that all victims will free, by account and key; nil if a victim is orphaned and not yet judged.
-function projected_shortage.units_of_victims(pool)
-  local sums, raw = {}, redis.call('HGETALL', keys.pool_victims(pool.name))
-  for i = 1, #raw, 2 do
-    if raw[i + 1] == '-' then return nil end
-    local component, units = requests.component_and_units(raw[i])
-    if component then add_units(sums, accounts.path(pool.name, component), units) end
-  end
-  return sums
-end
+-- @use accounts victim_holds victims
 
 -- Return the units that the other holds will take at an account; `index` is the position of the own hold, nil for behind all.
 function projected_shortage.units_of_other_holds(pool, index, account, key)
@@ -41,21 +20,21 @@ function projected_shortage.room(account, key, need, free)
 end
 
 -- Return the rooms of a lane at every account of its path, once all victims have left, beside the other holds.
-function projected_shortage.rooms(path, lane, index, units_of_victims)
+function projected_shortage.rooms(path, lane, index)
   local pool, rooms = path[#path], {}
   for _, account in ipairs(path) do
     for _, key in ipairs(lane.units.keys) do
-      local free = accounts.room('limit', account, pool, key) + (units_of_victims[account.id .. '|' .. key] or 0)
+      local free = accounts.room('limit', account, pool, key) + victims.units_leaving(account, key)
       rooms[#rooms + 1] = projected_shortage.room(account, key, lane.units.of[key], free - projected_shortage.units_of_other_holds(pool, index, account, key))
     end
   end
   return rooms
 end
 
--- Add the units of more victims (path and units of each).
-function projected_shortage.add_victims(rooms, victims)
+-- Add the units of allocations that are to leave (path and units of each).
+function projected_shortage.add_victims(rooms, allocations)
   for _, room in ipairs(rooms) do
-    for i, victim in ipairs(victims) do
+    for i, victim in ipairs(allocations) do
       room.brings[i] = 0
       for _, account in ipairs(victim.path) do
         if account == room.account then room.brings[i] = victim.units.of[room.key] or 0 end

@@ -1,7 +1,7 @@
 -- Holds with victims: capacity kept for a waiter whose victims are exiting. At every account of its owner's path a hold keeps its
 -- amount less what its victims are still expected to free. `victim_held` is the sum; it counts for requests without such a hold.
--- @use account_updates accounts amounts clock dirty_pools lanes pool_changes queue_order requests
--- @writes hold pool pool_holds pool_victims preemption_deadlines request
+-- @use account_updates accounts amounts clock dirty_pools lanes pool_changes queue_order requests victims
+-- @writes hold pool pool_holds preemption_deadlines request
 
 local holds_by_pool = {}  -- pool → its holds with victims, in order
 
@@ -83,19 +83,16 @@ function victim_holds.close(pool, hold)
   redis.call('HDEL', keys.pool_holds(pool.name), hold.id)
   redis.call('DEL', keys.hold(pool.name, hold.id))
   if redis.call('EXISTS', keys.request(hold.id)) == 1 then redis.call('HDEL', keys.request(hold.id), 'victim_hold_pool') end
-  local victims, has_orphans, changed = redis.call('HGETALL', keys.pool_victims(pool.name)), false, {'request:' .. hold.id}
+  local ids, changed = victims.of_hold(pool, hold.id), {'request:' .. hold.id}
   for i = 1, #hold.path - 1 do changed[i + 1] = hold.path[i].id end
-  for i = 1, #victims, 2 do
-    if victims[i + 1] == hold.id then
-      has_orphans = true
-      changed[#changed + 1] = 'request:' .. victims[i]
-      redis.call('HSET', keys.pool_victims(pool.name), victims[i], '-')
-      redis.call('ZREM', keys.preemption_deadlines(), victims[i])
-      if redis.call('EXISTS', keys.request(victims[i])) == 1 then redis.call('HSET', keys.request(victims[i]), 'orphaned_ms', amounts.format(clock.now)) end
-    end
+  for _, id in ipairs(ids) do
+    victims.set_owner(pool, id, '-')
+    changed[#changed + 1] = 'request:' .. id
+    redis.call('ZREM', keys.preemption_deadlines(), id)  -- if the request exists (else it was lost), its deadline is paused from now on
+    if redis.call('EXISTS', keys.request(id)) == 1 then redis.call('HSET', keys.request(id), 'orphaned_ms', amounts.format(clock.now)) end
   end
   pool_changes.add(pool.name, changed)
-  return has_orphans
+  return #ids > 0
 end
 
 -- Add the units of a victim to what a hold expects (1), or subtract them (-1); `has_freed` if they are free now.

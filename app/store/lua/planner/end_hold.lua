@@ -1,5 +1,5 @@
 -- End a hold with victims that nothing can fill any more; its victims are orphaned until the next reconcile.
--- @use accounts clock grant_loop grants projected_shortage requests victim_holds
+-- @use accounts clock grant_loop grants projected_shortage requests victim_holds victims
 -- @args now events_kept chunk pool owner
 -- @reply applied more
 -- @reply stale why
@@ -10,9 +10,8 @@ local pool = accounts.pool(args.pool)
 local hold, index = nil, nil
 if pool then hold, index = victim_holds.find(pool, args.owner) end
 if not hold then return reply.stale('hold') end
-local units_of_victims = projected_shortage.units_of_victims(pool)
-if not units_of_victims then return reply.stale('unjudged') end
-if projected_shortage.fits(projected_shortage.rooms(hold.path, hold.lane, index, units_of_victims)) then return reply.stale('enough') end
+if victims.has_orphans(pool) then return reply.stale('unjudged') end
+if projected_shortage.fits(projected_shortage.rooms(hold.path, hold.lane, index)) then return reply.stale('enough') end
 
 grants.end_victim_hold(pool, hold)
 return reply.applied(grant_loop.settle(tonumber(args.chunk)))

@@ -1,7 +1,7 @@
 -- Preempt allocations over a limit, all of these or none. It is stale if one has changed, or if its account is not over its limit
 -- once those before it have left.
--- @use accounts amounts clock grant_loop lanes preemptions requests
--- @reads orphaned_lanes pool_victims unfinished
+-- @use accounts amounts clock grant_loop lanes preemptions requests victims
+-- @reads orphaned_lanes unfinished
 -- @writes pool_preemptions
 -- @args now events_kept chunk pool victims rules
 -- @reply applied more
@@ -15,9 +15,9 @@ if redis.call('EXISTS', keys.unfinished(), keys.orphaned_lanes()) > 0 then retur
 if (pool.fields.rules or '0') ~= args.rules then return reply.stale('rules') end
 
 local minute_ago = clock.now - 60000
-local victims, leaving_units, seen_ids = cjson.decode(args.victims), {}, {}
+local chosen, leaving_units, seen_ids = cjson.decode(args.victims), {}, {}
 local max_per_minute = tonumber(pool.fields.max_preemptions_per_minute)
-if max_per_minute and redis.call('ZCOUNT', keys.pool_preemptions(pool.name), '(' .. amounts.format(minute_ago), amounts.format(clock.now)) + #victims > max_per_minute then
+if max_per_minute and redis.call('ZCOUNT', keys.pool_preemptions(pool.name), '(' .. amounts.format(minute_ago), amounts.format(clock.now)) + #chosen > max_per_minute then
   return reply.stale('budget')
 end
 
@@ -27,21 +27,15 @@ local function add_leaving(path, units)
   end
 end
 
-local victim_ids = redis.call('HKEYS', keys.pool_victims(pool.name))
-for _, id in ipairs(victim_ids) do
-  local component, units = requests.component_and_units(id)
-  if component then add_leaving(accounts.path(pool.name, component), units) end
-end
-
 -- True if the account is over its limit on a key of these units, without those that leave before.
 local function is_over(account, units)
   for _, key in ipairs(units.keys) do
-    if accounts.room('limit', account, pool, key) + (leaving_units[account.id .. '|' .. key] or 0) < 0 then return true end
+    if accounts.room('limit', account, pool, key) + victims.units_leaving(account, key) + (leaving_units[account.id .. '|' .. key] or 0) < 0 then return true end
   end
   return false
 end
 
-for i, victim in ipairs(victims) do
+for i, victim in ipairs(chosen) do
   local id, fence, over_account = unpack(victim)
   local request = requests.load(id)
   local is_unchanged = request and request.status == states.allocated and request.fence == fence and request.pool == args.pool
@@ -52,10 +46,10 @@ for i, victim in ipairs(victims) do
   for _, account in ipairs(path) do may_stay = may_stay and not (account.id == over_account and is_over(account, units)) end
   if may_stay then return reply.stale('limit') end
   add_leaving(path, units)
-  victims[i] = {request = request, path = path}
+  chosen[i] = {request = request, path = path}
 end
 
-for _, victim in ipairs(victims) do
+for _, victim in ipairs(chosen) do
   redis.call('ZADD', keys.pool_preemptions(pool.name), amounts.format(clock.now), victim.request.id .. ':' .. victim.request.fence)
   preemptions.begin(victim.path, nil, victim.request, 'limit', '')
 end

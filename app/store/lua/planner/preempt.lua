@@ -1,5 +1,5 @@
 -- Preempt for a waiter: it gets a hold, and its victims begin to leave, all of them or, if anything is not as planned, none.
--- @use accounts amounts clock grant_loop grants lanes preemptions projected_shortage requests victim_holds
+-- @use accounts amounts clock grant_loop grants lanes preemptions projected_shortage requests victim_holds victims
 -- @reads orphaned_lanes request unfinished
 -- @writes pool pool_preemptions
 -- @args now events_kept chunk pool waiter victims unused_share_accounts reserved_accounts stack_exits used_ranges rules
@@ -22,10 +22,10 @@ local hold, index = victim_holds.find(pool, args.waiter)
 if (waiter.victim_hold_pool or args.pool) ~= args.pool then return reply.stale('hold elsewhere') end
 
 local minute_ago = clock.now - 60000
-local victims = cjson.decode(args.victims)
-if #victims == 0 then return reply.stale('nothing') end
+local chosen = cjson.decode(args.victims)
+if #chosen == 0 then return reply.stale('nothing') end
 local max_per_minute = tonumber(pool.fields.max_preemptions_per_minute)
-if max_per_minute and redis.call('ZCOUNT', keys.pool_preemptions(pool.name), '(' .. amounts.format(minute_ago), amounts.format(clock.now)) + #victims > max_per_minute then
+if max_per_minute and redis.call('ZCOUNT', keys.pool_preemptions(pool.name), '(' .. amounts.format(minute_ago), amounts.format(clock.now)) + #chosen > max_per_minute then
   return reply.stale('budget')
 end
 local backoff_s = tonumber(pool.fields.backoff_s or const.BACKOFF_S[pool.fields.discipline] or 0)
@@ -33,13 +33,13 @@ local rest_ends_ms = tonumber(pool.fields.decided_ms or 0) + backoff_s * 1000
 if backoff_s > 0 and pool.fields.decided_ms and rest_ends_ms > clock.now and tonumber(pool.fields.decided_ms) <= clock.now then return reply.stale('backoff') end
 
 local seen_ids = {}
-for i, victim in ipairs(victims) do
+for i, victim in ipairs(chosen) do
   local id, fence, reason = unpack(victim)
   local request = requests.load(id)
   local is_unchanged = request and request.status == states.allocated and request.fence == fence and request.pool == args.pool
   if not is_unchanged or request.preemptible == '0' or seen_ids[id] then return reply.stale('victim') end
   seen_ids[id] = true
-  victims[i] = {request = request, reason = reason, path = accounts.path(args.pool, request.component), units = lanes.of(request).units}
+  chosen[i] = {request = request, reason = reason, path = accounts.path(args.pool, request.component), units = lanes.of(request).units}
 end
 for _, condition in ipairs(cjson.decode(args.stack_exits)) do
   local account = accounts.by_id(args.pool, condition[1])
@@ -52,8 +52,7 @@ for _, range in ipairs(cjson.decode(args.used_ranges)) do  -- the premises of a 
   if not account or used < tonumber(range[3]) or used > tonumber(range[4]) then return reply.stale('use') end
 end
 
-local units_of_victims = projected_shortage.units_of_victims(pool)
-if not units_of_victims then return reply.stale('unjudged') end
+if victims.has_orphans(pool) then return reply.stale('unjudged') end
 
 -- True if the waiter fits the unused share of an account; units of other holds count as used.
 local function fits_unused_share(account)
@@ -78,33 +77,33 @@ else
     if not fits_unused_share(accounts.by_id(args.pool, name)) then return reply.stale('share') end
   end
 end
-local rooms, reserved_rooms = projected_shortage.rooms(path, lane, index, units_of_victims), {}
+local rooms, reserved_rooms = projected_shortage.rooms(path, lane, index), {}
 for _, name in ipairs(cjson.decode(args.reserved_accounts)) do  -- the waiter has to fit these reserved shares when all victims have left
   local account = accounts.by_id(args.pool, name)
   for _, key in ipairs(lane.units.keys) do
     if pool.reserving_accounts[key] then
-      local free = (account.reserved[key] or 0) - (account.used[key] or 0) + (units_of_victims[account.id .. '|' .. key] or 0)
+      local free = (account.reserved[key] or 0) - (account.used[key] or 0) + victims.units_leaving(account, key)
       reserved_rooms[#reserved_rooms + 1] = projected_shortage.room(account, key, lane.units.of[key], free - projected_shortage.units_of_other_holds(pool, index, account, key))
     end
   end
 end
-projected_shortage.add_victims(rooms, victims)
-projected_shortage.add_victims(reserved_rooms, victims)
+projected_shortage.add_victims(rooms, chosen)
+projected_shortage.add_victims(reserved_rooms, chosen)
 if not (projected_shortage.fits(rooms) and projected_shortage.fits(reserved_rooms)) then return reply.stale('not enough') end
-for i in ipairs(victims) do
+for i in ipairs(chosen) do
   if projected_shortage.fits(rooms, i) then return reply.stale('superfluous') end
 end
 
 if pool.fields.patience == args.waiter then grants.end_patience_hold(pool) end
 hold = hold or victim_holds.open(path, lane, waiter)
 local rank, victim_ranks = preemptions.rank(path[1], waiter), {}
-for i, victim in ipairs(victims) do
+for i, victim in ipairs(chosen) do
   victim_ranks[i] = victim.request.id .. '@' .. preemptions.rank(victim.path[1], victim.request)
   redis.call('ZADD', keys.pool_preemptions(pool.name), amounts.format(clock.now), victim.request.id .. ':' .. victim.request.fence)
 end
 redis.call('ZREMRANGEBYSCORE', keys.pool_preemptions(pool.name), '-inf', amounts.format(minute_ago))
 redis.call('HSET', pool.key, 'decided_ms', amounts.format(clock.now))
-requests.add_event(waiter, 'clearing', {}, {by = '', pool = args.pool, rank = rank, victims = table.concat(victim_ranks, ';'), reason = victims[1].reason})
-for _, victim in ipairs(victims) do preemptions.begin(victim.path, hold, victim.request, victim.reason, rank) end
+requests.add_event(waiter, 'clearing', {}, {by = '', pool = args.pool, rank = rank, victims = table.concat(victim_ranks, ';'), reason = chosen[1].reason})
+for _, victim in ipairs(chosen) do preemptions.begin(victim.path, hold, victim.request, victim.reason, rank) end
 local more = grant_loop.settle(tonumber(args.chunk))
 return reply.applied(redis.call('HGET', keys.request(args.waiter), 'status') == states.queued and 0 or 1, more)

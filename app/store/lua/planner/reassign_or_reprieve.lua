@@ -1,7 +1,8 @@
 -- Judge an orphaned victim: it leaves for the owner of another hold, or is reprieved. A victim of a limit can be reprieved as
 -- well.
--- @use accounts amounts clock grant_loop lanes preemptions requests victim_holds
--- @writes pool_victims preemption_deadlines
+-- @use accounts amounts clock grant_loop lanes preemptions requests victim_holds victims
+-- @reads pool_victims
+-- @writes preemption_deadlines
 -- @args now events_kept chunk pool id fence owner
 -- @reply applied more
 -- @reply stale why
@@ -23,7 +24,7 @@ local lane = lanes.of(request)
 local path = accounts.path(args.pool, lane.component)
 local paused_ms = math.max(0, clock.now - (tonumber(request.orphaned_ms) or clock.now))
 local deadline = amounts.format(tonumber(request.deadline_ms) + paused_ms)
-redis.call('HSET', keys.pool_victims(args.pool), args.id, args.owner)
+victims.set_owner(pool, args.id, args.owner)
 redis.call('ZADD', keys.preemption_deadlines(), deadline, args.id)
 victim_holds.update_expected(pool, hold, path, lane.units, 1)
 local owner = requests.load(args.owner)

@@ -1,6 +1,6 @@
 -- Report the state of a checkpoint. The report prolongs the lease. A victim that reports `completed` without `routine` is
 -- released, under either directive. Any other completed checkpoint is only stored.
--- @use accounts amounts clock counters grant_loop leases operation_replies preemptions requests
+-- @use accounts amounts checkpoints clock counters grant_loop leases operation_replies preemptions requests
 -- @writes preemption_deadlines
 -- @args now events_kept chunk op id fence state seconds reference routine
 -- @reply alive status lapses directive deadline more
@@ -41,7 +41,7 @@ local function defer()
 end
 
 if args.state == 'completed' then
-  preemptions.save_checkpoint(request, args.reference, fields)
+  checkpoints.save(request, args.reference, fields)
   if request.status == states.preempting and args.routine == '' then
     counters.add_checkpoint(request.pool, clock.now - tonumber(request.preempting_ms))
     requests.set(request, fields, 'failed', '')
