@@ -1,6 +1,6 @@
 -- Holds with victims: capacity kept for a waiter whose victims are exiting. At every account of its owner's path a hold keeps its
 -- amount less what its victims are still expected to free. `victim_held` is the sum; it counts for requests without such a hold.
--- @use account_updates accounts amounts clock dirty_pools lanes pool_changes queue_order requests victims
+-- @use account_updates accounts amounts clock dirty_pools lanes pool_changes queue_order victims
 -- @writes hold pool pool_holds preemption_deadlines request
 
 local holds_by_pool = {}  -- pool → its holds with victims, in order
@@ -8,11 +8,11 @@ local holds_by_pool = {}  -- pool → its holds with victims, in order
 local function place(account, key) return account.id .. '|' .. key end
 
 local function load_hold(pool, id, since, number)
-  local request = requests.load(id)
-  if not request then return redis.call('HDEL', keys.pool_holds(pool.name), id) end  -- lost; the audit finds its units
-  local lane = lanes.of(request)
+  local component, preemptible, resources, class, seq = unpack(redis.call('HMGET', keys.request(id), 'component', 'preemptible', 'resources', 'class', 'seq'))
+  if not component then return redis.call('HDEL', keys.pool_holds(pool.name), id) end  -- lost; the audit finds its units
+  local lane = lanes.open(lanes.name(component, preemptible == '0', resources))
   local hold = {id = id, since = tonumber(since), number = tonumber(number), lane = lane, expected = {}, freed = {},
-    path = accounts.path(pool.name, lane.component), lane_score = queue_order.lane_score(tonumber(request.class), tonumber(request.seq)), account_keys = {}}
+    path = accounts.path(pool.name, lane.component), lane_score = queue_order.lane_score(tonumber(class), tonumber(seq)), account_keys = {}}
   for _, account in ipairs(hold.path) do hold.account_keys[account.key] = true end
   local raw = redis.call('HGETALL', keys.hold(pool.name, id))
   for i = 1, #raw, 2 do
