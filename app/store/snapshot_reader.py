@@ -27,6 +27,8 @@ from app.store.snapshot_codec import PoolRows, Rows, decode_demand, decode_snaps
 
 MAX_TRIES = 3
 """Attempts at a snapshot of one moment."""
+MAX_CHANGE_PAGES = 30
+"""Scripts that read changes in one attempt; a reader that is further behind begins anew, which takes no longer."""
 
 
 class SnapshotSizes(NamedTuple):
@@ -113,6 +115,7 @@ class _SnapshotReading:
                 self.is_reusable = True
                 raise UnfinishedWork(self._pool)
             else:
+                self.is_reusable = reply.tag == "quiet" and bool(self.copy.event)
                 return None
 
     def _read_rest(self, even_if_idle: bool) -> ScriptReply:
@@ -178,16 +181,18 @@ class _SnapshotReading:
                 cursor = page.fields["cursor"]
 
     def _catch_up(self) -> bool:
-        """Read what has changed, page by page; False if the changes are not kept any more."""
-        copy, more = self.copy, "1"
-        while more == "1":
+        """Read what has changed, page by page; False if the changes are not kept any more, or are more than all rows."""
+        copy = self.copy
+        for _ in range(MAX_CHANGE_PAGES):
             page = self._call("read_changes", event=copy.event, number=copy.number, most=self._sizes.changes)
             if page.tag != "read":
                 return False
             self._drop_changed_waiters(page.fields["allocations"][::2])
             copy.rows.update(page.fields)
-            copy.event, copy.number, more = page.fields["event"], page.fields["number"], page.fields["more"]
-        return True
+            copy.event, copy.number = page.fields["event"], page.fields["number"]
+            if page.fields["more"] != "1":
+                return True
+        return False
 
     def _read_later_waiters(self, lanes: Sequence[str]) -> None:
         size, lane_count = self._sizes.lanes, self._sizes.lanes + len(lanes)

@@ -6,6 +6,7 @@ import pytest
 
 from app.domain.clock import Clock
 from app.domain.snapshot import PoolSnapshot
+from app.store import snapshot_reader
 from app.store.connection import RedisClient
 from app.store.keys import key
 from app.store.scripts import Arg, ScriptReply, Scripts
@@ -22,7 +23,7 @@ class Reader(Scripts):
     def __init__(self, client: RedisClient, clock: Clock, sizes: SnapshotSizes = SIZES) -> None:
         super().__init__(client)
         self.commands: list[str] = []
-        self._reader = SnapshotReader(self, clock, sizes)
+        self.snapshots = SnapshotReader(self, clock, sizes)
 
     def call(self, command: str, workspace: str, /, **args: Arg) -> ScriptReply:
         """Call, and remember the command."""
@@ -32,7 +33,7 @@ class Reader(Scripts):
     def read(self, world: World) -> PoolSnapshot:
         """Return a snapshot, which must be that of one script."""
         self.commands.clear()
-        snapshot = self._reader.read(world.workspace, "p", even_if_idle=True)
+        snapshot = self.snapshots.read(world.workspace, "p", even_if_idle=True)
         assert snapshot == world.snapshot(even_if_idle=True)
         assert snapshot is not None
         return snapshot
@@ -87,6 +88,29 @@ def test_many_changes_are_read_page_by_page(world: World, reader: Reader) -> Non
         world.submit("high", gpu=1)
     reader.read(world)
     assert reader.commands == ["read_snapshot", *4 * ["read_changes"], "read_snapshot"]
+
+
+def test_a_reader_that_is_far_behind_begins_anew(world: World, reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot_reader, "MAX_CHANGE_PAGES", 2)
+    for _ in range(5):
+        world.submit("low", gpu=1)
+    reader.read(world)
+    for _ in range(15):
+        world.submit("high", gpu=1)
+    reader.read(world)
+    assert reader.commands[:4] == ["read_snapshot", "read_changes", "read_changes", "read_snapshot"]
+    assert reader.commands.count("read_allocations") == 11
+
+
+def test_what_was_read_is_kept_while_there_is_nothing_to_decide(world: World, reader: Reader) -> None:
+    for _ in range(5):
+        world.submit("low", gpu=1)
+    reader.read(world)
+    world.settle()
+    assert reader.snapshots.read(world.workspace, "p", even_if_idle=False) is None
+    world.submit("low", gpu=1)
+    reader.read(world)
+    assert reader.commands == ["read_snapshot"]
 
 
 def test_a_declared_policy_makes_the_accounts_be_read_anew(world: World, reader: Reader) -> None:
