@@ -100,7 +100,8 @@ class _MasterIdConnection:
 
     tracker: MasterTracker
     _generation = -1
-    _identified: tuple[object, int] = (None, -1)
+    _identified_socket: object = None
+    _identification = -1
     _master_id = ""
     _awaits_script = False
     _replicas = 0
@@ -110,21 +111,23 @@ class _MasterIdConnection:
         if args[-1] is not MASTER_ID:
             super().send_command(*args, **kwargs)  # type: ignore[misc]
             return
+        tracker = self.tracker
         self._awaits_script = False
-        if self.tracker.in_doubt:
+        if tracker.in_doubt:
             raise MasterInDoubt("another server may be the master now")
-        if self._generation != self.tracker.generation:
+        if self._generation != tracker.generation:
             self.disconnect()
-            self._generation = self.tracker.generation
+            self._generation = tracker.generation
         if self._sock is None:
             self.connect()
         self.check_health()  # here, because it may connect anew, and to another server
-        if self._identified != (self._sock, self.tracker.identification):
+        if self._identified_socket is not self._sock or self._identification != tracker.identification:
             self._identify()
         self._awaits_script = True
         script = (*args[:-1], self._master_id)
-        self._replicas = 0 if args[3] == _OWN_PREFIX else self.tracker.replicas_acknowledge
-        if not self._replicas:
+        self._replicas = tracker.replicas_acknowledge
+        if not self._replicas or args[3] == _OWN_PREFIX:
+            self._replicas = 0
             super().send_command(*script, check_health=False)  # type: ignore[misc]
             return
         wait_ms = int(self.socket_timeout * 1000 * WAIT_SHARE)
@@ -137,7 +140,8 @@ class _MasterIdConnection:
         if not self._awaits_script:
             return super().read_response(*args, **kwargs)  # type: ignore[misc]
         self._awaits_script = False
-        reply = self._read_acknowledged(*args, **kwargs) if self._replicas else super().read_response(*args, **kwargs)  # type: ignore[misc]
+        read = self._read_acknowledged if self._replicas else super().read_response  # type: ignore[misc]
+        reply = read(*args, **kwargs)
         if self._generation != self.tracker.generation:
             self.disconnect()
             raise errors.ConnectionError("the master changed during the call")
@@ -173,7 +177,7 @@ class _MasterIdConnection:
         if role != "master":
             self.disconnect()
             raise errors.ConnectionError("the server is a replica")
-        self._identified = (self._sock, identification)
+        self._identified_socket, self._identification = self._sock, identification
         if host := getattr(self, "host", None):
             self.tracker.master_ids[host, int(self.port)] = self._master_id
 

@@ -30,6 +30,7 @@ Arg: TypeAlias = str | bytes | int | bool | None
 EvalArgs: TypeAlias = tuple[Arg, ...]
 """The arguments of EVAL and EVALSHA after the script: the number of keys, the keys, ARGV, which ends with the master's id."""
 
+_OTHER_MASTER_TAGS = (OTHER_MASTER, OTHER_MASTER.encode())
 ADOPTIONS = 3
 """Attempts to make a server the master of a workspace: other processes adopt at the same time."""
 _LINE = re.compile(r'(?:user_script|\[string "<python>"\]):\s?(\d+)')
@@ -90,11 +91,18 @@ class Scripts:
         tail = _arguments(prepared, workspace, args)
         with self._wrapper(command), translated_errors(self._client):
             answer = self._evaluate(prepared, tail)
-            for _ in range(ADOPTIONS):
-                if not _is_other_master(answer):
-                    return _decode_reply(prepared, answer)
-                self._adopt(workspace, _decode_value(answer[1]))
-                answer = self._evaluate(prepared, tail)
+            if _is_other_master(answer):
+                answer = self._repeat_as_master(workspace, prepared, tail, answer)
+            return _decode_reply(prepared, answer)
+
+    def _repeat_as_master(self, workspace: str, command: LuaCommand, tail: EvalArgs, answer: list[object]) -> object:
+        """Make the server the master of a workspace and repeat a call; return its answer."""
+        for _ in range(ADOPTIONS):
+            self._adopt(workspace, _decode_value(answer[1]))
+            repeated = self._evaluate(command, tail)
+            if not _is_other_master(repeated):
+                return repeated
+            answer = repeated
         raise StoreUnavailable(
             "failing_over", f"workspace {workspace} has another master than Redis at {address(self._client)}"
         )
@@ -164,7 +172,7 @@ def _arguments(command: LuaCommand, workspace: str, args: Mapping[str, Arg]) -> 
 
 
 def _is_other_master(answer: object) -> TypeGuard[list[object]]:
-    return isinstance(answer, list) and answer[:1] in ([OTHER_MASTER], [OTHER_MASTER.encode()])
+    return type(answer) is list and bool(answer) and answer[0] in _OTHER_MASTER_TAGS
 
 
 def _decode_reply(command: LuaCommand, answer: object) -> ScriptReply:
