@@ -113,8 +113,6 @@ class _MasterIdConnection:
             return
         tracker = self.tracker
         self._awaits_script = False
-        if tracker.in_doubt:
-            raise MasterInDoubt("another server may be the master now")
         if self._generation != tracker.generation:
             self.disconnect()
             self._generation = tracker.generation
@@ -123,6 +121,9 @@ class _MasterIdConnection:
         self.check_health()  # here, because it may connect anew, and to another server
         if self._identified_socket is not self._sock or self._identification != tracker.identification:
             self._identify()
+        if tracker.in_doubt or self._generation != tracker.generation:  # also if that came up while it connected
+            self.disconnect()
+            raise MasterInDoubt("another server may be the master now")
         self._awaits_script = True
         script = (*args[:-1], self._master_id)
         self._replicas = tracker.replicas_acknowledge

@@ -190,8 +190,10 @@ class SentinelWatch(MasterWatch):
             before = self._manager.master_address
             if before and newest != before:
                 log.warning("the master of %s is now %s:%d; it was %s:%d", self._service, *newest, *before)
+                self._tracker.in_doubt = True
+            self._manager.master_address = newest  # before the new generation, whose connections lead there
+            if before and newest != before:
                 self._begin_doubt([before])
-            self._manager.master_address = newest
             self._deposing.pop(newest, None)
             if self._deposing:
                 self._depose()

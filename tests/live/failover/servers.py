@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,12 @@ from tests.support.backends import free_port, running, serve, wait_until
 SERVICE: Final = "main"
 PROTECTED: Final = ("--min-replicas-to-write", "1", "--min-replicas-max-lag", "5")
 """As config/redis.conf has it."""
+
+
+@cache
+def _server() -> Path:
+    """Return the program, looked for once."""
+    return find_server("path")
 
 
 @dataclass
@@ -40,7 +47,7 @@ class Server:
     def start(self, *more: str) -> None:
         """Start the process, also once more."""
         options = ("--port", str(self.port), "--repl-diskless-sync-delay", "0", *self.options, *more)
-        self.process: ChildProcess = self.stack.enter_context(serve(self.folder, *options))
+        self.process: ChildProcess = self.stack.enter_context(serve(self.folder, *options, server=_server()))
         self.client = self.stack.enter_context(Redis("127.0.0.1", self.port, decode_responses=True, socket_timeout=2))
         wait_until(self.client.ping, "the server answers")
 
@@ -96,7 +103,7 @@ def sentinel_topology(folder: Path, *options: str) -> Iterator[Topology]:
             f"port {port}\nbind 127.0.0.1\ndir {folder}\nsentinel monitor {SERVICE} 127.0.0.1 {master.port} 1\n"
             f"sentinel down-after-milliseconds {SERVICE} 1500\nsentinel failover-timeout {SERVICE} 10000\n"
         )
-        stack.enter_context(running([find_server("path"), config, "--sentinel"], folder / "sentinel.log"))
+        stack.enter_context(running([_server(), config, "--sentinel"], folder / "sentinel.log"))
         sentinel = stack.enter_context(Redis("127.0.0.1", port, decode_responses=True))
         wait_until(
             lambda: int(sentinel.execute_command("SENTINEL MASTER", SERVICE)["num-slaves"]) == 1, "the Sentinel knows both"

@@ -19,6 +19,7 @@ import pytest
 
 from app.store.connection import connect
 from app.store.master_watch import watch_master
+from app.store.workspaces import WorkspaceRegistry
 from tests.live.failover.checker import fences_given_twice, kept, overlaps
 from tests.live.failover.holders import WORKSPACE, Holding, run_holders
 from tests.live.failover.servers import PROTECTED, SERVICE, Topology, cluster_topology, sentinel_topology
@@ -132,6 +133,7 @@ def replace_the_master(folder: Path, kind: Kind, replicas: int) -> list[Holding]
         world = World(client, WORKSPACE)
         world.pool(gpu=CAPACITY)
         world.policy("t")
+        WorkspaceRegistry(client).add(WORKSPACE)  # what is deposed are the workspaces that are registered
         jobs = [(servers.url, number, replicas, end, grants, started) for number in range(PROCESSES + 1)]
         with ProcessGroup(run_holders, jobs[:PROCESSES]) as early:
             wait_until(lambda: grants.value >= GRANTS, "there is load", 60)

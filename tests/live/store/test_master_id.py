@@ -149,3 +149,25 @@ def test_a_master_that_may_go_on_alone_is_warned_of(plain: Redis, port: int, cap
 
 def test_a_server_of_its_own_is_not_watched(world: World) -> None:
     assert watch_master(world.client) is None
+
+
+def test_a_doubt_that_begins_while_a_connection_is_made_anew_counts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracker = tracker_of(world.client)
+    client: Any = world.client
+    disconnect = client.connection_pool.connection_class.disconnect
+
+    def disconnect_as_the_master_changes(self: Any, *args: Any, **kwargs: Any) -> None:
+        tracker.in_doubt = True
+        tracker.begin_generation()
+        disconnect(self, *args, **kwargs)
+
+    world.submit(gpu=1)
+    before = world.state()
+    tracker.begin_generation()
+    monkeypatch.setattr(client.connection_pool.connection_class, "disconnect", disconnect_as_the_master_changes)
+    with pytest.raises(StoreUnavailable) as refusal:
+        world.submit(gpu=1)
+    monkeypatch.undo()
+    tracker.in_doubt = False
+    assert refusal.value.reason == "failing_over"
+    assert world.state() == before
