@@ -48,13 +48,13 @@ class PlanStore:
         self._scripts = Scripts(client)
         self._clock = clock or RedisClock()
         self._limits = limits or LedgerLimits()
-        self._reader = SnapshotReader(self._scripts, self._clock, sizes or SnapshotSizes())
+        self._reader = SnapshotReader(self._clock, sizes or SnapshotSizes())
 
     def read_snapshot(self, workspace: str, pool: str, *, even_if_idle: bool = False) -> PoolSnapshot | None:
         """Return the pool if it has a decision open (waiters, victims, or it is watched), or `even_if_idle`.
 
         Raise UnfinishedWork while a script left work."""
-        return self._reader.read(workspace, pool, even_if_idle=even_if_idle)
+        return self._reader.read(self._scripts, workspace, pool, even_if_idle=even_if_idle)
 
     def write_fair_shares(self, workspace: str, snapshot: PoolSnapshot, publication: Publication) -> StepResult:
         """Write the publication beside the accounts of the pool, unless its rules have changed since. Bounded calls."""

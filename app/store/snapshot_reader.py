@@ -65,14 +65,14 @@ class _PoolCopy:
 class SnapshotReader:
     """Reads snapshots."""
 
-    def __init__(self, scripts: Scripts, clock: Clock, sizes: SnapshotSizes) -> None:
-        self._scripts, self._clock, self._sizes = scripts, clock, sizes
+    def __init__(self, clock: Clock, sizes: SnapshotSizes) -> None:
+        self._clock, self._sizes = clock, sizes
         self._copies: dict[tuple[str, str], _PoolCopy] = {}
 
-    def read(self, workspace: str, pool: str, *, even_if_idle: bool) -> PoolSnapshot | None:
+    def read(self, scripts: Scripts, workspace: str, pool: str, *, even_if_idle: bool) -> PoolSnapshot | None:
         """Return the pool if it has a decision open, or `even_if_idle`. Raise UnfinishedWork while a script left work."""
         copy = self._copies.pop((workspace, pool), None) or _PoolCopy()  # a thread that meets another one reads anew
-        reading = _SnapshotReading(self._scripts, self._clock, self._sizes, workspace, pool, copy)
+        reading = _SnapshotReading(scripts, self._clock, self._sizes, workspace, pool, copy)
         try:
             return reading.run(even_if_idle=even_if_idle)
         finally:

@@ -84,10 +84,10 @@ class BusyScripts(Scripts):
         return super().call(command, workspace, **args)
 
 
-def read(reader: SnapshotReader, world: World, pool: str) -> PoolSnapshot | str | None:
+def read(reader: SnapshotReader, scripts: Scripts, world: World, pool: str) -> PoolSnapshot | str | None:
     """Return a snapshot, or that there is unfinished work."""
     try:
-        return reader.read(world.workspace, pool, even_if_idle=True)
+        return reader.read(scripts, world.workspace, pool, even_if_idle=True)
     except UnfinishedWork:
         return "unfinished"
 
@@ -99,12 +99,13 @@ def test_parts_are_of_the_last_moment(servers: Servers, sizes: SnapshotSizes) ->
         scene = Scene(World(servers.client("embedded")), number, pools=2)
         changes = Changes(scene, number)
         busy_scripts = BusyScripts(scene.world.client, changes)
-        reader = SnapshotReader(busy_scripts, scene.world.clock, sizes)
+        reader = SnapshotReader(scene.world.clock, sizes)
         for _ in range(READS):
             changes.left = scene.random.choice((0, 1, 2, 4, 60))
             pool = scene.random.choice(scene.pools)
-            parts = read(reader, scene.world, pool)
-            whole = read(SnapshotReader(Scripts(scene.world.client), scene.world.clock, SnapshotSizes()), scene.world, pool)
+            parts = read(reader, busy_scripts, scene.world, pool)
+            whole_reader = SnapshotReader(scene.world.clock, SnapshotSizes())
+            whole = read(whole_reader, Scripts(scene.world.client), scene.world, pool)
             outcomes[_judge(parts, whole, sizes, is_forced=busy_scripts.was_forced)] += 1
     assert outcomes["equal"] > SCENES
     assert outcomes["forced"] > 0 or sizes is not FEW_CHANGES
@@ -157,8 +158,9 @@ def test_the_planner_plans_with_rows_that_contradict_each_other(servers: Servers
     for number in range(4 * SCENES):
         scene = Scene(World(servers.client("embedded")), number, pools=2)
         for pool in scene.pools:
-            reader = SnapshotReader(CorruptScripts(scene.world.client, number), scene.world.clock, PARTS)
-            snapshot, whole = read(reader, scene.world, pool), scene.world.snapshot(pool, even_if_idle=True)
+            scripts = CorruptScripts(scene.world.client, number)
+            reader = SnapshotReader(scene.world.clock, PARTS)
+            snapshot, whole = read(reader, scripts, scene.world, pool), scene.world.snapshot(pool, even_if_idle=True)
             assert isinstance(snapshot, PoolSnapshot)
             missing += len(whole.accounts) - len(snapshot.accounts)
             steps += len(plan_pool(snapshot).steps)

@@ -23,7 +23,7 @@ class Reader(Scripts):
     def __init__(self, client: RedisClient, clock: Clock, sizes: SnapshotSizes = SIZES) -> None:
         super().__init__(client)
         self.commands: list[str] = []
-        self.snapshots = SnapshotReader(self, clock, sizes)
+        self.snapshots = SnapshotReader(clock, sizes)
 
     def call(self, command: str, workspace: str, /, **args: Arg) -> ScriptReply:
         """Call, and remember the command."""
@@ -33,7 +33,7 @@ class Reader(Scripts):
     def read(self, world: World) -> PoolSnapshot:
         """Return a snapshot, which must be that of one script."""
         self.commands.clear()
-        snapshot = self.snapshots.read(world.workspace, "p", even_if_idle=True)
+        snapshot = self.snapshots.read(self, world.workspace, "p", even_if_idle=True)
         assert snapshot == world.snapshot(even_if_idle=True)
         assert snapshot is not None
         return snapshot
@@ -107,7 +107,7 @@ def test_what_was_read_is_kept_while_there_is_nothing_to_decide(world: World, re
         world.submit("low", gpu=1)
     reader.read(world)
     world.settle()
-    assert reader.snapshots.read(world.workspace, "p", even_if_idle=False) is None
+    assert reader.snapshots.read(reader, world.workspace, "p", even_if_idle=False) is None
     world.submit("low", gpu=1)
     reader.read(world)
     assert reader.commands == ["read_snapshot"]
