@@ -37,6 +37,10 @@ SUM_PREFIXES = tuple(f"{column}:" for column in SUM_COLUMNS)
 ORPHANS = "orphaned_victims"
 """The field of a pool with the number of its orphaned victims."""
 
+QUEUE_LENGTH = "queue_length"
+"""The field of a policy with the number of its waiters in the queue of the pool."""
+COUNTS = (ORPHANS, QUEUE_LENGTH)
+
 Sums: TypeAlias = dict[str, Counter[str]]
 """Account or hold → field → sum."""
 Row: TypeAlias = Sequence[Any]
@@ -75,11 +79,13 @@ class PoolSums:
     holds: dict[str, Row] = field(default_factory=dict)
     """Owner of a victim hold → component, amounts, fields of the hold."""
     accounts: dict[str, dict[str, str]] = field(default_factory=dict)
+    waiters: dict[str, Row] = field(default_factory=dict)
+    """Waiter in the queue of the pool → component."""
     patience: Row = ()
 
     def update(self, fields: Mapping[str, Any]) -> None:
         """Take over rows; those of what has ended are removed."""
-        for name, rows in (("allocations", self.allocations), ("holds", self.holds)):
+        for name, rows in (("allocations", self.allocations), ("holds", self.holds), ("waiters", self.waiters)):
             for id_, *row in fields.get(name, ()):
                 if row:
                     rows[id_] = row
@@ -98,6 +104,9 @@ class PoolSums:
                 sums["pool"][ORPHANS] += 1
         for component, resources, flat in self.holds.values():
             self._add_hold(sums, component, amounts.decode(resources), to_mapping(flat))
+        for (component,) in self.waiters.values():
+            if f"policy:{component}" in sums:
+                sums[f"policy:{component}"][QUEUE_LENGTH] += 1
         if self.patience:
             _, component, resources = self.patience
             self._add(sums, component, ("patience_held",), amounts.decode(resources))
@@ -164,7 +173,7 @@ class PoolSums:
 
 
 def _stored(fields: Mapping[str, str]) -> dict[str, int]:
-    return {name: int(value) for name, value in fields.items() if name == ORPHANS or name.startswith(SUM_PREFIXES)}
+    return {name: int(value) for name, value in fields.items() if name in COUNTS or name.startswith(SUM_PREFIXES)}
 
 
 def _differences(place: str, stored: Mapping[str, int], sums: Mapping[str, int]) -> Iterator[Difference]:
@@ -203,7 +212,7 @@ class SumsAudit:
         started, sums = self._scripts.call("start_sums", workspace, pool=pool), PoolSums(pool)
         if started.tag != "started":
             return "", sums
-        for kind in ("allocations", "holds"):
+        for kind in ("allocations", "holds", "waiters"):
             for page in scan_pages(self._scripts, "read_sum_rows", workspace, pool=pool, kind=kind, count=self._chunk):
                 sums.update({kind: page.fields["rows"]})
         for kind in ("group", "policy"):

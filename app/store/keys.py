@@ -116,7 +116,7 @@ KEYS: dict[str, Key] = {
             "pool_policy_queue",
             "pool:<pool>:queue:<component>",
             "zset",
-            "waiters of a policy, by lane score (class and number of submission)",
+            "fair share: waiters of a policy, by lane score (class and number of submission)",
         ),
         Key("pool_allocations", "pool:<pool>:allocations", "zset", "allocations, by fence: the order of grant"),
         Key("pool_allocation_records", "pool:<pool>:allocation_records", "hash", "allocation → what the planner reads of it"),

@@ -51,7 +51,7 @@ MARKS = {
 }
 POOL_FIELDS = {*PoolSettings.model_fields, *MARKS}
 OWN = {"weight", "creation_number", "status", "below_ms", "over_ms", *AccountSettings.model_fields}
-FIELDS = {"group": {"parent", "mode", *OWN}, "policy": {"group", "priority", "profile", *OWN}}
+FIELDS = {"group": {"parent", "mode", *OWN}, "policy": {"group", "priority", "profile", "queue_length", *OWN}}
 
 
 class Structures:
@@ -465,8 +465,13 @@ class Structures:
             scores[waiter.id] = ranks[discipline] * MAX_SUBMISSIONS + waiter.number
         yield from self._same(scores, "pool_queue", pool)
         stored = {parts[1]: value for parts, value in self.snapshot.of("pool_policy_queue") if parts[0] == pool}
-        if stored != of_policies:
-            yield f"{pool} queues of policies: {stored}, should be {of_policies}"
+        expected = of_policies if self.model.is_fair(pool) else {}
+        if stored != expected:
+            yield f"{pool} queues of policies: {stored}, should be {expected}"
+        for parts, policy in self.snapshot.of("policy"):
+            length = len(of_policies.get(parts[1], ()))
+            if parts[0] == pool and int(policy.get("queue_length", 0)) != length:
+                yield f"{pool} waiters of {parts[1]}: {policy.get('queue_length')}, should be {length}"
         assert all(a < b for a, b in pairwise(sorted(scores.values())))
 
 

@@ -118,7 +118,9 @@ def _lanes(snapshot: Snapshot) -> Iterator[str]:
             walltimes[f"lane:{lane(request)}:walltimes"].add(name)
     actual = {key: set(value) for key, value in snapshot.keys.items() if key.startswith("lane:")}
     yield from _compare("lanes", actual, {**expected, **walltimes})
-    listed = {key: value for key, value in snapshot.keys.items() if key.startswith("component:") and key.endswith(":lanes")}
+    listed = {
+        key: set(value) for key, value in snapshot.keys.items() if key.startswith("component:") and key.endswith(":lanes")
+    }
     yield from _compare("lanes of components", listed, dict(lanes_by_component))
 
 

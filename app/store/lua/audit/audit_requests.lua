@@ -1,5 +1,5 @@
 -- Compare a stretch of requests with the structures each has to be in, and in no others; repair if asked.
--- @use accounts amounts audit_findings clock eligibility lanes leases queue_order rechecks requests
+-- @use accounts amounts audit_findings clock eligibility fair_share_order lanes leases queue_order rechecks requests
 -- @reads delayed pool_holds pool_queue_syncs task unstarted
 -- @writes component_lanes ended lane lane_walltimes leases meta outbox pool_allocations pool_policy_queue pool_queue
 -- @writes pool_walltime_ends rejected request requests waiting
@@ -27,7 +27,7 @@ local function expected_keys(request, lane)
       if path[#path].fields.reviewing or redis.call('ZSCORE', keys.pool_queue_syncs(name), lane.id) then
         expected_scores[queue_key], expected_scores[policy_queue_key] = 'either', 'either'
       elseif lanes.is_attached(path[#path], lane) then
-        expected_scores[queue_key], expected_scores[policy_queue_key] = queue_order.rank_score(path[#path], path[1], lane_score), lane_score
+        expected_scores[queue_key], expected_scores[policy_queue_key] = queue_order.rank_score(path[#path], path[1], lane_score), fair_share_order.applies(path[#path]) and lane_score or nil
       end
     end
   elseif string.find(transitions, ' ' .. request.status .. '>', 1, true) then

@@ -4,7 +4,7 @@
 -- @use accounts audit_rows snapshot_changes
 -- @reads pool
 -- @args pool event number rules most
--- @reply read event number allocations holds accounts pool patience more
+-- @reply read event number allocations holds waiters accounts pool patience more
 -- @reply moved
 -- @reply not_found
 
@@ -12,10 +12,11 @@ local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found() end
 local changes = (pool.fields.rules or '0') == args.rules and snapshot_changes.read(pool, args.event, tonumber(args.number), tonumber(args.most))
 if not changes then return reply.moved() end
-local allocations, holds = {}, {}
+local allocations, holds, waiters = {}, {}, {}
 for i, id in ipairs(changes.request_ids) do
   allocations[i] = audit_rows.allocation(args.pool, id)
   holds[i] = audit_rows.hold(args.pool, id)
+  waiters[i] = audit_rows.waiter(args.pool, id)
 end
-return reply.read(changes.event, changes.number, allocations, holds, changes.rows.accounts, redis.call('HGETALL', keys.pool(args.pool)),
+return reply.read(changes.event, changes.number, allocations, holds, waiters, changes.rows.accounts, redis.call('HGETALL', keys.pool(args.pool)),
   audit_rows.patience_hold(pool), changes.more)

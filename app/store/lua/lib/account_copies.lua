@@ -11,10 +11,19 @@ function account_copies.add_group(rows, pool_name, group)
   add(rows, keys.pool_groups(pool_name), 'set', {group})
 end
 
+-- Return the fields of a policy without the number of its waiters: they are counted when they enter the queues of the copy.
+local function without_queue_length(values)
+  local kept = {}
+  for i = 1, #values, 2 do
+    if values[i] ~= 'queue_length' then kept[#kept + 1], kept[#kept + 2] = values[i], values[i + 1] end
+  end
+  return kept
+end
+
 -- Add the rows of a policy.
 function account_copies.add_policy(rows, pool_name, component)
   local satisfaction = redis.call('ZSCORE', keys.pool_satisfaction(pool_name), component)
-  add(rows, keys.policy(pool_name, component), 'hash', redis.call('HGETALL', keys.policy(pool_name, component)))
+  add(rows, keys.policy(pool_name, component), 'hash', without_queue_length(redis.call('HGETALL', keys.policy(pool_name, component))))
   add(rows, keys.pool_policies(pool_name), 'set', {component})
   add(rows, keys.pool_run_times(pool_name, component), 'hash', redis.call('HGETALL', keys.pool_run_times(pool_name, component)))
   add(rows, keys.pool_satisfaction(pool_name), 'zset', satisfaction and {component, satisfaction} or {})

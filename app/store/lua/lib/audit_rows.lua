@@ -1,5 +1,5 @@
 -- What the sums of a pool are made from, as the audit reads it: allocations, and waiters for which units are kept.
--- @reads hold pool_allocations pool_holds pool_victims request
+-- @reads hold pool_allocations pool_holds pool_queue pool_victims request
 
 -- Return an allocation: id, component, `1` if it is fixed, amounts, and if it is leaving the owner of the hold it leaves for (`-` none). Return
 -- only the id of what is no allocation of the pool.
@@ -24,4 +24,10 @@ function audit_rows.patience_hold(pool)
   local id = pool.fields.patience
   local component, resources = unpack(redis.call('HMGET', keys.request(id or ''), 'component', 'resources'))
   return component and {id, component, resources} or {}
+end
+
+-- Return a waiter in the queue of the pool: id and component. Return only the id of a request that is not there.
+function audit_rows.waiter(pool_name, id)
+  if not redis.call('ZSCORE', keys.pool_queue(pool_name), id) then return {id} end
+  return {id, redis.call('HGET', keys.request(id), 'component')}
 end

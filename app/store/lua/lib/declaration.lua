@@ -1,6 +1,6 @@
 -- One pool of a declaration: whether it is still as planned, and whether waiters or allocations forbid the change.
 -- @use accounts amounts deletions quotas
--- @reads group policy pool_allocations pool_groups pool_lanes pool_policies pool_policy_queue pool_queue pool_queue_syncs
+-- @reads group policy pool_allocations pool_groups pool_lanes pool_policies pool_queue pool_queue_syncs
 -- @reads pool_unfinished pools
 -- @writes unfinished
 
@@ -67,6 +67,9 @@ function declaration.has_unfinished_work(change)
   return true
 end
 
+-- Return how many waiters a policy has, and how many allocations.
+function declaration.use_of(policy) return tonumber(policy.fields.queue_length or 0), policy.used.step_run or 0 end
+
 -- Return the first account to be deleted that is in use, with its numbers of waiters and allocations; nil if none is.
 function declaration.find_use(change)
   local pool = change.before and accounts.pool(change.name)
@@ -75,7 +78,7 @@ function declaration.find_use(change)
     if queued + active + redis.call('EXISTS', keys.pool_lanes(pool.name)) > 0 then return {'pool', queued, active} end
   end
   for _, component in ipairs(pool and change.after and change.gone.policies or {}) do
-    local queued, active = redis.call('ZCARD', keys.pool_policy_queue(pool.name, component)), accounts.policy(pool.name, component).used.step_run or 0
+    local queued, active = declaration.use_of(accounts.policy(pool.name, component))
     if queued + active > 0 then return {'policy:' .. component, queued, active} end
   end
 end

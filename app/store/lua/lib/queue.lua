@@ -1,6 +1,6 @@
 -- Waiters: into a lane and the queues of its pools, and out of all of them at once.
--- @use accounts amounts dirty_pools lanes nudges parking queue_order waiter_counts
--- @writes component_lanes lane lane_walltimes lanes orphaned_lanes pool_policy_queue pool_queue pool_queue_syncs waiting
+-- @use accounts amounts dirty_pools fair_share_order lanes nudges parking queue_order waiter_counts
+-- @writes component_lanes lane lane_walltimes lanes orphaned_lanes policy pool_policy_queue pool_queue pool_queue_syncs waiting
 
 function queue.enter(request, lane, lane_score, deadline)
   redis.call('ZADD', keys.lane(lane.id), amounts.format(lane_score), request.id)
@@ -11,17 +11,27 @@ function queue.enter(request, lane, lane_score, deadline)
   nudges.send()
 end
 
--- Store a waiter in the queue of a pool, and in that of its policy there.
+-- Store a waiter in the queue of a pool. The policy counts it; with fair share it has a queue of its own.
 function queue.write_score(path, id, lane_score)
   local policy, pool = path[1], path[#path]
-  redis.call('ZADD', keys.pool_queue(pool.name), amounts.format(queue_order.rank_score(pool, policy, lane_score)), id)
-  redis.call('ZADD', keys.pool_policy_queue(pool.name, policy.component), amounts.format(lane_score), id)
+  local added = redis.call('ZADD', keys.pool_queue(pool.name), amounts.format(queue_order.rank_score(pool, policy, lane_score)), id)
+  if added == 1 then redis.call('HINCRBY', policy.key, 'queue_length', 1) end
+  if fair_share_order.applies(pool) then redis.call('ZADD', keys.pool_policy_queue(pool.name, policy.component), amounts.format(lane_score), id) end
 end
 
 -- Remove a waiter from the queue of a pool.
-function queue.remove(pool, component, id)
-  redis.call('ZREM', keys.pool_queue(pool), id)
-  redis.call('ZREM', keys.pool_policy_queue(pool, component), id)
+function queue.remove(path, id)
+  local policy, pool = path[1], path[#path]
+  if redis.call('ZREM', keys.pool_queue(pool.name), id) == 1 then redis.call('HINCRBY', policy.key, 'queue_length', -1) end
+  if fair_share_order.applies(pool) then redis.call('ZREM', keys.pool_policy_queue(pool.name, policy.component), id) end
+end
+
+-- Bring a waiter in line with the queue of a pool: `attached` if its lane is there.
+function queue.sync(path, id, lane_score, attached)
+  if attached then queue.write_score(path, id, lane_score) else queue.remove(path, id) end
+  if not (attached and fair_share_order.applies(path[#path])) then
+    redis.call('ZREM', keys.pool_policy_queue(path[#path].name, path[1].component), id)
+  end
 end
 
 -- Enter the queue of a pool. A lane new to the pool is parked on its constraint; a lane with a new head is repositioned. With
@@ -67,9 +77,9 @@ function queue.leave(request, lane)
   local lane_is_empty = redis.call('EXISTS', keys.lane(lane.id)) == 0
   local changed_pools = {}
   for _, name in ipairs(lanes.pools(lane.component)) do
-    queue.remove(name, lane.component, id)
     local path = accounts.path(name, lane.component)
     local pool = path[#path]
+    queue.remove(path, id)
     if had_walltime then parking.update_walltime(pool, lane.id) end
     if was_head and lanes.is_attached(pool, lane) then
       changed_pools[#changed_pools + 1] = pool
@@ -88,6 +98,8 @@ function queue.is_in_order(path, lane)
     local member = redis.call('ZRANGE', keys.lane(lane.id), index, index, 'WITHSCORES')
     local score = redis.call('ZSCORE', keys.pool_queue(pool.name), member[1])
     if not score or tonumber(score) ~= queue_order.rank_score(pool, policy, tonumber(member[2])) then return false end
+    local policy_score = redis.call('ZSCORE', keys.pool_policy_queue(pool.name, policy.component), member[1])
+    if (policy_score ~= false) ~= fair_share_order.applies(pool) then return false end
   end
   return true
 end

@@ -90,7 +90,7 @@ function rechecks.sync_queue(pool, count)
     local members = redis.call('ZRANGEBYSCORE', keys.lane(id), from, '+inf', 'WITHSCORES', 'LIMIT', 0, 32)
     for i = 1, #members, 2 do
       if is_enough(count_done, count) then return count_done, false end
-      if attached then queue.write_score(path, members[i], tonumber(members[i + 1])) else queue.remove(pool.name, lane.component, members[i]) end
+      if path then queue.sync(path, members[i], tonumber(members[i + 1]), attached) end
       redis.call('ZADD', syncs, amounts.format(tonumber(members[i + 1]) + 1), id)
       count_done = count_done + 1
     end

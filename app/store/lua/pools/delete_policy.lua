@@ -1,6 +1,6 @@
 -- Delete the policy of a component, unless it has waiters or allocations.
 -- @use accounts clock deletions operation_replies quotas rechecks requests unfinished_work
--- @reads pool_policy_queue pool_queue_syncs pool_unfinished
+-- @reads pool_queue_syncs pool_unfinished
 -- @writes unfinished
 -- @args now events_kept chunk op pool component
 -- @reply deleted more
@@ -18,7 +18,7 @@ if redis.call('EXISTS', keys.pool_unfinished(args.pool), keys.pool_queue_syncs(a
   redis.call('SADD', keys.unfinished(), args.pool)
   return reply.unfinished()
 end
-local queued, active = redis.call('ZCARD', keys.pool_policy_queue(args.pool, args.component)), policy.used.step_run or 0
+local queued, active = tonumber(policy.fields.queue_length or 0), policy.used.step_run or 0
 if queued + active > 0 then return reply.in_use(queued, active) end
 
 quotas.update_reserved_sums(pool, quotas.parent(pool, policy), policy.reserved, -1)

@@ -1,6 +1,6 @@
 -- Read a pool with its groups and policies at one moment.
 -- @use accounts
--- @reads group policy pool pool_allocations pool_groups pool_holds pool_policies pool_policy_queue pool_queue pools
+-- @reads group policy pool pool_allocations pool_groups pool_holds pool_policies pool_queue pools
 -- @args name
 -- @reply found description pool groups policies queued active holds
 -- @reply not_found
@@ -13,7 +13,7 @@ for _, name in ipairs(redis.call('SMEMBERS', keys.pool_groups(args.name))) do
   groups[#groups + 1] = {name, redis.call('HGETALL', keys.group(args.name, name))}
 end
 for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.name))) do
-  local queued = redis.call('ZCARD', keys.pool_policy_queue(args.name, component))
+  local queued = redis.call('HGET', keys.policy(args.name, component), 'queue_length') or '0'
   policies[#policies + 1] = {component, redis.call('HGETALL', keys.policy(args.name, component)), queued}
 end
 return reply.found(redis.call('HGET', keys.pools(), args.name), redis.call('HGETALL', keys.pool(args.name)), groups, policies,

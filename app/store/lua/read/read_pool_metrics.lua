@@ -1,7 +1,7 @@
 -- Read the metrics of a pool and its policies: numbers by name, amounts by column and key. With fair share also the starvation
 -- status of each policy. A number that does not apply is empty.
 -- @use accounts amounts clock fair_share_order
--- @reads policy pool pool_allocations pool_policies pool_policy_queue pool_queue pool_victims request
+-- @reads component_lanes lane policy pool pool_allocations pool_parked pool_policies pool_policy_queue pool_queue pool_victims request
 -- @args now pool
 -- @reply measured now keys columns amounts numbers policy_columns policies
 -- @reply not_found
@@ -26,23 +26,36 @@ local function column_fields(columns)
   return names
 end
 
--- Return when the oldest waiter of a policy was submitted, empty if there is none; of each class the first is the oldest.
-local function oldest_ms(component)
-  local from, oldest_number, oldest_id = '-inf', nil, nil
+local SHAPES = 32  -- lanes of a policy that are compared, without fair share
+
+-- Return the least submission number of a sorted set by lane score, and whose it is; of each class the first is the oldest.
+local function find_oldest(key, oldest)
+  local from = '-inf'
   while true do
-    local members = redis.call('ZRANGEBYSCORE', keys.pool_policy_queue(args.pool, component), from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-    if #members == 0 then break end
+    local members = redis.call('ZRANGEBYSCORE', key, from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+    if #members == 0 then return end
     local lane_score = tonumber(members[2])
     local number = lane_score % const.MAX_SUBMISSIONS
-    if not oldest_number or number < oldest_number then oldest_number, oldest_id = number, members[1] end
+    if not oldest.number or number < oldest.number then oldest.number, oldest.id = number, members[1] end
     from = amounts.format(lane_score - number + const.MAX_SUBMISSIONS)
   end
-  return oldest_id and redis.call('HGET', keys.request(oldest_id), 'submitted_ms') or ''
+end
+
+-- Return when the oldest waiter of a policy was submitted; empty if there is none.
+local function oldest_ms(component)
+  local oldest = {}
+  if fair_share_order.applies(pool) then find_oldest(keys.pool_policy_queue(args.pool, component), oldest)
+  else
+    for _, lane in ipairs(redis.call('ZRANGE', keys.component_lanes(component), 0, SHAPES - 1)) do
+      if redis.call('HEXISTS', keys.pool_parked(args.pool), lane) == 1 then find_oldest(keys.lane(lane), oldest) end
+    end
+  end
+  return oldest.id and redis.call('HGET', keys.request(oldest.id), 'submitted_ms') or ''
 end
 
 local policy_fields, policies = column_fields(POLICY_COLUMNS), {}
 for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))) do
-  local queued, since_ms = redis.call('ZCARD', keys.pool_policy_queue(args.pool, component)), oldest_ms(component)
+  local queued, since_ms = redis.call('HGET', keys.policy(args.pool, component), 'queue_length') or '0', oldest_ms(component)
   local score, status = '', ''
   if fair_share_order.applies(pool) then
     local policy = accounts.policy(args.pool, component)
