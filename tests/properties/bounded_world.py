@@ -7,6 +7,7 @@ release of a small allocation hands over to the first waiter.
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,16 +19,32 @@ from app.domain.queue_score import BORROWING_STEP, MAX_AMOUNT
 from app.domain.specs import RequestSpec, WorkspaceSettings
 from app.domain.tasks import TaskDispatch, TaskSpec
 from app.domain.tokens import Role, Token
+from app.domain.workspace_limits import WORKSPACE_LIMITS
+from app.service.audit import Audit
+from app.store.audit import AuditStore
+from app.store.availability import AvailabilityStore
 from app.store.connection import RedisClient
+from app.store.keys import key
+from app.store.ledger import Ledger
 from app.store.nudges import Nudges
+from app.store.plan_store import PlanStore
+from app.store.scripts import Scripts
+from app.store.snapshot_reader import SnapshotSizes
 from app.store.task_outbox import TaskStore
 from app.store.tokens import TokenStore
+from app.store.workspace_reader import WorkspaceReader
 from tests.support.world import World
 
 PAGE = 10
 CPU, GPU, DISK, RESERVED = 10**6, 10**9, 10**6, 10**6
 BATCH = 50
 VICTIM_CPU = 20
+NO_LIMITS = WorkspaceSettings.model_validate(
+    dict.fromkeys(WORKSPACE_LIMITS) | {"component_limits": {"orchestrator/a": {"max_waiting": 10**9}}}
+)
+"""Nothing is refused, and the waiters of a component are counted for a limit of its own."""
+READ_PAGES = ("READ_BATCH", "LIST_PAGE", "ACCOUNT_PAGE", "MAX_CHANGES")
+"""The pages of a copy of a workspace, in `app.store.workspace_reader`."""
 
 
 class BoundedWorld(World):
@@ -35,6 +52,10 @@ class BoundedWorld(World):
 
     def __init__(self, client: RedisClient, settings: dict[str, Any]) -> None:
         super().__init__(client, chunk=PAGE)
+        self.ledger = Ledger(client, self.clock, self.limits, pause=lambda _: None)
+        self.plan_store = PlanStore(client, self.clock, self.limits, SnapshotSizes(*[PAGE] * len(SnapshotSizes._fields)))
+        self.availability = AvailabilityStore(client, self.clock)
+        self.ledger.update_workspace(self.workspace, NO_LIMITS)
         self.tasks, self.nudges = TaskStore(client, self.clock, self.limits), Nudges(client, self.clock)
         self.tokens = TokenStore(client, self.clock)
         self.pool(settings=settings, gpu=GPU, cpu=CPU, disk=DISK)
@@ -70,6 +91,7 @@ def call_every_command(world: BoundedWorld) -> None:
     """Call every command at least once; those that change most come last."""
     _read(world)
     _read_as_a_service(world)
+    _read_parts(world)
     _audit(world)
     _change_requests(world)
     _change_tasks(world)
@@ -100,31 +122,46 @@ def _read(world: BoundedWorld) -> None:
 
 
 def _read_as_a_service(world: BoundedWorld) -> None:
-    ids = json.dumps([request.id for request in world.waiting])
     world.call("read_clock")
     assert world.call("read_counters").fields["submitted"]
+    assert world.call("read_deadlines").tag == "found"
     assert world.call("read_pool_metrics", pool="p").tag == "measured"
     world.call("read_run_times", pool="p", components=json.dumps(["orchestrator/a"]))
-    assert world.call("read_snapshot", pool="p", most=PAGE, anyway=True).tag == "found"
-    assert world.call("read_demand", pool="p", after=0, count=PAGE).tag == "read"
-    world.call("list_live_ids", most=PAGE)
-    assert world.call("copy_requests", ids=ids).fields["found"]
-    last = world.ledger.get_last_event_id(world.workspace)
-    assert world.call("copy_workspace", after=last, most=PAGE).tag == "copied"
     samples = {"apart_ms": 0, "most": PAGE, "listed": PAGE}
     assert world.call("sample_usage", pool="p", **samples).tag == "sampled"
     assert world.call("read_usage_history", pool="p").fields["samples"]
+    world.availability.record(1)
+    assert world.availability.read_since_ms(1)
+    assert world.call("adopt", stored="").tag == "changed"
+    assert world.call("depose", id="0" * 40, lasts_ms=1).tag == "other"
+
+
+def _read_parts(world: BoundedWorld) -> None:
+    """Read a snapshot and a copy of the workspace, in parts of ten, and each part that they may leave out."""
+    last = world.ledger.get_last_event_id(world.workspace)
+    assert world.snapshot(even_if_idle=True).waiters
+    changed = {"event": last, "number": 0, "most": PAGE}
+    assert world.call("read_allocations", pool="p", after="-inf", count=PAGE).fields["allocations"]
+    assert world.call("read_changes", pool="p", **changed).tag == "read"
+    assert world.call("read_demand", pool="p", after=0, count=PAGE).tag == "read"
+    lanes = world.call("list_lanes", component="orchestrator/a", cursor="0", count=PAGE).fields["lanes"]
+    page = {"lanes": json.dumps(lanes[:PAGE]), "lane_count": PAGE, "most": PAGE}
+    assert world.call("read_waiters", pool="p", **page).fields["waiters"]
+    rows = WorkspaceReader(Scripts(world.client), world.clock).read(world.workspace, "", nullcontext)
+    batch = rows.waiters()[:PAGE]
+    lanes_of_batch = {lane: rows.lanes[lane] for _, lane, _ in batch}
+    world.call("rebuild_queue", waiters=json.dumps(batch), lanes=json.dumps(list(lanes_of_batch.items())))
+    world.call("unsettle_pools", rechecked=json.dumps(["p"]))
+    world.resume_all()
 
 
 def _audit(world: BoundedWorld) -> None:
-    page = {"count": PAGE, "repair": False}
-    assert world.call("audit_requests", after="-1", **page).tag == "audited"
-    for kind, part in (("requests", ""), ("waiting", ""), ("pool_queue", "p"), ("pool_allocations", "p")):
-        assert world.call("audit_index", kind=kind, part=part, cursor="0", **page).tag == "audited"
-    assert world.call("list_lanes", pool="p", after="", count=10).fields["lanes"]
-    assert world.call("audit_lanes", pool="p", cursor="0", **page).tag == "audited"
-    assert world.call("audit_accounts", pool="p", repair=False).tag == "audited"
-    assert world.call("audit_holds", pool="p", repair=False).tag == "audited"
+    """Run the whole audit with a repair, in parts of ten; a sum is damaged, so that one is repaired."""
+    pool = key("pool", world.workspace, "p")
+    world.client.hincrby(pool, "patience_held:cpu", 1)
+    found = Audit(world.ledger, AuditStore(world.client, world.clock, PAGE)).run(world.workspace, repair=True)
+    assert [(each.kind, each.actual, each.expected) for each in found] == [("account", "1", "0")], found
+    world.resume_all()
 
 
 def _change_requests(world: BoundedWorld) -> None:
@@ -136,7 +173,8 @@ def _change_requests(world: BoundedWorld) -> None:
     report = {"state": "completed", "seconds": 0, "reference": "", "routine": True}
     assert world.call("checkpoint", op="checkpoint", **target, **report).tag == "alive"
     world.call("release", allocations=json.dumps([(small.id, str(small.fence), "succeeded")]))
-    queued = world.submit("a", cpu=5_000)
+    queued = world.submit("a", cpu=5_000, queue_ttl_s=60)
+    assert world.call("record_refused_poll", id=queued.id, components="").tag == "recorded"
     assert world.call("cancel", id=queued.id).tag == "cancelled"
     assert world.call("drop", id=world.waiting.pop().id).tag == "dropped"
     with_positions = world.ledger.submit(world.workspace, world.request_spec("a", cpu=100), with_positions=True)
@@ -181,6 +219,7 @@ def _change_tokens(world: BoundedWorld) -> None:
     assert world.tokens.find_token("digest")
     world.tokens.list_tokens()
     world.tokens.throttle_token("1", 10)
+    world.tokens.charge_token("1", 10, 2)
     world.tokens.revoke_token("ci")
 
 
@@ -219,7 +258,7 @@ def _preempt(world: BoundedWorld) -> None:
     waiter = world.waiting[-1].id
     assert world.call("explain", id=waiter).tag == "found"
     assert world.call("get_request", id=waiter, poll=True).tag == "found"
-    assert world.call("read_snapshot", pool="p", most=PAGE, anyway=True).tag == "found"
+    assert world.snapshot(even_if_idle=True).waiters
     world.submit("b", cpu=1)
     world.policy("limited", limit={"gpu": 2})
     over_limit = world.over_limit[1]
@@ -236,7 +275,7 @@ def _change_pools(world: BoundedWorld) -> None:
     world.update_pool(cpu=CPU - 1)
     world.update_pool(settings={"patience_s": 100_000, "queueing": "strict"})
     assert world.call("explain", id=world.waiting[-1].id).tag == "found"
-    assert world.call("read_snapshot", pool="p", most=PAGE, anyway=True).tag == "found"
+    assert world.snapshot(even_if_idle=True).waiters
     world.submit("a", cpu=100)
     world.update_pool(settings={"queueing": "best_effort"})
     ledger.update_workspace(here, WorkspaceSettings(unmanaged="reject"))
