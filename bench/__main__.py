@@ -30,7 +30,7 @@ def main() -> None:
         version = client.info("server")
         number = version.get("valkey_version") or version["redis_version"]
         print(f"machine: {machine()}; {find_server().name} {number}, AOF everysec")
-        print("limits of the workspaces: null for depth, http, tasks and estimates; else the defaults")
+        print("limits of the workspaces: null for depth, adversary, http, tasks and estimates; else the defaults")
         if not row_names or "cycle" in row_names:
             print("cycle: submit, grant, release")
             cycle.run(client, 1_000 if quick else 4_000)

@@ -27,6 +27,7 @@ from app.store.connection import connect
 from app.store.ledger import Ledger
 from app.store.plan_store import PlanStore
 from app.store.snapshot_reader import UnfinishedWork
+from bench.unlimited import NO_LIMITS
 
 WORKSPACE, ELSEWHERE = "adversary", "elsewhere"
 COMPONENTS = 10
@@ -95,6 +96,7 @@ class Adversary:
     def fill(self) -> None:
         """Take the whole pool, and queue all shapes in no order behind it."""
         self._begin("submit")
+        self._services.pools.update_workspace(WORKSPACE, NO_LIMITS)
         settings = PoolSettings.model_validate({"discipline": self._case.discipline})
         self._services.pools.create(WORKSPACE, PoolSpec(name="p", capacity=self._case.capacity, settings=settings))
         share = {"unit0": self._case.shapes // (2 * COMPONENTS)}
@@ -105,6 +107,8 @@ class Adversary:
         numbers = self._random.sample(range(self._case.shapes), self._case.shapes)
         for first in range(0, len(numbers), BATCH):
             self._submit([self._spec(number, self._case.shape(number)) for number in numbers[first : first + BATCH]])
+        if len(self._waiting) != self._case.shapes:
+            raise RuntimeError(f"{len(self._waiting)} of {self._case.shapes} requests wait")
 
     def _spec(self, number: int, resources: dict[str, int]) -> RequestSpec:
         return RequestSpec(component=f"t{number % COMPONENTS}", resources=resources, checkpoint="auto", lease_s=3600)
