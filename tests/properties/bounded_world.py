@@ -19,7 +19,7 @@ from app.domain.queue_score import BORROWING_STEP, MAX_AMOUNT
 from app.domain.specs import RequestSpec, WorkspaceSettings
 from app.domain.tasks import TaskDispatch, TaskSpec
 from app.domain.tokens import Role, Token
-from app.domain.workspace_limits import WORKSPACE_LIMITS
+from app.domain.workspace_limits import WORKSPACE_LIMITS, LimitedToken, WaitLimits
 from app.service.audit import Audit
 from app.store.audit import AuditStore
 from app.store.availability import AvailabilityStore
@@ -69,6 +69,9 @@ class BoundedWorld(World):
         self.over_limit = [self.submit("limited", gpu=2) for _ in range(2)]
         self.holder = self.submit("b", cpu=CPU - 100 - 3 * VICTIM_CPU - 10)
         self.waiting = [self.submit("a", cpu=100) for _ in range(5)]
+        self.large_waiter: Request | None = None
+        self.small_allocations: list[Request] = []
+        """A waiter for which many allocations have to leave, if the size makes one, and these."""
 
     def submit_many(self, specs: list[RequestSpec]) -> list[Request]:
         """Submit in batches, and look that all are accepted."""
@@ -240,6 +243,10 @@ def _run_jobs(world: BoundedWorld) -> None:
 
 def _preempt(world: BoundedWorld) -> None:
     """Holds of victims that are passed on, ended, reprieved or forced out, and the hold of patience."""
+    if world.large_waiter:
+        assert world.preempt(world.large_waiter, *world.small_allocations).applied
+        world.cancel(world.large_waiter)
+        assert all(world.reprieve(victim).applied for victim in world.small_allocations)
     owners = [world.submit("owner", cpu=VICTIM_CPU) for _ in world.victims]
     for owner, victim in zip(owners, world.victims, strict=True):
         result = world.preempt(owner, victim)
@@ -278,7 +285,7 @@ def _change_pools(world: BoundedWorld) -> None:
     assert world.snapshot(even_if_idle=True).waiters
     world.submit("a", cpu=100)
     world.update_pool(settings={"queueing": "best_effort"})
-    ledger.update_workspace(here, WorkspaceSettings(unmanaged="reject"))
+    ledger.update_workspace(here, NO_LIMITS.model_copy(update={"unmanaged": "reject"}))
     world.pool("new", tpu=1)
     world.policy("a", "new")
     ledger.delete_pool(here, "new")
@@ -385,3 +392,36 @@ def hold_for_waiters(world: BoundedWorld, count: int) -> None:
     for victim, owner in zip(victims, world.submit_many([world.request_spec("owner", disk=2)] * count), strict=True):
         result = world.preempt(owner, victim)
         assert result.applied, result.reason
+
+
+def park_delayed_tasks(world: BoundedWorld, count: int) -> None:
+    """Have tasks whose time has not come."""
+    later = datetime.fromtimestamp(world.clock.now_ms() / 1000 + 7200, UTC)
+    for number in range(count):
+        world.tasks.park_task(world.workspace, _task(world, f"delayed{number}", "a", cpu=101 + number, not_before=later))
+
+
+def run_without_policy(world: BoundedWorld, count: int) -> None:
+    """Run allocations of components that have no policy, each of its own."""
+    world.ledger.update_workspace(world.workspace, NO_LIMITS.model_copy(update={"unmanaged": "allow"}))
+    world.submit_many([world.request_spec(f"free{number}", gpu=1) for number in range(count)])
+
+
+def queue_for_many_victims(world: BoundedWorld, count: int) -> None:
+    """Have a waiter that asks for the units of many allocations."""
+    world.submit("b", disk=DISK - count)
+    world.small_allocations = world.submit_many([world.request_spec("b", disk=1, checkpoint="auto") for _ in range(count)])
+    world.large_waiter = world.submit("owner", disk=count)
+
+
+def limit_components(world: BoundedWorld, count: int) -> None:
+    """Set limits of components."""
+    limits = {f"orchestrator/c{number}": {"max_waiting": 1} for number in range(count)}
+    world.ledger.update_workspace(world.workspace, WorkspaceSettings.model_validate({"component_limits": limits}))
+
+
+def wait_with_limited_tokens(world: BoundedWorld, count: int) -> None:
+    """Have a waiter of each of many tokens that have limits of their own."""
+    for number in range(count):
+        token = LimitedToken(f"token{number}", WaitLimits(max_waiting=2))
+        world.ledger.submit(world.workspace, world.request_spec("a", cpu=100), token=token)
