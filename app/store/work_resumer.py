@@ -24,8 +24,9 @@ from app.domain.errors import StoreUnavailable
 
 log = logging.getLogger(__name__)
 
-LOCK, LOCK_S = "resume", 5
-LOCK_RENEWAL_S = 2.0
+LOCK, LOCK_S = "resume", 1
+"""The lock lapses a second after its process died: a call is a few milliseconds, and work under two locks does no harm."""
+LOCK_RENEWAL_S = 0.3
 HELD_PAUSE_S = 0.01
 """The pause before another look at the lock of another process."""
 MAX_CALLS = 100_000
