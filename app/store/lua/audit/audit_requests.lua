@@ -43,7 +43,7 @@ end
 
 local function new_deadline(request, key)
   local lease_runs = key == keys.leases() and leases.has_started(request)
-  local seconds = lease_runs and request.lease_s or key == keys.waiting() and requests.poll_timeout_s(request)
+  local seconds = lease_runs and request.lease_s or key == keys.waiting() and requests.queue_ttl_s(request)
   return seconds and clock.after(seconds) or const.MAX_AMOUNT
 end
 

@@ -19,7 +19,7 @@ end
 
 -- Put a request into its lane, and into the queue of each pool with the constraint that blocks it there.
 function admission.enqueue(request, lane, lane_score, candidates)
-  local deadline = requests.poll_timeout_s(request) and clock.after(request.queue_ttl_s) or const.MAX_AMOUNT
+  local deadline = requests.queue_ttl_s(request) and clock.after(request.queue_ttl_s) or const.MAX_AMOUNT
   for _, candidate in ipairs(candidates) do queue.schedule_sync_if_stale(candidate.path, lane) end
   queue.enter(request, lane, lane_score, deadline)
   for _, candidate in ipairs(candidates) do

@@ -4,14 +4,14 @@
 
 -- Return when (ms) a waiter was last submitted, put back into the queue or polled, as text; empty if it need not be polled.
 function polls.last_ms(request)
-  local ttl_s = request.status == states.queued and requests.poll_timeout_s(request)
+  local ttl_s = request.status == states.queued and requests.queue_ttl_s(request)
   local deadline = ttl_s and redis.call('ZSCORE', keys.waiting(), request.id)
   return deadline and amounts.format(tonumber(deadline) - tonumber(ttl_s) * 1000) or ''
 end
 
 -- Return a loaded request as one flat list for a reply, with the time of its last poll; that of a new request is known.
 function polls.flat(request, is_new)
-  local last_ms = is_new and (requests.poll_timeout_s(request) and request.submitted_ms or '') or polls.last_ms(request)
+  local last_ms = is_new and (requests.queue_ttl_s(request) and request.submitted_ms or '') or polls.last_ms(request)
   local flat = requests.flat(request)
   if last_ms == '' then return flat end
   flat[#flat + 1] = 'polled_ms'

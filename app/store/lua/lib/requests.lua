@@ -19,7 +19,7 @@ function requests.load(id)
 end
 
 -- Return how long (s) a request may be queued without a poll; nil for ever, as for work that has started.
-function requests.poll_timeout_s(request)
+function requests.queue_ttl_s(request)
   return request.begun ~= '1' and request.queue_ttl_s or nil
 end
 

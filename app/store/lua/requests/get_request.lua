@@ -10,7 +10,7 @@ local request = requests.load(args.id)
 if not request then return reply.not_found() end
 
 local flat = polls.flat(request)
-if args.poll == '1' and request.status == states.queued and requests.poll_timeout_s(request) then
+if args.poll == '1' and request.status == states.queued and requests.queue_ttl_s(request) then
   redis.call('ZADD', keys.waiting(), 'XX', amounts.format(clock.after(request.queue_ttl_s)), args.id)
 end
 return reply.found(flat, leases.end_ms(request), queue_positions.of_request(request))

@@ -10,7 +10,7 @@
 clock.start(args.now)
 local values = redis.call('HMGET', keys.request(args.id), 'component', 'queue_ttl_s', 'begun', 'status')
 local request = {component = values[1], queue_ttl_s = values[2] or nil, begun = values[3] or nil, status = values[4]}
-local ttl_s = request.status == states.queued and requests.poll_timeout_s(request)
+local ttl_s = request.status == states.queued and requests.queue_ttl_s(request)
 if not ttl_s then return reply.ignored() end
 
 local is_visible = args.components == ''
