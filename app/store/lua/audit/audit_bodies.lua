@@ -1,5 +1,5 @@
--- Compare the bytes of kept bodies with their sum. It was added up in several calls, since `saved` and `deleted` were read: what was
--- saved or deleted meanwhile may be in it or not.
+-- Compare the stored size of the kept bodies with their sum. The sum was added up in several calls after `saved` and `deleted` were
+-- read, so a body that was saved or deleted meanwhile may be in it or not.
 -- @use amounts audit_findings bodies
 -- @reads meta
 -- @args bytes saved deleted repair

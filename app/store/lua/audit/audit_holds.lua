@@ -33,7 +33,7 @@ local function is_valid_owner(id)
   return owner[1] == states.queued and owner[2] == args.pool
 end
 
--- Return what a victim leaves for, and its deadline if it has a reason to leave.
+-- Return the owner that a victim leaves for, and its deadline if it still has to leave.
 local function expected_of_victim(request)
   local owner = redis.call('HGET', owners, request.id)
   local leaves_for_limit = request.reason == 'limit' and (request.preempted_by or '') == ''
@@ -54,7 +54,7 @@ local function check_member(owner, id)
   if audit_findings.add('leaving', args.pool .. ' ' .. id, 'not listed', owner) then redis.call('SADD', key, id) end
 end
 
--- Check that what is listed as a victim of a hold leaves for it.
+-- Check that each listed victim of a hold leaves for it.
 local function check_victims(owner)
   for _, id in ipairs(victims.of_hold(pool, owner)) do
     local leaves = redis.call('HGET', owners, id) == owner

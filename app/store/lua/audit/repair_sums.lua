@@ -1,5 +1,5 @@
--- Correct sums of a pool by what they differ: key of the account (or of the hold), field, correction, and whether the field is deleted
--- if it becomes 0. What is booked meanwhile does not matter, as the difference stays. A declaration or another repair does: `moved`.
+-- Add corrections to the sums of a pool: key of the account (or of the hold), field, difference, and whether the field is deleted if it
+-- becomes 0. A booking meanwhile keeps the difference. After a declaration or another repair the reply is `moved`.
 -- @use accounts rechecks
 -- @writes group hold policy pool
 -- @args pool rules corrections

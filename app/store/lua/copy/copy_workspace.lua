@@ -1,8 +1,7 @@
--- Read what a workspace copy has to read last: what changed since the event `event` and, of each pool, since the number of its
--- changes without an event; the requests, with their lanes, and the groups and policies. Once all of it has been read (`more` is
--- empty), the reply also has what is left: settings of the workspace, pools, patience holds, preemptions since `since`. Then all rows
--- are of this moment. If pools were declared meanwhile or the changes are not kept any more, the reply is `moved` and the copy
--- starts again.
+-- Read a bounded part of the rows that changed since the first page of a workspace copy: requests with their lanes, groups and policies.
+-- `event` is the newest event at that time; `pools` have the number of the newest change without an event. The last part (`more` is
+-- empty) also has the settings of the workspace, the pools, the patience holds and the preemptions since `since`; then all rows are of this
+-- moment. If pools were declared meanwhile or the changes are not kept any more, the reply is `moved` and the copy starts again.
 -- @use account_copies accounts amounts clock pool_changes request_copies
 -- @reads events meta pool pool_holds pool_preemptions pools
 -- @args now event pools since most

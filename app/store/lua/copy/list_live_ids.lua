@@ -1,5 +1,5 @@
--- List a page of the requests that wait (`waiting`) or are allocated (`leases`). The cursor is 0 at the end. A request that begins or
--- ends to be there between two pages may be left out; its event tells.
+-- List a page of the requests that wait (`waiting`) or are allocated (`leases`). The cursor is 0 at the end. A request that comes or goes
+-- between two pages may be left out; its event names it.
 -- @reads leases waiting
 -- @args kind cursor count
 -- @reply found ids cursor

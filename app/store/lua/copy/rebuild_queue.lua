@@ -1,6 +1,6 @@
--- Let copied waiters (id, lane, and up to when they wait) enter the queues of their pools in a workspace copy. `lanes` are their lanes,
--- each with the pools that it is attached to: pool, constraint, need, since when (ms). A lane that is attached to none and is not being
--- rechecked fits no pool: its waiters are rejected with the unfinished work.
+-- Queue copied waiters (id, lane, end of the queue TTL) in their pools in a workspace copy. `lanes` are their lanes, each with the pools that
+-- it is attached to: pool, constraint, need, time (ms) of blocking. A lane that is attached to no pool and is not being rechecked fits no
+-- pool: the unfinished work rejects its waiters.
 -- @use accounts clock lanes queue queue_order requests
 -- @args waiters lanes
 -- @reply rebuilt

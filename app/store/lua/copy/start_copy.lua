@@ -1,5 +1,5 @@
 -- Begin a workspace copy: return the time, the id of the newest event, and of each pool the number of its newest change without an event,
--- the number of its rules, and whether its lanes are being rechecked. If too many requests are queued or allocated, return how many.
+-- the number of its rules, and whether its lanes are being rechecked. If too many requests are queued or allocated, return their number.
 -- @use accounts amounts clock pool_changes
 -- @reads events leases pools waiting
 -- @args now most

@@ -1,4 +1,4 @@
--- Let the unfinished work of a workspace copy judge the lanes of every pool; those of some pools (`rechecked`) are rechecked before.
+-- Note as unfinished work of a workspace copy that the lanes of every pool are judged; in some pools (`rechecked`) they are rechecked first.
 -- @reads pools
 -- @writes pool pool_unfinished unfinished
 -- @args rechecked

@@ -1,8 +1,8 @@
 -- End what is due, at most `chunk` of each kind: expired leases, waiters that are not polled, and ended requests that
 -- are not kept any longer: after their time, rejected ones after an hour, and the oldest beyond `max_ended`.
--- Times that lie too far ahead, after the clock was set back, are cut first; `times_left`: 1 if the next call goes on with them.
--- `expected`: what the caller expects the clock to be, empty if it does not know. If the clock was set forward, what ended by that
--- begins anew once, as no holder was silent for so long.
+-- If the clock was set back, deadlines that are too far away are cut first; `times_left` is 1 if the next call has more to cut. If the
+-- clock was set forward, leases and queue TTLs that ended by the jump begin anew once. `expected`: the time that the clock should
+-- show according to the caller, empty if the caller does not know.
 -- @use amounts clock clock_jumps future_times grant_loop grants lanes limits requests retention work_budget
 -- @reads ended rejected request
 -- @writes leases meta waiting
@@ -13,7 +13,7 @@ clock.start(args.now)
 requests.set_stream_length(args.events_kept)
 local count, now = tonumber(args.chunk), amounts.format(clock.now)
 
--- Call a function with each of these, until the work budget ends. Return how many, and whether more may be due.
+-- Call a function with each id, until the work budget is used up. Return the number of calls, and whether more ids may be due.
 local function for_each(ids, finish)
   for i, id in ipairs(ids) do
     if i > 1 and work_budget.is_used_up() then return i - 1, true end
@@ -44,7 +44,7 @@ local due_from = jumped_ms and '(' .. amounts.format(jumped_ms) or '-inf'
 
 local leases_ended, more_leases = for_each_due(keys.leases(), due_from, now, function(id) expire(keys.leases(), id, 'lease_lapsed', grants.take_back) end)
 
--- Return the deadline of a waiter if it was last polled when the service became available again.
+-- Return the deadline that a waiter would have if its last poll had come when the service became available again.
 local function deadline_after_outage(id)
   local ttl_s = args.available_since_ms ~= '' and redis.call('HGET', keys.request(id), 'queue_ttl_s')
   return ttl_s and math.min(clock.now, tonumber(args.available_since_ms)) + tonumber(ttl_s) * 1000 or 0

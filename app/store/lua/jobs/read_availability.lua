@@ -1,4 +1,5 @@
--- Read since when (ms) the API answers without a pause of more than `gap_s`: empty if it never did, now if it does not at present.
+-- Read the time (ms) since which the API answers without an outage, a pause of more than `gap_s`. During an outage it is now; if the API
+-- never answered, empty.
 -- @use amounts clock
 -- @reads availability
 -- @args now gap_s

@@ -1,4 +1,4 @@
--- A group or a policy as a workspace copy needs it, with what else is kept of a policy: rows of key, type and values.
+-- The rows of a group or a policy for a workspace copy, of a policy also its other keys: key, type and values.
 -- @reads component_pools group policy pool_groups pool_policies pool_run_times pool_satisfaction
 
 local function add(rows, key, kind, values)

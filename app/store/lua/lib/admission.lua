@@ -1,4 +1,4 @@
--- Admit a request: queue it in every eligible pool. What returns to the queue, no limit refuses; `submissions` are the new ones.
+-- Admit a request: queue it in every eligible pool. No limit refuses a request that returns to the queue; `submissions` admits new ones.
 -- @use accounts amounts bodies clock dirty_pools eligibility grants lanes limits parking queue queue_order requests
 -- @writes meta requests
 

@@ -2,7 +2,7 @@
 -- @use accounts amounts clock lanes parking parking_lookup parking_subtrees parking_tree patience_hold queue_order
 -- @reads lane lane_walltimes
 
-local BACKFILL = 32  -- requests compared per lane, and lanes per slot, of those that end in time
+local BACKFILL = 32  -- of the requests that end in time: the most compared per lane, and the most lanes per slot
 
 -- Return the first request of a lane that ends before the shadow time, and its lane score.
 local function first_to_end_before(lane, shadow)
@@ -33,10 +33,10 @@ function backfill.may_pass(pool, candidate, owner)
   return true
 end
 
--- Return the lanes of a slot that may pass the owner: the first in queue order, and those with a waiter that ends in time.
+-- Return the lanes of a slot that may pass the owner: the first in queue order, and lanes with a waiter that ends in time.
 local function lanes_of_slot(pool, slot, room, owner)
   local ids, backfill_slot = {parking_tree.first(pool, slot, room)}, parking.BACKFILL .. slot
-  ids[2] = nil  -- its score
+  ids[2] = nil  -- the score of the first lane
   if not parking_tree.any(pool, backfill_slot) then return ids end
   if owner.shadow == nil then owner.shadow = patience_hold.shadow_time(pool, owner) or false end
   if not owner.shadow then return ids end

@@ -1,5 +1,5 @@
--- The bytes of kept bodies of requests and tasks: the difference of all that were ever saved and all that were deleted. Both numbers
--- only grow, so that the audit sees whether anything changed meanwhile.
+-- The size of the kept bodies of requests and tasks: the bytes ever saved less the bytes ever deleted. Both numbers only grow, so the
+-- audit can tell whether one changed meanwhile.
 -- @writes meta
 
 function bodies.save(bytes) redis.call('HINCRBY', keys.meta(), 'saved_bytes', bytes) end

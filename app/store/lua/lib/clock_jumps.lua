@@ -1,4 +1,4 @@
--- Leases and poll timeouts after the clock was set forward: what ended by the jump begins anew once, as no client was silent for
+-- Leases and queue TTLs after the clock was set forward: if the jump ended one, it begins anew once, as its client was not silent for
 -- so long.
 -- @use amounts clock
 -- @reads request
@@ -6,8 +6,8 @@
 
 local TOLERANCE_MS = 10000  -- longer than a call may take
 
--- Return the time until which deadlines begin anew; nil if the clock was not set forward. `expected_ms`: what the caller expects
--- the clock to be; empty if it does not know.
+-- Return the time up to which ended deadlines begin anew; nil if the clock was not set forward. `expected_ms`: the time that the clock
+-- should show according to the caller; empty if the caller does not know.
 function clock_jumps.find(expected_ms)
   local expected = tonumber(expected_ms)
   if expected and clock.now > expected + TOLERANCE_MS then
@@ -27,7 +27,7 @@ local function renew(key, field, jumped_ms, count)
   return #ids == count
 end
 
--- Begin the leases and poll timeouts anew that ended by a jump, at most `count` of each. Say whether more are left.
+-- Begin anew the leases and queue TTLs that a jump ended, at most `count` of each. Return whether more are left.
 function clock_jumps.renew(jumped_ms, count)
   local more_leases, more_waiters = renew(keys.leases(), 'lease_s', jumped_ms, count), renew(keys.waiting(), 'queue_ttl_s', jumped_ms, count)
   return more_leases or more_waiters

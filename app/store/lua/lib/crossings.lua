@@ -1,5 +1,5 @@
 -- Lanes that cross between share and borrowing when the use of their policy changes: each gets its new place in the queue. The
--- number of lanes that cross at once has no bound. If the work budget ends first, the pool grants nothing until the rest is done.
+-- number of lanes that cross at once has no bound. If the work budget is used up, the pool grants nothing until the rest have moved.
 -- @use accounts lanes share_sides work_budget
 -- @writes pool pool_unfinished unfinished
 

@@ -1,6 +1,6 @@
--- Times that lie further ahead than they can, because the clock was set back. Each is cut to what it would be if it began now. A
--- pass over them begins when a cleanup finds the clock before the last cleanup or before what its worker expects, and at the first
--- cleanup of a worker; the next cleanup resumes it. Times without an end and times of day that a client gave stay.
+-- Deadlines that are further away than their whole interval, because the clock was set back. Each is cut to one interval from now. A
+-- pass over all deadlines begins if the clock is before the last cleanup or before the time that the worker expects, and at the first
+-- cleanup of a worker; the next cleanup resumes it. Deadlines without an end and times of day that a client gave stay.
 -- @use amounts clock requests
 -- @reads pool_allocations pools
 -- @writes delayed leases meta pool_allocation_records pool_walltime_ends preemption_deadlines request task waiting
@@ -19,7 +19,7 @@ local function end_of(id, field)
   return seconds and clock.after(seconds) or nil
 end
 
--- For each set with deadlines: its key, the latest deadline of a member (nil: any), and what else holds the deadline.
+-- For each set with deadlines: its key, the latest deadline of a member (nil: any), and the other keys that have the deadline.
 local deadlines = {
   {key = keys.leases(), latest = function(id) return end_of(id, 'lease_s') end},
   {key = keys.waiting(), latest = function(id) return end_of(id, 'queue_ttl_s') end},
@@ -59,7 +59,7 @@ local function cut_deadlines(set, score, offset, count)
   return #rows / 2, cut_count, #rows == 2 * count and score or nil, offset
 end
 
--- Cut the times of grant in a pool, beginning with a fence, and what rests on them. Return as above.
+-- Cut the times of grant in a pool from a fence on, and the times that depend on them. Return as above.
 local function cut_grants(pool, fence, count)
   local ids, now, cut_count = redis.call('ZRANGEBYSCORE', keys.pool_allocations(pool), fence, '+inf', 'WITHSCORES', 'LIMIT', 0, count), amounts.format(clock.now), 0
   for i = 1, #ids, 2 do
@@ -76,8 +76,8 @@ local function cut_grants(pool, fence, count)
   return #ids / 2, cut_count, #ids == 2 * count and '(' .. ids[#ids] or nil, 0
 end
 
--- Cut times in at most `count` records. `last_ms`: when the last cleanup was. `expected_ms`: what the caller expects the clock to
--- be; empty if it does not know. Return how many were cut, and 1 if more are left.
+-- Cut times in at most `count` records. `last_ms`: the time of the last cleanup. `expected_ms`: the time that the clock should show
+-- according to the caller; empty if the caller does not know. Return the number of cut times, and 1 if more are left.
 function future_times.cut(last_ms, expected_ms, count)
   local position = redis.call('HGET', keys.meta(), 'time_pass')
   local is_set_back = is_ahead(last_ms, clock.now) or is_ahead(expected_ms, clock.now)
@@ -108,7 +108,7 @@ function future_times.cut(last_ms, expected_ms, count)
   return cut_total, 1
 end
 
--- Return a time of the past: one that lies ahead, as the clock was set back, counts as when that was found.
+-- Return a time of the past; if it lies ahead because the clock was set back, return the time at which that was noticed.
 function future_times.past(ms)
   if tonumber(ms) <= clock.now then return tonumber(ms) end
   return math.min(clock.now, tonumber(redis.call('HGET', keys.meta(), 'set_back_ms') or clock.now))

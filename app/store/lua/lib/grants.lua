@@ -71,7 +71,8 @@ function grants.dequeue(request, lane)
     local pool = accounts.pool(name)
     local is_patient = pool.fields.patience == request.id
     local hold = pool.fields.victim_holds and redis.call('HEXISTS', keys.pool_holds(name), request.id) == 1 and victim_holds.find(pool, request.id)
-    if is_patient or hold then redis.call('ZREM', keys.waiting(), request.id) end  -- before HSET, which a server out of memory refuses as the first write
+    -- Before the first HSET: a server out of memory refuses a script whose first write adds data.
+  if is_patient or hold then redis.call('ZREM', keys.waiting(), request.id) end
     if is_patient then grants.end_patience_hold(pool) end
     if hold then grants.end_victim_hold(pool, hold) end
   end
@@ -98,7 +99,7 @@ local function settle_victim(request, path, units)
   if hold then victim_holds.update_expected(pool, hold, path, units, -1, true) end
 end
 
--- Take the units of an allocation back. The first write is one that a server out of memory lets pass.
+-- Take the units of an allocation back. The first write is of a kind that a server out of memory accepts.
 function grants.take_back(request, is_preempting)
   leases.finish(request.id)
   if request.pool == '' then return end

@@ -1,5 +1,5 @@
 -- Lanes: all waiters of one shape are judged together, by their head. A pool refers to the lanes that it may grant. A lane is
--- named by its shape: component, kind, amounts, and a tail for what else belongs to the shape of its requests (`|pools=a,b`).
+-- named by its shape: component, kind, amounts, and a tail for other parts of the shape (`|pools=a,b`).
 -- @use amounts fair_share_order parking queue_order share_sides
 -- @reads component_pools lane pool_parked
 -- @writes pool_in_share pool_lanes pool_policy_lanes

@@ -1,5 +1,5 @@
--- Limits of the workspace, and of subjects: tokens and components with limits of their own. Existing cardinalities tell the numbers
--- of the workspace; `waiter_counts` has those of the subjects.
+-- Limits of the workspace, and of subjects: tokens and components with limits of their own. The numbers of the workspace are
+-- cardinalities of its keys; `waiter_counts` has the numbers of the subjects.
 -- @use amounts leases
 -- @reads delayed lane lanes limited_lanes limited_waiting meta waiting
 
@@ -15,7 +15,7 @@ end
 -- Return a limit of the workspace; infinity for none.
 function limits.of_workspace(name, default) return bound(redis.call('HGET', keys.meta(), name), default) end
 
--- Read what every admission needs of the workspace, in one command.
+-- Read the fields of the workspace that every admission needs, in one command.
 function limits.read_workspace(component)
   return redis.call('HMGET', keys.meta(), 'seq', 'fence', 'saved_bytes', 'deleted_bytes', 'max_running', 'max_bytes', 'component:' .. component)
 end
@@ -27,7 +27,7 @@ function limits.component_subject(component, text)
   return {name = 'component/' .. component, max_waiting = tonumber(max_waiting), max_shapes = tonumber(max_shapes)}
 end
 
--- Return a refusal if no new request may be admitted, whatever would become of it; nil if it may. `saved` and `deleted` are bytes.
+-- Return a refusal if no new request may be admitted, neither granted nor queued; else nil. `saved` and `deleted` are bytes.
 function limits.admission_refusal(saved, deleted, bytes, max_running, max_bytes)
   local running, most_running, most_bytes = leases.count(), bound(max_running, const.MAX_RUNNING), bound(max_bytes, const.MAX_BYTES)
   if running >= most_running then return refusal('workspace', 'max_running', most_running, running) end

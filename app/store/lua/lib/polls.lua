@@ -9,7 +9,7 @@ function polls.last_ms(request)
   return deadline and amounts.format(tonumber(deadline) - tonumber(ttl_s) * 1000) or ''
 end
 
--- Return a loaded request as one flat list for a reply, with the time of its last poll; that of a new request is known.
+-- Return a loaded request as one flat list for a reply, with the time of its last poll; for a new request this is its submission.
 function polls.flat(request, is_new)
   local last_ms = is_new and (requests.queue_ttl_s(request) and request.submitted_ms or '') or polls.last_ms(request)
   local flat = requests.flat(request)

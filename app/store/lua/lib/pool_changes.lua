@@ -1,5 +1,6 @@
--- Changes of a pool that have no event: a stored checkpoint, a published share, the end of a victim hold, a patience hold. With the events they tell a
--- reader what has changed since it read. A member is `request:<id>` of an allocation, or the id of a group or a policy.
+-- Changes of a pool that have no event: a stored checkpoint, a published share, the end of a victim hold, a patience hold. From them and
+-- the events a reader knows which rows changed since it read them. A member is `request:<id>` of an allocation, or the id of a group
+-- or a policy.
 -- @use amounts
 -- @writes pool_changes
 
@@ -24,7 +25,7 @@ end
 function pool_changes.list(pool_name, after, most)
   local key = keys.pool_changes(pool_name)
   local oldest = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
-  if after > pool_changes.last(pool_name) then return nil end  -- of a pool that was deleted
+  if after > pool_changes.last(pool_name) then return nil end  -- the pool was deleted and created again
   if oldest[1] and tonumber(oldest[2]) > after + 1 and redis.call('ZCARD', key) >= MOST then return nil end
   return redis.call('ZRANGEBYSCORE', key, '(' .. amounts.format(after), '+inf', 'WITHSCORES', 'LIMIT', 0, most)
 end

@@ -2,7 +2,7 @@
 -- @use accounts amounts limits
 -- @reads meta pool_policies pools
 
--- Return a refusal if more is added than the workspace may have; nil if not. What adds nothing is never refused.
+-- Return a refusal if the addition passes a limit of the workspace; else nil. A call that adds nothing is never refused.
 local function refusal(name, default, present, added)
   local limit = limits.of_workspace(name, default)
   if added > 0 and present + added > limit then return {'workspace', name, amounts.format(limit), amounts.format(present)} end

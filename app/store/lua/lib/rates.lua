@@ -1,5 +1,5 @@
--- Rates of tokens, by the generic cell rate algorithm: each call takes its slice of time, and the end of the last slice may be a second
--- ahead. The asks of a batch that was let through take theirs as well, so that the end may be further ahead.
+-- Rates of tokens, by the generic cell rate algorithm: each call takes a slice of time, and the end of the last slice may be a second
+-- ahead. Each ask of a batch that has passed takes a slice too, so the end may be further ahead.
 -- @use clock
 -- @writes rate
 

@@ -22,7 +22,7 @@ function releases.release(id, fence, outcome)
   end
   local counts_run_time = outcome ~= 'lost' and request.status == states.allocated and request.pool ~= ''
   grants.take_back(request)
-  if counts_run_time then run_time_stats.add(request) end  -- not before: the first write is one that a server out of memory lets pass
+  if counts_run_time then run_time_stats.add(request) end  -- not earlier: a server out of memory must accept the first write
   if outcome == 'lost' then requests.finish(request, states.expired, 'expired', {'reason', 'worker_lost'}, fields)
   else requests.finish(request, states.released, 'released', {'outcome', outcome}, fields) end
   requests.save(request, fields)

@@ -9,8 +9,8 @@ local function field(key, id) return redis.call('HGET', key, id) or '' end
 
 -- Return a request: 1. id 2. fields 3. number of its submission 4. lane of a waiter, pool of an allocation. Of a waiter: 5. the time
 -- (ms) up to which it waits, and of the owner of a victim hold 6. pool 7. kind of the hold 8. its fields. Of an allocation: 5. end
--- of its lease 6. fence 7. record 8. end of its walltime 9. the owner it leaves for 10. deadline of its preemption. What is missing
--- is the empty text. A request that is gone has no fields.
+-- of its lease 6. fence 7. record 8. end of its walltime 9. the owner it leaves for 10. deadline of its preemption. An absent value is
+-- empty. A request that is gone has no fields.
 function request_copies.read(id)
   local raw, fields = redis.call('HGETALL', keys.request(id)), {}
   for i = 1, #raw, 2 do fields[raw[i]] = raw[i + 1] end

@@ -16,9 +16,9 @@ local function event_fields(entry)
   return fields
 end
 
--- Read the present rows of what the first `most` events and the first `most` other changes behind a change number are about.
--- Return nil if they are not kept any more. Else: the change number up to which the rows are complete, whether more follow, and
--- the rows. An event is about its request, the owner of a hold that it names, and in this pool the accounts on the path of its component.
+-- Read the present rows that the first `most` events and the first `most` other changes after a change number name.
+-- Return nil if the changes are not kept any more. Else: the change number up to which the rows are complete, whether more follow,
+-- and the rows. An event names its request, the owner of a hold, and in this pool the accounts on the path of its component.
 function snapshot_changes.read(pool, event, number, most)
   if event ~= '0-0' and not redis.call('XRANGE', keys.events(), event, event)[1] then return nil end
   local members = pool_changes.list(pool.name, number, most)
@@ -33,7 +33,7 @@ function snapshot_changes.read(pool, event, number, most)
   local entries = redis.call('XRANGE', keys.events(), '(' .. event, '+', 'COUNT', most)
   for _, entry in ipairs(entries) do
     local fields = event_fields(entry)
-    add_request(fields.request)  -- an event of another pool may be about a waiter of this one
+    add_request(fields.request)  -- an event of another pool may name a waiter of this one
     add_request(fields.by)
     if fields.pool == pool.name and not seen[fields.component] then
       rows.add_path(fields.component)

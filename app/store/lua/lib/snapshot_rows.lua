@@ -1,4 +1,4 @@
--- Rows of a snapshot: allocations with what the planner reads of them, victims with the owner of their hold, accounts.
+-- Rows of a snapshot: allocations with the fields that the planner reads, victims with the owner of their hold, accounts.
 -- @use accounts
 -- @reads group policy pool_allocation_records pool_victims
 
@@ -6,7 +6,7 @@
 function snapshot_rows.new(pool_name)
   local rows, added = {allocations = {}, victims = {}, accounts = {}}, {}
 
-  -- Add an allocation; what ended has an empty record.
+  -- Add an allocation; if the request has ended, with an empty record.
   function rows.add_allocation(id)
     if added[id] then return end
     added[id] = true

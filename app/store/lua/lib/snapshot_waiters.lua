@@ -2,7 +2,7 @@
 -- @use accounts amounts lanes parking queue_order
 -- @reads lane request
 
-local OF_A_CLASS = 8  -- waiters per lane and class, at most; equal ones fare alike
+local OF_A_CLASS = 8  -- the most waiters per lane and class: a decision about one holds for the others
 
 -- Return the row of a waiter, and the pool of its victim hold; nil if the request is gone.
 function snapshot_waiters.row(pool, lane, id)

@@ -57,8 +57,8 @@ function submissions.prepare(spec)
   }
 end
 
--- Admit a prepared request. Return a tag, a flat list and the request. The list has all fields of a known request, and of a new one
--- those that the spec did not have.
+-- Admit a prepared request. Return a tag, a flat list and the request. The list has all fields of a known request; of a new request it
+-- has only the fields that are not in the spec.
 function submissions.admit(plan, spec, remember_s)
   if plan.refusal then return 'limited', plan.refusal end
   local request, lane, fields, spec_length = plan.request, plan.lane, spec.fields, #spec.fields

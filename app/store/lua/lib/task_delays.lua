@@ -36,7 +36,7 @@ function task_delays.finish(task)
   redis.call('HDEL', keys.task(task.id), 'due_ms', 'limited_by')
 end
 
--- Delay a task for longer while its request would be of one shape too many; return whether it is so. A successor is not delayed.
+-- Delay a task for longer while the shape of its request would pass a limit; return whether it does. A successor is not delayed.
 function task_delays.postpone(task)
   if task.age then return false end
   local request = admission.read_spec(task_delays.request_spec(task, task.id))

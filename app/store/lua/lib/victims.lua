@@ -1,5 +1,5 @@
--- The victims of a pool: preempting allocations, each with the owner of the hold that it leaves for (`-` none, `!` a limit). The
--- victims of each hold, the number of orphaned victims, and at each account the units of all victims are kept as well.
+-- The victims of a pool: preempting allocations, each with the owner of the hold that it leaves for (`-` none, `!` a limit). Also
+-- kept: the victims of each hold, the number of orphaned victims, and at each account the units leaving.
 -- @use account_updates amounts
 -- @writes hold_victims pool pool_victims
 

@@ -1,4 +1,5 @@
--- Enforce passed deadlines of victims (not of leases), at most `chunk`, and no more than the work budget allows: extend once for a victim that reports progress, then terminate, then
+-- Enforce passed deadlines of victims (not of leases), at most `chunk` and within the work budget: extend once for a victim that
+-- reports progress, then terminate, then
 -- force.
 -- @use accounts amounts clock grant_loop preemptions requests work_budget
 -- @writes meta preemption_deadlines

@@ -1,6 +1,6 @@
--- Give the patience hold of a pool, if it has none, to the first waiter that capacity has blocked for too long. If very many
--- lanes are blocked for so long, more than `count`, each call compares so many of the queue: `first` is where they begin, 0 for
--- the head, and `best` is the best lane before them.
+-- Give the patience hold of a pool, if it has none, to the first waiter that capacity has blocked for longer than its patience. If
+-- more than `count` lanes are blocked for so long, each call compares `count` lanes of the queue: `first` is the position of the first
+-- of them (0 is the head), and `best` the best lane before it.
 -- @use accounts amounts clock future_times lanes parking patience_hold queue_order requests
 -- @reads lane pool_blocked_since pool_lanes
 -- @args now pool first best count

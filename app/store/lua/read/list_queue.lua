@@ -42,7 +42,7 @@ end
 
 local SKIPPED = 250  -- waiters that a stream passes over in one call, at most
 
--- Read the next waiter of a stream ahead. A stream that passed over too many is stalled: its score is that of the next waiter.
+-- Read the next waiter of a stream. A stream that has passed over too many waiters stalls: its score is the score of the next waiter.
 local function fetch(stream)
   repeat
     stream.id = nil

@@ -1,9 +1,9 @@
--- Read how many requests hold units and how many wait, and when (ms) the first and the last of each are over unless prolonged.
+-- Read the numbers of allocated and of queued requests, and of each the first and the last deadline (ms): end of lease or queue TTL.
 -- @use amounts
 -- @reads leases waiting
 -- @reply found leases waiting
 
--- Return the number of all and of those without a deadline, the first and the last deadline; empty if there is none.
+-- Return the number of all requests, the number without a deadline, the first and the last deadline; empty if there is none.
 local function summarize(key)
   local never = amounts.format(const.MAX_AMOUNT)
   local first = redis.call('ZRANGEBYSCORE', key, '-inf', '(' .. never, 'WITHSCORES', 'LIMIT', 0, 1)

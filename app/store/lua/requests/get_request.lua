@@ -1,4 +1,4 @@
--- Read a request with its positions in the queues; with `poll` it counts as polled, and the poll before is told.
+-- Read a request with its positions in the queues. With `poll` this is a poll, and the reply has the time of the poll before it.
 -- @use amounts clock leases polls queue_positions requests
 -- @writes waiting
 -- @args now id poll

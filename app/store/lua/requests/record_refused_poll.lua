@@ -1,5 +1,5 @@
--- Record a poll that is refused for its rate: the queue TTL of the waiter begins anew. `components` (`type/name`, empty: all) are
--- those that the caller may see.
+-- Record a poll that is refused for its rate: the queue TTL of the waiter begins anew. `components` are the components that the caller
+-- may see (`type/name`; empty: all).
 -- @use amounts clock requests
 -- @reads request
 -- @writes waiting

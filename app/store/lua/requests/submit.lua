@@ -1,6 +1,6 @@
--- Admit requests one after the other, each wholly: granted at once, queued or rejected, or refused beyond a limit. There are fewer
--- outcomes than specs if the work budget ends first. `with_positions`, for a single spec: an outcome that is queued is replaced
--- by `read`, the request as `get_request` returns it.
+-- Admit requests one after the other, each wholly: granted at once, queued or rejected, or refused beyond a limit. If the work budget is
+-- used up first, there are fewer outcomes than specs. `with_positions`, for a single spec: if the request is queued, the outcome is
+-- `read`, the request as `get_request` returns it.
 -- @use clock grant_loop leases polls queue_positions requests submissions work_budget
 -- @args now events_kept chunk remember_s specs with_positions
 -- @reply admitted outcomes more

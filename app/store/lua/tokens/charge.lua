@@ -1,4 +1,4 @@
--- Count further calls of a token that has passed: the asks of a batch. The next call waits until their time is over.
+-- Charge a token for the further asks of a batch that has passed. The next call waits until their time is over.
 -- @use clock operation_replies rates
 -- @args now op token per_s count
 -- @reply charged

@@ -1,5 +1,5 @@
--- Mark the workspace on a server that another one has replaced: no command writes to it until the mark lapses. The mark names the
--- id of the server. So it means nothing on a server with another id: a copy of it on the new master, or this server promoted anew.
+-- Mark the workspace on a server that is no longer the master: no command writes to it until the mark lapses. The mark names the id of
+-- the server, so it has no effect under another id: after replication to the new master, or when this server is promoted again.
 -- @use amounts clock
 -- @writes meta
 -- @args now id lasts_ms master
