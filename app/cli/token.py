@@ -42,7 +42,7 @@ class LimitNumber(click.ParamType[int | str]):
     name = "number|none"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        """The number; `none` stays a word, as an option that is not given has no value either."""
+        """Return the number, or `none`: the value None is an option that is not given."""
         text = str(value)
         if text == NO_LIMIT:
             return text
@@ -75,14 +75,14 @@ def token() -> None:
 @click.option("--rate", type=int, help="Requests a second, 0 for as many as it likes; without it the setting rate_per_s.")
 @click.option(
     "--max-waiting", type=LimitNumber(),
-    help="How many of its requests may wait in a workspace, or none for no limit; a requester without it: 10000.",
+    help="Most requests that wait in a workspace; none: no limit. Default: 10000 for a requester, else none.",
 )  # fmt: skip
 @click.option(
     "--max-shapes", type=LimitNumber(),
-    help="In how many different shapes they may, or none for no limit; a requester without it: 1000.",
+    help="Most different shapes of these requests; none: no limit. Default: 1000 for a requester, else none.",
 )  # fmt: skip
 @click.option("--expires", type=Duration(), help="How long it is good, such as 90d; without it, until it is revoked.")
-@click.option("--yes", is_flag=True, help="Make the first token without a question, though requests have none.")
+@click.option("--yes", is_flag=True, help="Make the first token without asking, even if requests hold units or wait.")
 def create(
     config: Path | None,
     name: str,
@@ -97,8 +97,8 @@ def create(
 ) -> None:
     """Make a token called NAME and print its secret, which is not shown again.
 
-    From the first token on every call needs one. If requests hold units or wait without one, it says how many and when they
-    lapse, and asks; where there is no terminal to ask at, it needs --yes.
+    From the first token on every call needs a token. If requests hold units or wait without one, the command says how many and
+    when they lapse, and asks. Without a terminal it needs --yes.
 
     \b
     TOKEN=$(poolkeeperd token create ci --role operator)
@@ -125,9 +125,9 @@ def create(
 @token.command("list")
 @CONFIG
 def show(config: Path | None) -> None:
-    """Show every token, the oldest first, without its secret, which nobody knows.
+    """Show every token, the oldest first. Its secret is not stored and cannot be shown.
 
-    Tokens that expire within seven days are named once more, on stderr.
+    Tokens that expire within seven days are named again on stderr.
     """
     with report_errors(), open_services(read_settings(config), existing=True) as context:
         tokens = context.services.tokens.list_tokens()
@@ -135,7 +135,7 @@ def show(config: Path | None) -> None:
     for line in _aligned([_HEAD, *map(_row, tokens)]):
         click.echo(line)
     for token, left_s in expiring:
-        click.echo(f"token {token.name} expires in {_left(left_s)}: make another, and replace it where it is used", err=True)
+        click.echo(f"token {token.name} expires in {_left(left_s)}: make another one, and replace it in the clients", err=True)
 
 
 @token.command()
@@ -159,16 +159,17 @@ def _confirm_first(settings: Settings, context: ServiceContext) -> None:
     if not requests.allocated.count and not requests.queued.count:
         return
     click.echo("This is the first token: from then on every call there needs one.", err=True)
-    for deadlines, subject, end in (
-        (requests.allocated, "Holding units", "the leases lapse"),
-        (requests.queued, "In the queue", "the queue TTLs end"),
+    for deadlines, state, end in (
+        (requests.allocated, "Allocated", "the leases end"),
+        (requests.queued, "Queued", "the queue TTLs end"),
     ):
         if deadlines.count:
             click.echo(
-                f"{subject} without a token: {_plural(deadlines.count)}; without one {_times(deadlines, end)}.", err=True
+                f"{state} without a token: {_plural(deadlines.count)}. If the clients get no token, {_times(deadlines, end)}.",
+                err=True,
             )
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
-        raise ValueError("no token is made: there is no terminal to ask at; --yes makes it all the same")
+        raise ValueError("no token is made: there is no terminal for the question; --yes makes the token without it")
     click.echo("Make it? [y/N] ", err=True, nl=False)  # not click.confirm, which writes to stdout, where the secret goes
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise ValueError("no token is made")

@@ -152,10 +152,12 @@ def test_the_first_token_is_not_made_unasked_while_requests_have_none(folder: Pa
         assert (refused.returncode, refused.stdout) == (1, "")
         lines = refused.stderr.splitlines()
         assert lines[0] == "This is the first token: from then on every call there needs one."
-        assert re.fullmatch(rf"Holding units without a token: 1 request; without one the leases lapse at {TIME}\.", lines[1])
+        condition = r"\. If the clients get no token"
+        assert re.fullmatch(rf"Allocated without a token: 1 request{condition}, the leases end at {TIME}\.", lines[1])
         ends = rf"the queue TTLs end at {TIME}( to {TIME})?, 1 of them never"
-        assert re.fullmatch(rf"In the queue without a token: 2 requests; without one {ends}\.", lines[2])
-        assert lines[3:] == ["poolkeeperd: no token is made: there is no terminal to ask at; --yes makes it all the same"]
+        assert re.fullmatch(rf"Queued without a token: 2 requests{condition}, {ends}\.", lines[2])
+        refusal = "no token is made: there is no terminal for the question; --yes makes the token without it"
+        assert lines[3:] == [f"poolkeeperd: {refusal}"]
         assert here.services.tokens.list_tokens() == []
         needed = token(folder, *words, POOLKEEPER_REQUIRE_TOKEN="1")
         assert needed.returncode == 0, "calls without a token are refused already"
@@ -189,7 +191,7 @@ def test_tokens_that_expire_soon_are_named(folder: Path) -> None:
         assert token(folder, "create", name, "--role", "viewer", "--expires", expires).returncode == 0
     listed = token(folder, "list")
     assert len(listed.stdout.splitlines()) == 4
-    advice = "make another, and replace it where it is used"
+    advice = "make another one, and replace it in the clients"
     assert listed.stderr.splitlines() == [f"token sooner expires in 1 h: {advice}", f"token soon expires in 2 d: {advice}"]
 
 
