@@ -45,8 +45,8 @@ Acknowledgement = TypeVar("Acknowledgement", "Heartbeat", "Request")
 class Allocation:
     """Units held for the length of a block; made by `Client.allocation`, for one use.
 
-    **What is known of the lease.** Only the server decides who holds the units. `lost` is True once it has said that we do
-    not. If it refuses heartbeats (401 or 403), `refusal` says why, and the logger `poolkeeper` has a warning with the time
+    **The state of the lease.** Only the server decides which request holds the units. `lost` is True once it has said that ours
+    does not. If it refuses heartbeats (401 or 403), `refusal` says why, and the logger `poolkeeper` has a warning with the time
     left. A token that is replaced in the environment or a file is used at once. If heartbeats are still refused when the lease
     is over, the units are lost. As long as the server cannot be reached nothing is known: heartbeats go on, and from the
     moment at which the lease may have lapsed (its length after the last acknowledged heartbeat was *sent*, by a clock of this
@@ -230,7 +230,7 @@ class Allocation:
         return request
 
     def _resubmit(self) -> Request:
-        """Submit the request again that expired although it was waited for."""
+        """Submit the expired request again, as this process still waits for it."""
         self._request, self._key = None, next_key(self._key)
         self._request = submit_waiter(self._client, self._body, self._key)
         return self._request

@@ -36,7 +36,7 @@ LONGEST_INTERVAL_S = 5.0
 SHORTEST_TIMEOUT_S = 0.25
 ACCEPTED_AGAIN = "the service accepts heartbeats again, and the lease was kept"
 LEAVE_MARGIN, MAX_LEAVE_MARGIN_S = 0.2, 2.0
-"""How long before the end of a lease that is not prolonged its holder should leave: this part of the lease, but no more."""
+"""If heartbeats are refused, the holder has to leave before the end of its lease: by a part of it, up to some seconds."""
 
 
 def now_s() -> float:
@@ -66,12 +66,12 @@ class HeartbeatThread:
         self.loss_reason: str | None = None
         self.status: str | None = None  # of the request once the units are lost, if the server said so
         self.left = False
-        self._is_reporting = False  # a word under way may end what is held, and a heartbeat beside it be refused for that
+        self._is_reporting = False  # a report under way may end the allocation, so that a heartbeat beside it is refused
         self._request_id, self._fence, self._lease_s = request_id, fence, lease_s
         self._on_directive, self._on_refusal = on_directive, on_refusal
         self._reported_refusal: str | None = None
         self._clock_skew = timedelta()
-        self._renewed_s = renewed_s  # when what was last acknowledged had been sent: the lease began no earlier
+        self._renewed_s = renewed_s  # when the last acknowledged call was sent: the lease began no earlier
         self._interval_s = min(LONGEST_INTERVAL_S, lease_s / 3 if lease_s else LONGEST_INTERVAL_S)
         timeout_s = min(client.timeout_s, max(SHORTEST_TIMEOUT_S, self._interval_s))
         self._client = client.clone(timeout_s=timeout_s, tries=1)
@@ -90,13 +90,13 @@ class HeartbeatThread:
 
     @property
     def _leave_s(self) -> float | None:
-        """When a holder has to begin to leave, whose heartbeats are refused; None without a lease."""
+        """The time at which a holder has to begin to leave if heartbeats are refused; None without a lease."""
         if self._lease_s is None or (end_s := self.lease_end_s) is None:
             return None
         return end_s - min(MAX_LEAVE_MARGIN_S, LEAVE_MARGIN * self._lease_s)
 
     def refusal_message(self) -> str:
-        """Return why heartbeats are refused, and what follows from it."""
+        """Return the reason of the refusal and its consequence for the lease."""
         end_s = self.lease_end_s
         consequence = "there is no lease that could end" if end_s is None else f"the lease ends in {_seconds_until(end_s)}"
         return f"heartbeats are refused: {self.refusal}; {consequence}"
@@ -140,7 +140,10 @@ class HeartbeatThread:
         self._client.close()
 
     def _pause_s(self, failures: int) -> float:
-        """Return the pause before the next heartbeat. While they are refused, one is sent when the answer decides something."""
+        """Return the pause before the next heartbeat.
+
+        If heartbeats are refused, the next is sent no later than the time to leave, then no later than the end of the lease.
+        """
         pause = min(self._interval_s, pause_s(failures)) if failures else self._interval_s
         if self.refusal is None or self._leave_s is None or self.lease_end_s is None:
             return pause
@@ -148,7 +151,7 @@ class HeartbeatThread:
         return min([pause, *(moment - now for moment in (self._leave_s, self.lease_end_s) if moment > now)])
 
     def _send_heartbeat(self) -> bool:
-        """Send one heartbeat. True if it was accepted, or told of a loss; after any failure the next one is tried."""
+        """Send one heartbeat. Return True if the answer accepts it or reports a loss, False after any failure."""
         sent_s = now_s()
         try:
             heartbeat = self._client.heartbeat(self._request_id, self._fence)
@@ -171,7 +174,7 @@ class HeartbeatThread:
         return True
 
     def _handle_refusal(self, error: AccessDenied) -> None:
-        """Report a refusal with another reason than the last; if the lease is over, the units are lost."""
+        """Report a refusal unless the last one had the same reason. If the lease is over, the units are lost."""
         if self._stop.is_set():
             return
         self.refusal, self.is_silent = str(error), False
@@ -215,13 +218,13 @@ class HeartbeatThread:
 
 
 def is_loss(error: StaleFence | NotFound) -> bool:
-    """True if the error says that the units are lost. A 404 without a code is the answer of a proxy."""
+    """True if the error means that the units are lost. A 404 without a code is the answer of a proxy."""
     return isinstance(error, StaleFence) or bool(error.code)
 
 
 @contextmanager
 def raising_loss() -> Iterator[None]:
-    """Raise AllocationLost for an error of the block that says that the units are lost."""
+    """Raise AllocationLost in place of an error of the block that means that the units are lost."""
     try:
         yield
     except (StaleFence, NotFound) as error:

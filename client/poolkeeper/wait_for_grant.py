@@ -26,7 +26,7 @@ def wait_for_grant(
 ) -> Request:
     """Return the request at this path when it is no longer queued. Raise WaitTimeout; Unavailable after a long outage.
 
-    If polls are refused (401 or 403) after one was accepted, they are repeated for as long as through an outage.
+    If polls are refused (401 or 403) after one was accepted, they are repeated for as long as in an outage.
     """
     began_s = answered_s = time.monotonic()
     until_s, failures = inf if timeout_s is None else began_s + timeout_s, 0

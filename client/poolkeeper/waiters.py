@@ -1,7 +1,7 @@
-"""Requests of processes that wait for them: a short queue TTL, kept alive by polls, so that no request outlives its process.
+"""Requests of processes that wait: polls prolong a short queue TTL, so that a request does not outlive its process for long.
 
-A request may expire although its process still waits, if its polls were refused or did not arrive for as long as the TTL. It is
-then submitted again, under a key made from the last one: two processes that wait under one key find the same new request.
+If polls are refused or do not arrive for as long as the TTL, the request expires although its process still waits. It is then
+submitted again, under a key made from the last one: two processes that wait under one key find the same new request.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from poolkeeper.models import Request
 
 QUEUE_TTL_S = 60
-"""The queue TTL of a request that says none."""
+"""The queue TTL of a request whose body has none."""
 LONGEST_REFUSAL_S = 300.0
-"""How long polls that are refused (401 or 403) are repeated: the token may be replaced."""
+"""The time for which polls are repeated while they are refused (401 or 403): the token may be replaced."""
 MAX_KEY_LENGTH = 240
 CLEANUP_TRIES, CLEANUP_TIMEOUT_S = 2, 3.0
 
 
 def submit_waiter(client: Client, body: Mapping[str, Any], key: str) -> Request:
-    """Submit a request that this process waits for; with a key that is known, the request of that key is returned.
+    """Submit a request that this process waits for. Return the earlier request if the service knows the key.
 
     The first call with the key may have been a plain submit, with the queue TTL of the server.
     """
@@ -44,7 +44,7 @@ def has_expired_unpolled(request: Request) -> bool:
 
 
 def next_key(key: str) -> str:
-    """Return the idempotency key under which a request that has expired is submitted again: `key+2`, `key+3` …"""
+    """Return the idempotency key under which an expired request is submitted again: `key+2`, `key+3` …"""
     base, plus, number = key.rpartition("+")
     if plus and number.isdecimal():
         return f"{base}+{int(number) + 1}"

@@ -25,7 +25,7 @@ workspace = NounGroup("workspace", help="Settings of the whole workspace.")
 
 @workspace.command("show", example="poolkeeper workspace show")
 def show() -> None:
-    """Show the workspace, its settings, and how much of its limits is used."""
+    """Show the workspace, its settings, and the use of its limits."""
     document = options.call("GET", "/workspace")
     output.show_item(document, str(document["name"]), lambda: _show(document))
 
@@ -60,11 +60,11 @@ class ComponentLimits(click.ParamType[dict[str, Any]]):
     name = "limits"
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """As in the usage line."""
+        """Return the form of the value for the usage line."""
         return "COMPONENT:LIMIT=NUMBER[,…]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
-        """The limits as the API takes them; null removes them."""
+        """Return the limits in the form of the API; None removes them."""
         if isinstance(value, dict):
             return value
         component, colon, text = value.partition(":")
@@ -83,7 +83,7 @@ class ComponentLimits(click.ParamType[dict[str, Any]]):
 @click.option("--setting", "settings", type=param_types.Setting(), multiple=True, help="Such as unmanaged=allow; see below.")
 @click.option(
     "--component-limit", "limits", type=ComponentLimits(), multiple=True,
-    help="Limits of one component: max_waiting, max_shapes; none removes them.",
+    help="Limits of a component: max_waiting, max_shapes; none removes them.",
 )  # fmt: skip
 def update(settings: tuple[dict[str, Any], ...], limits: tuple[dict[str, Any], ...]) -> None:
     """Change settings of the workspace.
@@ -92,7 +92,7 @@ def update(settings: tuple[dict[str, Any], ...], limits: tuple[dict[str, Any], .
     unmanaged=reject  a component without any policy is rejected (the default)
     unmanaged=allow   it is granted at once, tied to no pool, and counted nowhere
     max_waiting, max_shapes, max_running, max_pools, max_policies, max_ended, max_bytes
-                      the most there may be (poolkeeper workspace show); none is no limit
+                      limits, as in poolkeeper workspace show; none is no limit
     """
     changes = param_types.merge(settings, "--setting")
     if limits:

@@ -272,7 +272,7 @@ class ProcessRun:
             self._context.progress.warn(ACCEPTED_AGAIN)
 
     def _handle_refusal(self) -> None:
-        """Stop the command before a lease ends that is not prolonged. If heartbeats are accepted again, it may stay."""
+        """Stop the command before the end of a lease whose heartbeats are refused. If one is accepted again, it may stay."""
         if self._heartbeats.must_leave == self.is_refused or self._options.continues_when_lost:
             return
         self.is_refused = self._heartbeats.must_leave

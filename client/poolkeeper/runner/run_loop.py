@@ -114,7 +114,7 @@ class _RunLoop:
             self._request = submit_waiter(self._client, self._body, self._key)
 
     def _resubmit(self, expired: Request) -> None:
-        """Submit the request again that expired although it was waited for."""
+        """Submit the expired request again, as this process still waits for it."""
         self._request, self._key = None, next_key(self._key)
         with self._context.signals.raise_on_signal():
             self._request = request = submit_waiter(self._client, self._body, self._key)
@@ -165,7 +165,7 @@ class _RunLoop:
         self._renewed_s = sent_s
 
     def _retry(self, call: Callable[[], Result]) -> Result:
-        """Return the result of the call, retried for as long as the service cannot be reached, and a while if it refuses it."""
+        """Return the result of the call. Repeat it while the service cannot be reached, and for a while if it is refused."""
         failures, progress = 0, self._context.progress
         with self._context.signals.raise_on_signal():
             while True:

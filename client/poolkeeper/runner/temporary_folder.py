@@ -1,6 +1,6 @@
-"""A folder for temporary files: it is locked as long as `run` uses it, and the next `run` removes those of killed ones.
+"""A folder for temporary files. `run` locks its folder while it uses it; the next `run` removes the folders without a lock.
 
-A folder of another user, a folder without a lock and a link are left alone.
+A folder of another user, a folder without a lock file and a link stay.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TemporaryFolder:
 
 
 def create_folder() -> TemporaryFolder:
-    """Create a folder, and remove those of killed processes."""
+    """Create a folder, and remove the folders of killed processes."""
     remove_unused_folders()
     path = Path(tempfile.mkdtemp(prefix=PREFIX))
     lock = os.open(path / f"{USE_LOCK}.new", os.O_CREAT | os.O_RDWR, 0o600)
