@@ -88,13 +88,13 @@ _HOST = re.compile(r"(?:\[([^]]*)\]|([^:\[\]]*))(?::\d+)?")
 
 
 def _require_loopback(headers: Headers) -> None:
-    """Raise unless the request came from and to localhost, by no proxy and by no page of another origin.
+    """Raise unless the request came from and to localhost, through no proxy and from no page of another origin.
 
     Host is compared too: a page of another site in a local browser may resolve its own name to this machine. A page of another
-    port of this machine is of the same site, and still another origin.
+    port of this machine is of the same site, but of another origin.
     """
     if any(name in headers for name in PROXY_HEADERS):
-        raise HttpRefusal(403, "foreign_host", f"{LOCAL_ONLY}, by no proxy")
+        raise HttpRefusal(403, "foreign_host", f"{LOCAL_ONLY}, through no proxy")
     host = headers.get("Host", "")
     address = _HOST.fullmatch(host)
     if address is None or not is_loopback(address[1] or address[2]):
@@ -102,7 +102,7 @@ def _require_loopback(headers: Headers) -> None:
     origin = headers.get("Origin")
     is_own_page = origin is None or urlsplit(origin).netloc.lower() == host.lower()
     if not is_own_page or not _is_own_site(headers):
-        raise HttpRefusal(403, "foreign_host", f"{LOCAL_ONLY}, and none of a page of another origin")
+        raise HttpRefusal(403, "foreign_host", f"{LOCAL_ONLY}, and not from a page of another origin")
 
 
 def _is_own_site(headers: Headers) -> bool:

@@ -1,7 +1,7 @@
 """How large the body of a route may be, in bytes and in members, checked before the body is parsed.
 
-A parser makes an object of each member of a JSON object or list, and a validator an error of each that is wrong. So a few bytes
-of a body cost much memory and time, and the members are counted in the bytes first.
+A parser makes a Python object of each member of a JSON object or list, and a validator an error of each wrong member. So a few
+bytes of a body may cost much memory and time. Therefore the members are counted in the bytes first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from app.domain.tasks import MAX_MESSAGE_BYTES
 
 @dataclass(frozen=True, slots=True)
 class BodyLimit:
-    """The bytes of a body, and the members of all objects and lists in it together, at most."""
+    """The most bytes of a body, and the most members of all its objects and lists together."""
 
     bytes: int
     members: int
@@ -26,21 +26,21 @@ class BodyLimit:
 SMALL_BODY = BodyLimit(64 * 2**10, 2_000)
 """The limit of most routes."""
 TASK_BODY = BodyLimit(MAX_MESSAGE_BYTES + SMALL_BODY.bytes, 20_000)
-"""A task: its message, and as much as any other body."""
+"""A task: its message, and the small body around it."""
 POOL_BODY = BodyLimit(2**20, 20_000)
 """A new pool."""
 LARGE_BODY = BodyLimit(2**30, 100_000)
 """Batches, declarations and dry runs: as many bytes as the setting `max_body_bytes` allows."""
 
 MAX_FORM_FIELDS = 500
-"""The fields of a form of the dashboard, at most: a policy in a pool of 32 keys has 70."""
+"""The most fields of a form of the dashboard: a policy in a pool of 32 keys has 70."""
 
 
 def has_more_members(data: bytes, most: int) -> bool:
     """True if the objects and lists of a JSON text have more than `most` members in all; an empty one counts as a member.
 
-    The separators are counted, with those in texts first: that is never too few, and cheap. Only if it is too many, the texts
-    are cut out, and the separators are counted again.
+    All separators are counted first, also those in texts: this is cheap and never less than the number of members. Only if the
+    number is too high, the texts are removed and the separators counted again.
     """
     if _count_separators(data) <= most:
         return False

@@ -21,10 +21,9 @@ from app.service.wait_slots import TooManyWaiters
 
 JSON = re.compile(r"application/(?:[\w.+-]+\+)?json", re.ASCII)
 LARGE_BODIES_AT_A_TIME = 4
-"""How many calls with a large body a process serves at a time: to parse a body may take 40 MB, and what is parsed is kept for
-as long as the call."""
+"""The most calls with a large body that a process serves at a time: until the answer, a parsed body may take 40 MB."""
 TURN_WITHIN_S = 5.0
-"""How long such a call waits for its turn."""
+"""The longest time that such a call waits for its turn."""
 _turns = BoundedSemaphore(LARGE_BODIES_AT_A_TIME)
 FORM = "application/x-www-form-urlencoded"
 
@@ -58,7 +57,7 @@ def _read_input(http_request: Request, size: int) -> bytes:
     with _read_deadline(http_request):
         try:
             return bytes(http_request.environ["wsgi.input"].read(size))
-        except (ParseException, OSError) as error:  # of gunicorn: chunks that are none; the connection was lost
+        except (ParseException, OSError) as error:  # gunicorn's error for a broken chunk; a lost connection
             raise MalformedInput([("", "breaks off, or its chunks are broken")]) from error
 
 
@@ -86,7 +85,7 @@ def read_form(http_request: Request) -> None:
 
 
 def may_be_large(http_request: Request, limit: BodyLimit) -> bool:
-    """True if the body is larger than those of most routes, or may be, as its length is not announced."""
+    """True if the body is larger than most routes allow, or may be, as its length is not announced."""
     if limit.bytes <= SMALL_BODY.bytes:
         return False
     length = announced_length(http_request)
@@ -95,7 +94,7 @@ def may_be_large(http_request: Request, limit: BodyLimit) -> bool:
 
 @contextmanager
 def large_body_turn() -> Iterator[None]:
-    """Wait for the turn of a large body that has been read, and hold it; raise TooManyWaiters after TURN_WITHIN_S."""
+    """Hold a turn for a large body, after it has been read. Raise TooManyWaiters if none is free within TURN_WITHIN_S."""
     if not _turns.acquire(timeout=TURN_WITHIN_S):
         raise TooManyWaiters(f"the {LARGE_BODIES_AT_A_TIME} large bodies that a process serves at a time take long")
     try:

@@ -66,7 +66,7 @@ class Route:
     on_throttled: Callable[..., None] | None = None
     """Called with services, token, workspace and path parameters before a call is answered 429."""
     body_limit: BodyLimit = SMALL_BODY
-    """How large a body may be."""
+    """The limit of the body."""
 
     @property
     def name(self) -> str:

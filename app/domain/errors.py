@@ -42,7 +42,7 @@ class StaleFence(Conflict):
 class LimitReached(Refusal):
     """A new request, pool or policy that would pass a limit of the workspace, of a token or of a component.
 
-    `subject` is what has the limit: `workspace`, `token/<id>` or `component/<type/name>`.
+    `subject` has the limit: `workspace`, `token/<id>` or `component/<type/name>`.
     """
 
     def __init__(self, subject: str, name: str, limit: int, present: int) -> None:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Final
 
 FENCE_JUMP: Final = 10**9
-"""By how much at least the fence counter rises with a new master: more grants than an old one makes before it is stopped."""
+"""The least jump of the fence counter with a new master: more than the grants of an old master before it is stopped."""
 
 MAX_STEPS = 1_500
-"""Redis commands after which a script begins no more work, and says that some is left: 3 to 4 ms."""
+"""Redis commands after which a script begins no more work (3 to 4 ms). The reply then says `more`."""
 
 
 @dataclass(frozen=True, slots=True)

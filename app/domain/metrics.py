@@ -85,7 +85,7 @@ class WorkspaceMetrics:
     counts: Mapping[str, int]
     """The counters of the scripts: `name`, `name|pool` or `name|pool|more`."""
     limits: Mapping[str, LimitUse]
-    """What is used of each limit, by its name."""
+    """The use of each limit, by the name of the limit."""
 
     @cached_property
     def by_name(self) -> Mapping[str, Mapping[tuple[str, ...], int]]:

@@ -74,7 +74,7 @@ class Request(NamedTuple):  # made for every answer, and three times as fast to 
     task: str | None = None
     started_ms: int | None = None
     polled_ms: int | None = None
-    """When its client last asked for it; None unless it is queued and has a queue TTL."""
+    """The time of its last poll; None unless it is queued and has a queue TTL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Deadlines:
 
 @dataclass(frozen=True, slots=True)
 class OpenRequests:
-    """The requests that hold units, with the ends of their leases, and those that wait, with the ends of their queue TTLs."""
+    """The allocated requests with the ends of their leases, and the queued requests with the ends of their queue TTLs."""
 
     allocated: Deadlines = Deadlines()
     queued: Deadlines = Deadlines()
@@ -223,9 +223,9 @@ class CleanupCounts:
     expired_waiters: int = 0
     pruned_requests: int = 0
     cut_times: int = 0
-    """Times that lay too far ahead, after the clock was set back."""
+    """Deadlines that were cut because the clock was set back."""
     times_left: int = field(default=0, compare=False)
-    """1 if such times may be left for the next cleanup."""
+    """1 if the next cleanup may have more of them to cut."""
 
     now_ms: int = field(default=0, compare=False)
     """The time of the cleanup."""

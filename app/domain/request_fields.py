@@ -73,7 +73,7 @@ REQUEST_FIELDS: tuple[RequestField, ...] = (
     _public("lease_s", FieldKind.INTEGER),
     _public("queue_ttl_s", FieldKind.INTEGER),
     _public("labels", FieldKind.LABELS),
-    RequestField("shape"),  # what belongs to its shape beside component, preemptible and amounts: the tail of its lane's name
+    RequestField("shape"),  # the tail of the name of its lane: parts of the shape beside component, preemptible and amounts
     RequestField("preemption_group"),  # the digest of the label of this name
     _public("task", FieldKind.TEXT),
     RequestField("limited_by"),  # the token and the component whose limits count it while it waits

@@ -172,12 +172,12 @@ class PolicySpec(StrictModel):
 
 
 class ComponentLimitSettings(StrictModel):
-    """What a component may have waiting, with all tokens together."""
+    """The limits of one component in a workspace, whatever tokens submit its requests; null is no limit."""
 
     max_waiting: Quantity | None = None
-    """Requests that wait, delayed tasks among them; null is no limit."""
+    """Limit of the requests that wait, delayed tasks included."""
     max_shapes: Quantity | None = None
-    """Different shapes that wait; null is no limit."""
+    """Limit of the different shapes that wait."""
 
 
 def _default(name: str) -> int:
@@ -185,28 +185,28 @@ def _default(name: str) -> int:
 
 
 class WorkspaceSettings(SettingsModel):
-    """Settings of a whole workspace. Beyond a limit new requests, pools and policies are refused with 429; null is no limit."""
+    """Settings of a whole workspace. Beyond a limit a new request, pool or policy is answered 429; null is no limit."""
 
     unmanaged: Literal["reject", "allow"] = "reject"
     """What becomes of a component without any policy: refused, or allocated at once and tied to no pool."""
     max_waiting: Quantity | None = _default("max_waiting")
-    """Requests that wait, delayed tasks among them."""
+    """Limit of the requests that wait, delayed tasks included."""
     max_shapes: Quantity | None = _default("max_shapes")
-    """Different shapes that wait: component, amounts, and whether it is preemptible."""
+    """Limit of the different shapes that wait. Requests of one component, amounts and preemptibility have one shape."""
     max_running: Quantity | None = _default("max_running")
-    """Allocations. Beyond them no new request is taken in; those that wait are granted all the same."""
+    """Limit of the allocations. Beyond it every new request is refused; waiters are still granted."""
     max_pools: Quantity | None = _default("max_pools")
-    """Pools."""
+    """Limit of the pools."""
     max_policies: Quantity | None = _default("max_policies")
-    """Policies, in all pools."""
+    """Limit of the policies of all pools together."""
     max_ended: Quantity | None = _default("max_ended")
-    """Ended requests that are kept; beyond them the oldest are deleted, and nothing is refused."""
+    """Limit of the ended requests that are kept. Beyond it the oldest are deleted, and nothing is refused."""
     max_bytes: Quantity | None = _default("max_bytes")
-    """Bytes of the bodies of all requests and tasks that are kept."""
+    """Limit of the bytes in the bodies of all requests and tasks that are kept."""
     component_limits: Annotated[
         Mapping[FullComponent, ComponentLimitSettings | None], Field(max_length=MAX_COMPONENT_LIMITS)
     ] = Field(default={}, examples=[{"orchestrator/team-ml": {"max_waiting": 500}}])
-    """Limits of single components (`type/name`), in addition; null removes them, components not given keep theirs."""
+    """Limits of single components, by `type/name`. Null removes those of a component; a component not named keeps its own."""
 
 
 def body_digest(spec: StrictModel) -> str:

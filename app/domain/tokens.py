@@ -53,7 +53,7 @@ ROLES: MappingProxyType[Role, frozenset[Permission]] = MappingProxyType(
 
 
 def default_wait_limits(role: Role) -> WaitLimits:
-    """Return the limits of a token that states none."""
+    """Return the default limits of a token with this role."""
     return REQUESTER_LIMITS if role is Role.REQUESTER else NO_WAIT_LIMITS
 
 
@@ -99,7 +99,7 @@ class Token:
 
     @property
     def share_holder(self) -> str | None:
-        """The holder of a share of a process; None for the caller without a token, who has no share."""
+        """The token as the holder of a token share; None for a caller without a token, which has no share."""
         return None if self.id == ANONYMOUS.id else self.id
 
     @property

@@ -12,7 +12,7 @@ from app.domain.names import PATTERN_TEXTS
 MAX_FIELD_ERRORS = 20
 """How many field errors of one input are listed at most."""
 MAX_COUNTED_ERRORS = 1000
-"""How many field errors of one input are looked at: the library words all of them or none."""
+"""The most field errors of an input that are answered one by one: the library words all of them or none."""
 
 
 def field_errors(error: ValidationError) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""The limits of a workspace, of a token and of a component: one table, with defaults, what is counted, and the refusals.
+"""The limits of a workspace, of a token and of a component: one table of names, defaults, counted nouns and codes of refusals.
 
 A limit is a setting of the workspace of the same name; null is no limit. Lua gets the defaults as constants.
 """
@@ -19,7 +19,7 @@ class WorkspaceLimit:
     """The setting, as in `max_waiting`."""
     default: int
     counted: str
-    """What is counted, as in `waiting requests`."""
+    """The noun for the records that the limit counts, such as `waiting requests`."""
     code: str
     """The code of the refusal; empty if nothing is refused."""
 
@@ -51,7 +51,7 @@ MAX_COMPONENT_LIMITS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class WaitLimits:
-    """How many requests of a token or a component may wait, in how many different shapes; null is no limit."""
+    """The limits of a token or a component: requests that wait, and their different shapes; None is no limit."""
 
     max_waiting: int | None = None
     max_shapes: int | None = None
@@ -64,7 +64,7 @@ class WaitLimits:
 
 NO_WAIT_LIMITS: Final = WaitLimits()
 REQUESTER_LIMITS: Final = WaitLimits(10_000, 1_000)
-"""The limits of a token of the role requester that states none."""
+"""The default limits of a token of the role requester."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from app.domain.specs import WorkspaceSettings
 
 
 class LimitUse(NamedTuple):
-    """What is used of a limit; null is no limit."""
+    """A limit and its use; None is no limit."""
 
     present: int
     limit: int | None
@@ -18,7 +18,7 @@ class LimitUse(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The settings of a workspace, and what is used of its limits, by their names."""
+    """The settings of a workspace, and the use of its limits by name."""
 
     settings: WorkspaceSettings
     use: Mapping[str, LimitUse]

@@ -7,13 +7,13 @@ from typing import Final
 from app.store.availability import AvailabilityStore
 
 RECORD_INTERVAL_S: Final = 5
-"""How often a process of the API records that it answers."""
+"""The interval at which a process of the API records that it answers."""
 GAP_S: Final = 15
 """A longer time without a record is an outage."""
 
 
 class Availability:
-    """Written by the processes of the API, and read by the cleanup."""
+    """The record of the answers of the API. Its processes write it, and the cleanup reads it."""
 
     def __init__(self, store: AvailabilityStore) -> None:
         self._store = store

@@ -36,7 +36,7 @@ class Cleanup:
     ) -> None:
         self._ledger, self._registry, self._availability, self._monotonic = ledger, registry, availability, monotonic
         self._clock_readings: dict[str, tuple[int, float]] = {}
-        """By workspace the time of the last cleanup, by the clock of its Redis and by the monotonic one."""
+        """Workspace → the time of its last cleanup, by the clock of its Redis and by the monotonic clock."""
 
     def run(self, workspace: str) -> CleanupCounts:
         """What time has ended in one workspace, and what is unfinished there; says what ended."""
@@ -52,7 +52,7 @@ class Cleanup:
         return counts
 
     def _expected_ms(self, workspace: str) -> int | None:
-        """Return what the clock of Redis should be now; None before the first cleanup."""
+        """Return the time that the clock of Redis should show now; None before the first cleanup."""
         if workspace not in self._clock_readings:
             return None
         then_ms, then_s = self._clock_readings[workspace]

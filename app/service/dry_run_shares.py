@@ -1,7 +1,7 @@
-"""The share of each token in the time for dry runs of a process.
+"""The share of each token in the time of a process for dry runs.
 
-All dry runs of a process use one throwaway server, one after the other, and read a whole workspace before. So a token has one
-dry run at a time, and over time no more than its share of the server.
+All dry runs of a process use one throwaway server in turn, and each reads a whole workspace first. So a token has one dry run
+at a time, and in the long run no more than its share of the server.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ BURST_S: Final = 2 * RUN_TIMEOUT_S
 
 
 class DryRunShares:
-    """The time that tokens have left, in seconds: it grows by the share of the time that passes, up to BURST_S."""
+    """The seconds that each token has left. They grow by the token share of the time that passes, up to BURST_S."""
 
     def __init__(self, share_percent: int, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._share, self._monotonic = share_percent / 100, monotonic
-        self._left: dict[str, tuple[float, float]] = {}  # token → seconds left, as of when
+        self._left: dict[str, tuple[float, float]] = {}  # token → seconds left, and the time at which they were
         self._running: set[str] = set()
         self._lock = Lock()
 
     @contextmanager
     def turn(self, token: str | None) -> Iterator[None]:
-        """Hold the turn of a token until its dry run ends; raise TokenShareUsed if it has none. No token: no share.
+        """Hold the turn of a token until its dry run ends. Raise TokenShareUsed if the token has none.
 
-        A dry run that only waited for those of others does not count.
+        A caller without a token always has a turn. A dry run that only waited for other dry runs uses no time.
         """
         if token is None:
             yield
             return
         self._begin(token)
-        start, counts = self._monotonic(), True
+        start, was_run = self._monotonic(), True
         try:
             yield
         except DryRunUnavailable as error:
-            counts = error.reason != "busy"
+            was_run = error.reason != "busy"
             raise
         finally:
-            self._end(token, self._monotonic() - start if counts else 0)
+            self._end(token, self._monotonic() - start if was_run else 0)
 
     def remembered(self) -> int:
         """Return the number of tokens that have used a part of their share."""

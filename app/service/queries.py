@@ -78,7 +78,7 @@ class RequestQueries:
         return total
 
     def get_workspace(self, workspace: str) -> Workspace:
-        """Return the settings of a workspace, and what is used of its limits."""
+        """Return the settings of a workspace, and the use of its limits."""
         return self._query_store.get_workspace(checked_name(workspace))
 
 

@@ -27,9 +27,9 @@ MAX_CACHED = 1000
 """How many secrets a process remembers at a time; only good ones."""
 
 EXPIRES_SOON_S = 7 * 86_400
-"""A token that expires within this time is named by `token list` and the metrics."""
+"""`token list` and the metrics name a token that expires within this time."""
 MAX_EXPIRING = 20
-"""Tokens that the metrics name at a time, at most."""
+"""The most tokens that the metrics name at a time."""
 
 MAX_RATE_PER_S = 10**6
 MAX_LIFETIME_S = 10 * 365 * 86_400
@@ -58,9 +58,9 @@ class Tokens:
         limits: Mapping[str, int | None] = MappingProxyType({}),
         expires_s: int | None = None,
     ) -> tuple[Token, str]:
-        """Return a new token and its secret, which is not stored. ValueError says what cannot be.
+        """Return a new token and its secret, which is not stored. Raise ValueError with the reason if it cannot be.
 
-        `limits` are `max_waiting` and `max_shapes`, null for none; those not given have the default of the role.
+        `limits` are `max_waiting` and `max_shapes`; None is no limit, and an absent limit has the default of the role.
         """
         token = Token(
             id=secrets.token_hex(6),
@@ -83,7 +83,7 @@ class Tokens:
         return self._store.list_tokens()
 
     def list_expiring(self, count: int = MAX_EXPIRING) -> list[tuple[Token, float]]:
-        """Return the tokens that expire within `EXPIRES_SOON_S`, the first first, each with the seconds until then."""
+        """Return the tokens that expire within `EXPIRES_SOON_S`, the earliest first, each with the seconds until then."""
         return self._store.list_expiring_tokens(EXPIRES_SOON_S, count)
 
     def revoke(self, id_or_name: str) -> Token:
@@ -124,7 +124,7 @@ class Tokens:
         return exists
 
     def charge(self, token: Token, count: int) -> None:
-        """Count further calls of a token that may pass: a batch counts as many as it has asks."""
+        """Charge a token for the further asks of a batch that has passed as one call."""
         rate = self._rate(token)
         if rate and count > 0:
             self._store.charge_token(token.id, rate, count)

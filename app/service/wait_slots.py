@@ -27,7 +27,7 @@ class TooManyWaiters(Exception):  # noqa: N818 - a state of the world
 
 
 class TokenShareUsed(TooManyWaiters):
-    """A token has its share of a process already; a try after `retry_after_s` may succeed."""
+    """The token already holds its share of this process; a try after `retry_after_s` may succeed."""
 
     def __init__(self, message: str, retry_after_s: int = 1) -> None:
         super().__init__(message)
@@ -35,11 +35,11 @@ class TokenShareUsed(TooManyWaiters):
 
 
 LEAST_SHARES: dict[SlotKind, int] = {"poll": 1, "stream": 1, "dashboard": 8, "body": 1}
-"""The smallest share of a token, of as many slots. A page that the user has left keeps its slot for two seconds."""
+"""The smallest share of a token, in slots. A page that the user has left keeps its slot for two seconds."""
 
 
 class WaitSlots:
-    """The wait slots of one process. Streams take slots of `polls`, and have a limit of their own; pages and bodies are apart.
+    """The wait slots of one process. A stream takes one of the `polls`, of which `streams` at most are streams.
 
     A caller without a token (None) has no share: without tokens all callers are users of this machine.
     """
@@ -76,17 +76,17 @@ class WaitSlots:
             yield
 
     def used(self) -> dict[SlotKind, int]:
-        """Return how many slots are taken, by kind."""
+        """Return the number of slots in use, by kind."""
         with self._lock:
             return {kind: self._used[kind] for kind in get_args(SlotKind)}
 
     def refused(self) -> dict[SlotKind, int]:
-        """Return how many found no slot so far, by kind."""
+        """Return the number of callers so far that got no slot, by kind."""
         with self._lock:
             return {kind: self._refused[kind] for kind in get_args(SlotKind)}
 
     def refusal(self, kind: SlotKind, token: str | None = None) -> TooManyWaiters:
-        """Return the refusal for a token that has found no slot."""
+        """Return the refusal for a caller that got no slot."""
         held, limit = self._used_by_token[kind, token or ""], self.token_shares[kind]
         if token is not None and held >= limit:
             return TokenShareUsed(

@@ -126,7 +126,7 @@ def get_request(call: Call, request: str, query: PollQuery) -> RequestResponse:
 
 
 def record_throttled_poll(services: Services, token: Token, workspace: str, request: str) -> None:
-    """Count a poll that is answered 429, so that no request expires because its clients share a slow token."""
+    """Record a poll that is answered 429: its queue TTL begins anew, so no request expires because its token has a low rate."""
     services.requests.record_refused_poll(workspace, request, token.visible_components)
 
 

@@ -33,7 +33,7 @@ HTTP_REQUEST_DURATION = ProcessMetric(
     (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
 )
 HTTP_WAITING = ProcessMetric(
-    "http_waiting", "gauge", ("kind",), "Clients held by a long poll, an event stream or a page, and calls with a large body."
+    "http_waiting", "gauge", ("kind",), "Wait slots in use: long polls, event streams, dashboard pages, large bodies."
 )
 SCRIPT_DURATION = ProcessMetric(
     "script_duration_seconds",
@@ -168,14 +168,14 @@ REQUEST_METRICS = (
         "workspace_limit_use",
         "gauge",
         ("workspace", "limit"),
-        "How much there is of what a limit of the workspace counts.",
+        "The use of a limit of the workspace: the present number that the limit is compared with.",
         read=metric_values.limit_use,
     ),
     WorkspaceMetric(
         "workspace_limit",
         "gauge",
         ("workspace", "limit"),
-        "The limits of the workspace; no row where there is none.",
+        "The limit of the workspace; no row if there is no limit.",
         read=metric_values.limits,
     ),
     WorkspaceMetric(
@@ -292,7 +292,7 @@ TOKEN_METRICS = (
         "token_expires_in_seconds",
         "gauge",
         ("token",),
-        "Time until a token expires, of the tokens that do so within seven days; of twenty at most.",
+        "Time until a token expires. At most twenty tokens, of those that expire within seven days.",
         read=lambda token, left_s: left_s,
     ),
 )

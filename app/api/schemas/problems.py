@@ -36,12 +36,12 @@ class Problem(ResponseModel):
     directive: Literal["kill"] | None = None
     """Of a stale fence: whoever sent it holds nothing, and has to stop at once what uses the units."""
     limit_of: str | None = None
-    """Of a limit that is reached: what has it, `workspace`, `token/<id>` or `component/<type/name>`."""
+    """The subject of the limit that is reached: `workspace`, `token/<id>` or `component/<type/name>`."""
     limit_name: str | None = None
-    """Of a limit that is reached: its name, as in `max_waiting`."""
+    """The name of the limit that is reached, such as `max_waiting`."""
     limit: int | None = None
-    """Of a limit that is reached: the limit."""
+    """The limit that is reached."""
     present: int | None = None
-    """Of a limit that is reached: how much there is at present."""
+    """The present number that the limit is compared with."""
     request_status: RequestState | None = None
     """Of a stale fence: how the request stands."""

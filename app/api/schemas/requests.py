@@ -108,8 +108,8 @@ class RequestResponse(ResponseModel):
     started_at: Time | None
     """When a worker began the task."""
     polled_at: Time | None
-    """When its client last asked for it, before this call; null unless it is queued and has a queue TTL. After an outage of the
-    service the time of its end."""
+    """The time of the last poll before this call; null unless the request is queued and has a queue TTL. After an outage of the
+    service: the end of the outage."""
 
     @classmethod
     def of(cls, request: models.Request, position: Mapping[str, int] | None = None) -> RequestResponse:

@@ -15,9 +15,9 @@ class WorkspaceResponse(ResponseModel):
     name: str
     settings: WorkspaceSettings
     use: Mapping[str, int]
-    """What there is at present of everything that a setting `max_…` limits, by its name."""
+    """The present number that each limit `max_…` is compared with, by the name of the limit."""
     component_use: Mapping[str, Mapping[str, int]]
-    """The same for every component with limits of its own."""
+    """The same for each component with limits of its own, by `type/name`."""
 
     @classmethod
     def of(cls, name: str, workspace: Workspace) -> WorkspaceResponse:

@@ -24,7 +24,7 @@ class AvailabilityRecorder:
         self._thread.start()
 
     def stop(self) -> None:
-        """Record no more."""
+        """End the records."""
         self._stop.set()
 
     def _run(self) -> None:
@@ -32,7 +32,7 @@ class AvailabilityRecorder:
             try:
                 self._availability.record()
             except StoreUnavailable:
-                pass  # an outage, and the requests that fail for it are logged
+                pass  # an outage; the requests that fail are logged
             except Exception:
                 log.exception("the availability of the API could not be recorded")
             if self._stop.wait(self._interval_s):

@@ -1,8 +1,8 @@
-"""The memory that large bodies have taken, returned to the system.
+"""Returns the memory of large bodies to the system.
 
-The C library keeps freed memory: in arenas that its threads share, and of blocks as large as any that was freed before. What
-lies between used blocks of many arenas is never returned. A process of many threads would stay several times as large as it was
-after a few large bodies.
+The C library keeps freed memory in arenas, which threads share. It keeps blocks up to the size of the largest that was freed
+before. Free memory between used blocks is not returned, and with many arenas this is most of it. Without this module, a few
+large bodies would make a process of many threads several times as large for good.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def use_one_arena() -> None:
 
 
 def record_large_body() -> None:
-    """Record the end of a call with a large body. Its memory is freed soon after, so two returns are due."""
+    """Record the end of a call with a large body. Its memory is freed soon after, so the next two ticks return memory."""
     global _due
     with _lock:
         _due = 2

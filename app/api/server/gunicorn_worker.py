@@ -113,18 +113,18 @@ class ApiWorker(ThreadWorker):  # type: ignore[misc]
             raise ConnectionResetError(errno.ECONNRESET, "the client takes nothing") from stuck
 
     def _keepalive_after(self, conn: TConn, keepalive: object) -> bool:
-        """Discard what the application has not read of a body, within the deadlines for a body; chunks end the connection.
+        """Discard the part of a body that the application has not read, within the deadlines for a body.
 
-        To discard chunks takes longer than to send them, if they are short.
+        A chunked body ends the connection instead: to discard short chunks takes longer than to send them.
         """
         reader = conn.parser.mesg.body.reader
-        if isinstance(reader, ChunkedReader) and reader.parser is not None:  # it has not come to the last chunk
+        if isinstance(reader, ChunkedReader) and reader.parser is not None:  # the last chunk has not been read
             return False
         io_deadlines.start_reading(conn.sock.fileno())
         return bool(super()._keepalive_after(conn, keepalive))
 
     def _close(self, conn: TConn, graceful: bool = False) -> None:
-        """Close a connection, in the main loop, which gunicorn would hold up until the client closes it too."""
+        """Close a connection without holding up the main loop, as gunicorn does until the client closes its side."""
         if graceful:
             self._lingering.add(conn.sock)
         else:
@@ -147,9 +147,9 @@ class ApiWorker(ThreadWorker):  # type: ignore[misc]
 
 
 def set_timeouts(sock: socket.socket) -> None:
-    """Give up a client that reads nothing, and one that does not even acknowledge: its machine is gone, or the way to it.
+    """Bound the time for a client that reads nothing, and for one that acknowledges nothing: its machine or network is gone.
 
-    An event stream would keep its wait slot for a quarter of an hour: its few lines fit into the buffer of the system.
+    Without the second an event stream would keep its wait slot for a quarter of an hour: its lines fit into the send buffer.
     """
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_WITHIN_S, 0))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -21,7 +21,7 @@ CROWDED_READ_WITHIN_S = 1.0
 STOPPING_READ_WITHIN_S = 3.0
 """The same while the process stops."""
 CROWDED_SHARE = 8
-"""Many means more than one in this number of threads: two thirds of those that long polls and streams leave free."""
+"""Many means more than one in this number of threads: two thirds of the threads that long polls and streams leave free."""
 
 _read_starts: dict[int, float] = {}
 _write_deadlines: dict[int, float] = {}

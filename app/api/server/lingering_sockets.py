@@ -1,8 +1,8 @@
-"""Connections that have had their last response, until the client closes them.
+"""Connections after their last response, until the client closes them.
 
-A socket that is closed while data of the client is unread is reset, and the client may lose the response. So only the sending
-side is closed first. gunicorn then waits in the main loop of the process, for two seconds a connection, and accepts nothing
-meanwhile. Here the main loop goes on, and reads from such a connection when something arrives.
+If a socket is closed while data of the client is unread, the system resets the connection, and the client may lose the
+response. So only the sending side is closed first. gunicorn would then wait in the main loop of the process for up to two
+seconds, and accept no connection meanwhile. Here the main loop goes on, and reads from such a connection when data arrives.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import time
 from contextlib import suppress
 
 LINGER_S = 2.0
-"""How long a client has to close the connection."""
+"""The time that a client has to close the connection."""
 MAX_SOCKETS = 100
-"""How many such connections a process keeps; beyond that, the oldest is closed. They are open files."""
+"""The most such connections of a process, as each is an open file; beyond it the oldest is closed."""
 MAX_DRAINED_BYTES = 2**16
-"""How much a client may send meanwhile."""
+"""The most bytes that a client may send meanwhile."""
 
 
 class LingeringSockets:
@@ -25,10 +25,10 @@ class LingeringSockets:
 
     def __init__(self, poller: selectors.BaseSelector) -> None:
         self._poller = poller
-        self._sockets: dict[socket.socket, tuple[float, int]] = {}  # until when, bytes read; the oldest first
+        self._sockets: dict[socket.socket, tuple[float, int]] = {}  # end of its time, bytes read; the oldest first
 
     def add(self, sock: socket.socket) -> None:
-        """Close the sending side, and the whole as soon as the client does, sends too much or takes too long."""
+        """Close the sending side. Close the socket when the client closes it, sends too much or takes too long."""
         try:
             sock.setblocking(False)
             sock.shutdown(socket.SHUT_WR)
@@ -41,9 +41,9 @@ class LingeringSockets:
             self._close(next(iter(self._sockets)))
 
     def close_overdue(self) -> None:
-        """Close those whose time is up."""
+        """Close the connections whose time is up."""
         now = time.monotonic()
-        for sock in [sock for sock, (until, _) in self._sockets.items() if until <= now]:
+        for sock in [sock for sock, (end_s, _) in self._sockets.items() if end_s <= now]:
             self._close(sock)
 
     def _drain(self, sock: socket.socket) -> None:
