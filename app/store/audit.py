@@ -63,7 +63,7 @@ class AuditStore:
         yield from self._scan("audit_lanes", workspace, repair=repair, pool=pool)
 
     def check_limits(self, workspace: str, *, repair: bool) -> Iterator[AuditFinding]:
-        """Compare what the limits count with the requests, the tasks and the pools."""
+        """Compare the numbers that limits are compared with with the requests, the tasks and the pools."""
         for kind in ("waiting", "delayed"):
             yield from self._scan("audit_waiting", workspace, repair=repair, kind=kind)
         for subject in self._scripts.call("list_subjects", workspace).fields["subjects"]:

@@ -1,12 +1,12 @@
 """The audit of sums: the numbers of accounts and holds are compared with the sums over allocations, holds and children.
 
 1. Note the change number of the pool, and read its allocations, owners of holds, groups and policies page by page.
-2. Read again what changed meanwhile, a bounded part at a time, until nothing more did: then all rows are of that moment.
-3. Compare. What differs is read once more from the beginning: a difference counts if both times agree on it.
-4. A repair adds the difference to the stored number, whatever is booked meanwhile. It is refused if the pool was declared or
-   repaired since, as the repair may be done then.
+2. Read the changed rows again, a bounded part at a time, until no more have changed: then all rows are of that moment.
+3. Compare. If sums differ, repeat 1 to 3: a difference counts if both reads agree on it.
+4. A repair adds the difference to the stored number, so that it keeps what is booked meanwhile. It is refused if the pool was
+   declared or repaired since, as another process may have made the repair.
 
-A pool that is declared again and again is too busy: nothing is found then.
+A pool that changes too fast is not compared; a warning in the log says so.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from app.store.scripts import Arg, ScriptReply, Scripts
 log = logging.getLogger(__name__)
 
 MAX_TRIES = 3
-"""Attempts to read a pool."""
+"""The most attempts to read a pool."""
 MAX_CHANGE_PAGES = 100
-"""Scripts of one attempt that read changes; the pool changes too fast if there are more."""
+"""The most scripts that read changes in one attempt; a pool that needs more changes too fast."""
 SUM_COLUMNS = ("used", "fixed", "leaving", "victim_held", "patience_held", "children_reserved", "reserving_accounts")
 """The columns of an account that are sums."""
 SUM_PREFIXES = tuple(f"{column}:" for column in SUM_COLUMNS)
@@ -47,7 +47,7 @@ Row: TypeAlias = Sequence[Any]
 
 
 class Difference(NamedTuple):
-    """A sum that differs from the stored number; a field that does not exist is None."""
+    """A sum that differs from the stored number. None is a field that does not exist."""
 
     place: str
     """The account, or `hold:` and the owner."""
@@ -56,7 +56,7 @@ class Difference(NamedTuple):
     expected: int | None
 
     def finding(self, pool: str) -> AuditFinding:
-        """Return what the audit says."""
+        """Return the text of the finding."""
         kind, place, column = (
             ("hold", "", self.field) if self.place.startswith("hold:") else ("account", self.place, self.field)
         )
@@ -65,13 +65,13 @@ class Difference(NamedTuple):
         return AuditFinding(kind, location, str(self.stored or 0), expected)
 
     def correction(self) -> tuple[str, str, str, bool]:
-        """Return the row that repairs it."""
+        """Return the correction for the script `repair_sums`."""
         return self.place, self.field, str((self.expected or 0) - (self.stored or 0)), self.expected is None
 
 
 @dataclass(slots=True)
 class PoolSums:
-    """The rows of a pool at one moment, of which the sums are made."""
+    """The rows of a pool at one moment, which are added up."""
 
     pool: str
     allocations: dict[str, Row] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class PoolSums:
     patience: Row = ()
 
     def update(self, fields: Mapping[str, Any]) -> None:
-        """Take over rows; those of what has ended are removed."""
+        """Replace rows by newer ones; the row of an ended request is removed."""
         for name, rows in (("allocations", self.allocations), ("holds", self.holds), ("waiters", self.waiters)):
             for id_, *row in fields.get(name, ()):
                 if row:
@@ -191,8 +191,8 @@ class SumsAudit:
     def check(
         self, workspace: str, pool: str, compare: Callable[[PoolSums], list[Difference]], *, repair: bool
     ) -> list[AuditFinding]:
-        """Return what differs in a pool; nothing if the pool is too busy."""
-        found: list[Difference] = []
+        """Return the differences in a pool; none if the pool changes too fast."""
+        earlier: list[Difference] = []
         for _ in range(MAX_TRIES):
             rules, sums = self._read(workspace, pool)
             if sums is None:
@@ -200,15 +200,15 @@ class SumsAudit:
             differences = compare(sums)
             if not differences:
                 return []
-            agreed = [difference for difference in differences if _is_among(difference, found)]
+            agreed = [difference for difference in differences if _is_among(difference, earlier)]
             if agreed and (not repair or self._repair(workspace, pool, rules, agreed)):
                 return [difference.finding(pool) for difference in agreed]
-            found = differences
+            earlier = differences
         log.warning("audit: pool %s of workspace %s changes too fast to be compared", pool, workspace)
         return []
 
     def _read(self, workspace: str, pool: str) -> tuple[str, PoolSums | None]:
-        """Return the number of the pool's rules, and its rows of one moment. None: it changes too fast; no rows: it is gone."""
+        """Return the number of the pool's rules, and its rows of one moment. None: it changes too fast. No rows: it is gone."""
         started, sums = self._scripts.call("start_sums", workspace, pool=pool), PoolSums(pool)
         if started.tag != "started":
             return "", sums

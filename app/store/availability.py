@@ -1,4 +1,4 @@
-"""The availability of the API: since when its processes answer. It belongs to the service and to no workspace of a user."""
+"""The availability of the API: since when its processes answer. The record belongs to the service, not to a workspace."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ class AvailabilityStore:
         self._scripts.call("record_availability", OWN, now=self._clock.now_ms(), gap_s=gap_s)
 
     def read_since_ms(self, gap_s: int) -> int | None:
-        """Return since when the API answers without a longer gap; now if it does not at present; None if it never did."""
+        """Return the time since which the API answers without an outage; now during one; None if it never answered."""
         reply = self._scripts.call("read_availability", OWN, now=self._clock.now_ms(), gap_s=gap_s)
         return int(reply.fields["since_ms"]) if reply.fields["since_ms"] else None

@@ -145,7 +145,7 @@ class ChangeNotifications:
             self._send(_command("PING"))  # the reply wakes the thread
 
     def reconnect(self) -> None:
-        """Drop the connection, because another server may be the master; the thread connects anew."""
+        """Drop the connection, as another server may be the master now; the thread connects anew."""
         with self._lock:
             sock: socket.socket | None = getattr(self._connection, "_sock", None)
             if sock:

@@ -39,14 +39,14 @@ def end_with_parent(parent: int) -> None:
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before it could be watched
+    if os.getppid() != parent:  # it ended before the call of prctl
         os._exit(1)
 
 
 class ChildProcess:
     """A process that lasts no longer than this one, in a session of its own so that a Ctrl-C is not for it.
 
-    `death_signal` is what the kernel sends to it when this process is gone.
+    The kernel sends `death_signal` to it when this process is gone.
     """
 
     def __init__(

@@ -207,7 +207,7 @@ class BoundedRetry(Retry):
 def connect(url: str, timeout_s: float = 5, replicas: int = 0) -> RedisClient:
     """A client for the URL, whose calls take about `timeout_s` at most. Only a cluster's is StoreUnavailable here already.
 
-    What a script replies counts only when so many `replicas` have confirmed it.
+    A reply of a script counts only when this number of `replicas` has confirmed the writes before it.
     """
     client = _connect(parse_url(url), url, timeout_s)
     tracker_of(client).replicas_acknowledge = replicas

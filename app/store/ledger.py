@@ -103,7 +103,7 @@ class Ledger(LedgerCalls):
         return codec.decode_request(codec.to_mapping(fields["request"]), fields["lapses"], fields["places"])
 
     def record_refused_poll(self, workspace: str, request: str, components: Sequence[str] | None) -> None:
-        """Begin the queue TTL of a waiter anew whose poll is refused, if it is of one of these components; None are all."""
+        """Begin the queue TTL of a waiter of these components (None: all) anew, although its poll was refused."""
         visible = None if components is None else json.dumps(list(components))
         self._scripts.call("record_refused_poll", workspace, now=self._clock.now_ms(), id=request, components=visible)
 
@@ -283,8 +283,8 @@ class Ledger(LedgerCalls):
     def clean_up(self, workspace: str, available_since_ms: int | None = None, expected_ms: int | None = None) -> CleanupCounts:
         """End allocations with expired leases and waiters that are not polled; prune old requests. One bounded call.
 
-        A queue TTL does not end before its length has passed since `available_since_ms`. With the time that the caller
-        expects, a clock that was set forward is noticed, and what ended by that begins anew.
+        A queue TTL does not end before its length has passed since `available_since_ms`. If the clock is ahead of
+        `expected_ms`, it was set forward, and the leases and queue TTLs that ended by that begin anew.
         """
         times = {"available_since_ms": available_since_ms, "expected": expected_ms}
         fields = self._change("clean_up", workspace, retention_s=self._limits.retention_s, **times).fields

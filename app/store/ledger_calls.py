@@ -1,4 +1,4 @@
-"""The calls of a ledger: the frame of every command, the work that a command leaves, and the locks of jobs."""
+"""The calls of a ledger: the arguments common to all commands, the work that a command leaves, and the locks of jobs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LedgerCalls:
         self._resumer, self._resume_later = WorkResumer(self, pause), resume_later
 
     def resume_unfinished(self, workspace: str) -> bool:
-        """Resume unfinished work of bounded scripts, one call. True if some is still left."""
+        """Resume unfinished work by one call. Return True if some is still left."""
         return bool(self._scripts.call("resume_unfinished", workspace, **self._frame()).fields["more"] == "1")
 
     def take_job_lock(self, workspace: str, job: str, token: str, ttl_s: int) -> bool:
@@ -47,7 +47,7 @@ class LedgerCalls:
         return {"now": self._clock.now_ms(), "events_kept": self._limits.events_kept, "chunk": self._limits.chunk}
 
     def _change(self, command: str, workspace: str, **args: Any) -> ScriptReply:
-        """Call a command. Work that it leaves is resumed in the background if there is one, else before this returns."""
+        """Call a command. Work that it leaves is resumed in the background if a thread does that, else before this returns."""
         return self._call(command, workspace, self._resume_later or self.resume_all_unfinished, args)
 
     def _change_rules(self, command: str, workspace: str, **args: Any) -> ScriptReply:
@@ -61,5 +61,5 @@ class LedgerCalls:
         return reply
 
     def resume_all_unfinished(self, workspace: str, max_calls: int = MAX_CALLS) -> bool:
-        """Resume unfinished work of bounded scripts until none is left. False if some is left after so many calls."""
+        """Resume unfinished work until none is left. Return False if some is left after `max_calls`."""
         return self._resumer.finish(workspace, max_calls)

@@ -1,4 +1,4 @@
-"""What every composed command that can write begins with: a refusal on a server that is not the master of the workspace."""
+"""The beginning of every composed command that can write: a refusal on a server that is not the master of the workspace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a composed Lua text begins with, and the frame of its libraries.
+"""The prelude of a composed Lua text, and the frame of its libraries.
 
 A library is a function that runs when the library is first used: a call makes only the functions that it needs.
 """
@@ -43,7 +43,7 @@ def library_frame(name: str) -> tuple[list[str], list[str]]:
 
 
 def prelude(command: LuaSource, sources: list[LuaSource]) -> list[str]:
-    """What the files take for granted, and nothing they do not mention."""
+    """The lines that define the names that the files use without `@use`, and no other names."""
     lines: list[str] = []
     if any("keys" in source.mentions for source in sources):
         lines.append("local prefix = KEYS[1]")

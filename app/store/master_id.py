@@ -6,7 +6,7 @@ each socket. A script that writes compares it with the id in the workspace's `me
 (`lua/workspaces/adopt.lua`).
 
 With `replicas_acknowledge` the same packet ends with a write of a barrier key and a WAIT. So a reply counts only if that many
-replicas have all that the server had written when it replied, also what the reply tells of the writes of others.
+replicas have every write that the server had made before the reply, also writes of other clients that the reply shows.
 
 A `MasterTracker` belongs to a client. It counts generations: a new one begins when the master may have changed. A connection of
 an earlier generation is closed before it is used again, and a reply that arrives over one is discarded; the call is repeated.
@@ -29,12 +29,10 @@ from app.store.keys import BARRIER, OWN, prefix
 UNREPLICATED_ID: Final = "0" * 40
 """The id of a server without replication: the fake of the tests."""
 PROMOTED: Final = "-promoted"
-"""Ends the id of a server that was a replica once, so that its data may lack what an earlier master had."""
-
-
+"""The suffix of the id of a promoted replica: its data may lack writes of an earlier master."""
 WAIT_SHARE: Final = 0.25
-"""The part of the timeout of a call that it waits for replicas."""
-_OWN_PREFIX: Final = prefix(OWN)  # the tokens: no grant is told of
+"""The part of the timeout of a call for which the call waits for replicas."""
+_OWN_PREFIX: Final = prefix(OWN)  # tokens and such: a reply about them shows no grant
 
 
 class _Placeholder(str):
@@ -47,31 +45,31 @@ MASTER_ID: Final = _Placeholder(UNREPLICATED_ID)
 
 
 class MasterInDoubt(errors.ConnectionError):
-    """Another server may be the master now; nothing is sent until that is known."""
+    """Another server may be the master now; no script is sent until the master is known."""
 
 
 class MasterSubscriber(Protocol):
     """A part of a process with a connection of its own."""
 
     def reconnect(self) -> None:
-        """Drop the connection and make another."""
+        """Drop the connection and connect anew."""
         ...
 
 
 class NotAcknowledged(errors.RedisError):
-    """Too few replicas have confirmed what a reply tells of."""
+    """Too few replicas have confirmed the writes before a reply."""
 
 
 class MasterTracker:
-    """What a client knows of its master: the generation of its connections, and when their ids have to be read again."""
+    """The record that a client has of its master: the generation of its connections, and the round of their identification."""
 
     def __init__(self, server_options: Mapping[str, Any] | None = None) -> None:
         self.generation = self.identification = 0
         self.in_doubt = False
         self.replicas_acknowledge = 0
-        """How many replicas confirm what a reply tells of, before it counts."""
+        """The number of replicas that have to confirm the writes before a reply counts."""
         self.master_ids: dict[tuple[str, int], str] = {}
-        """The id that each server had when it was last seen as a master."""
+        """Server → its id when it last answered as a master."""
         self.subscribers: WeakSet[MasterSubscriber] = WeakSet()
         self.server_options = dict(server_options or {})
         """The options of a connection to any server: the user, TLS and so on."""
@@ -96,7 +94,7 @@ def tracker_of(client: Redis | RedisCluster) -> MasterTracker:
 
 
 class _MasterIdConnection:
-    """Mixed into a connection class of the library: fills MASTER_ID in, and checks the generation around each script."""
+    """A mixin for connection classes of the library: fills in MASTER_ID, and checks the generation around each script."""
 
     tracker: MasterTracker
     _generation = -1
@@ -118,10 +116,10 @@ class _MasterIdConnection:
             self._generation = tracker.generation
         if self._sock is None:
             self.connect()
-        self.check_health()  # here, because it may connect anew, and to another server
+        self.check_health()  # before the id is read, because it may connect to another server
         if self._identified_socket is not self._sock or self._identification != tracker.identification:
             self._identify()
-        if tracker.in_doubt or self._generation != tracker.generation:  # also if that came up while it connected
+        if tracker.in_doubt or self._generation != tracker.generation:  # the master may have changed meanwhile
             self.disconnect()
             raise MasterInDoubt("another server may be the master now")
         self._awaits_script = True
@@ -137,7 +135,7 @@ class _MasterIdConnection:
         self.send_packed_command(packed, check_health=False)
 
     def read_response(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Read a reply; that of a script counts only if the master is still the same."""
+        """Read a reply. The reply of a script counts only if the master is still the same."""
         if not self._awaits_script:
             return super().read_response(*args, **kwargs)  # type: ignore[misc]
         self._awaits_script = False
@@ -149,7 +147,7 @@ class _MasterIdConnection:
         return reply
 
     def _read_acknowledged(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Read the replies of a script, of the barrier after it and of its WAIT; return or raise what the script replied."""
+        """Read the replies of a script, of its barrier and of its WAIT. Return the script's reply or raise its error."""
         replies: list[Any] = []
         for _ in range(3):
             try:
@@ -160,7 +158,7 @@ class _MasterIdConnection:
         if isinstance(script, errors.ResponseError):
             raise script
         for reply in others:
-            if isinstance(reply, errors.ResponseError):  # such as that the server has become a replica meanwhile
+            if isinstance(reply, errors.ResponseError):  # the server may have become a replica meanwhile
                 raise NotAcknowledged(str(reply))
         if others[1] < self._replicas:
             raise NotAcknowledged(f"{others[1]} of {self._replicas} replicas confirm it")
@@ -172,7 +170,7 @@ class _MasterIdConnection:
         return parse_replication(self.read_response())
 
     def _identify(self: Any) -> None:
-        """Read the id of the server. A replica has none of its own: it cannot be written to, and may be promoted later."""
+        """Read the id of the server. Raise if it is a replica, which accepts no write and may get another id by a promotion."""
         identification = self.tracker.identification
         role, self._master_id = self.read_replication()
         if role != "master":

@@ -48,7 +48,7 @@ _FAILURES = (errors.RedisError, errors.RedisClusterException, StoreUnavailable, 
 
 
 class _Answer(NamedTuple):
-    """What a Sentinel says of the master, and when."""
+    """The answer of a Sentinel about the master, with the time of the answer."""
 
     at_s: float
     epoch: int
@@ -56,7 +56,7 @@ class _Answer(NamedTuple):
 
 
 def watch_master(client: RedisClient) -> MasterWatch | None:
-    """Start the watch that this client needs; None if it is led to one server by its URL."""
+    """Start and return the watch that this client needs; None if its URL names one server."""
     if isinstance(client, RedisCluster):
         return ClusterWatch(client).start()
     manager = getattr(client.connection_pool, "sentinel_manager", None)
@@ -68,18 +68,18 @@ def warn_without_replicas(server: Redis, address: Address) -> None:
     try:
         least = server.config_get("min-replicas-to-write").get("min-replicas-to-write")
     except errors.RedisError as error:
-        log.debug("%s:%d does not say what min-replicas-to-write is: %s", *address, error)
+        log.debug("%s:%d does not give its min-replicas-to-write: %s", *address, error)
         return
     if least == "0":
         log.warning(
-            "min-replicas-to-write is 0 on %s:%d: when another server replaces it as the master, it may grant the same units "
-            "as that one. Set it to 1 or more, and min-replicas-max-lag to a few seconds, on every server (config/redis.conf)",
+            "min-replicas-to-write is 0 on %s:%d: after a change of the master, the old and the new master may grant the same "
+            "units. Set it to 1 or more, and min-replicas-max-lag to a few seconds, on every server (config/redis.conf)",
             *address,
         )
 
 
 class MasterWatch:
-    """The threads of a watch, and what is common to the kinds."""
+    """The base class of watches: their threads, and the deposition of old masters."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client, self._tracker = client, tracker_of(client)
@@ -88,7 +88,7 @@ class MasterWatch:
         self._checked: set[Address] = set()
 
     def start(self) -> MasterWatch:
-        """Watch from now on; call it after a fork."""
+        """Start the threads and return the watch; to be called after a fork."""
         for number, look in enumerate(self._looks()):
             Thread(target=self._run, args=(look,), name=f"master watch {number}", daemon=True).start()
         return self
@@ -108,7 +108,7 @@ class MasterWatch:
             except _FAILURES as error:
                 log.debug("a look for the master failed: %s", error)
                 self._stopping.wait(LOOK_S)
-            except Exception:  # without this thread a change would not be noticed
+            except Exception:  # the thread has to go on: without it a change of the master goes unnoticed
                 log.exception("a look for the master failed")
                 self._stopping.wait(LOOK_S)
 
@@ -117,7 +117,7 @@ class MasterWatch:
         return track_master(Redis(*address, **self._tracker.server_options | quick))
 
     def _replication(self, address: Address) -> tuple[str, str]:
-        """Return the role and id of a server. The first look at a master also warns of a setting that lets it go on alone."""
+        """Return the role and id of a server. At the first look at a master, also check its `min-replicas-to-write`."""
         with self._server(address) as server:
             connection: Any = server.connection_pool.get_connection()
             try:
@@ -130,7 +130,7 @@ class MasterWatch:
         return str(role), str(master_id)
 
     def _begin_doubt(self, old: Iterable[Address]) -> None:
-        """Use no connection made so far, and depose those masters."""
+        """Stop the use of all connections, and depose these masters."""
         self._tracker.in_doubt = True
         self._tracker.begin_generation()
         for address in old:
@@ -139,18 +139,18 @@ class MasterWatch:
         self._depose()
 
     def _depose(self) -> None:
-        """Depose the old masters that answer; the others later, for as long as they may still come back as masters."""
-        for address, (known_id, until_s) in list(self._deposing.items()):
+        """Depose the old masters that answer. Try the others again for as long as they may come back as masters."""
+        for address, (known_id, end_s) in list(self._deposing.items()):
             try:
                 finished = self._depose_server(address, known_id)
             except _FAILURES as error:
                 log.debug("%s:%d is not deposed: %s", *address, error)
-                finished = time.monotonic() > until_s
+                finished = time.monotonic() > end_s
             if finished:
                 self._deposing.pop(address, None)
 
     def _depose_server(self, address: Address, known_id: str) -> bool:
-        """Mark every workspace on an old master. True if it is a replica by now, or has another id."""
+        """Mark every workspace on an old master. Return True if the server is a replica by now, or has another id."""
         if self._replication(address) != ("master", known_id):
             return True
         with self._server(address) as server:
@@ -158,7 +158,7 @@ class MasterWatch:
             for workspace in (OWN, *self._workspaces(server)):
                 self._depose_workspace(scripts, workspace, known_id)
         log.warning("%s:%d still answered as a master and is deposed", *address)
-        return False  # it is looked at again until it is a replica
+        return False  # the next look checks whether it is a replica
 
     def _depose_workspace(self, scripts: Scripts, workspace: str, known_id: str) -> None:
         """Mark a workspace on an old master."""
@@ -296,7 +296,7 @@ class ClusterWatch(MasterWatch):
 
 
 def _claims(server: Redis, own_host: str) -> set[tuple[int, int, int, Address]]:
-    """Return what a node says of the slots: the epoch of an owner, the first and last slot, and the owner."""
+    """Return the owners of slots by the view of a node: epoch of the owner, first and last slot, owner."""
     nodes, slots = _raw_replies(server, "CLUSTER NODES", "CLUSTER SLOTS")
     epochs = {words[0]: int(words[6]) for words in map(str.split, nodes.splitlines())}
     return {
@@ -306,7 +306,7 @@ def _claims(server: Redis, own_host: str) -> set[tuple[int, int, int, Address]]:
 
 
 def _raw_replies(server: Redis, *commands: str) -> list[Any]:
-    """Return replies as they are sent; the library's own shapes leave out what is needed."""
+    """Return replies as the server sends them; the parsed replies of the library lack the epochs."""
     connection: Any = server.connection_pool.get_connection()
     try:
         replies = []

@@ -78,7 +78,7 @@ class QueryStore:
         return OpenRequests(*(_decode_deadlines(fields[name]) for name in ("leases", "waiting")))
 
     def get_workspace(self, workspace: str) -> Workspace:
-        """Return the settings of a workspace, and what is used of its limits."""
+        """Return the settings of a workspace, and the use of its limits."""
         return workspace_codec.decode_workspace(self._scripts.call("get_workspace", workspace).fields)
 
 

@@ -33,7 +33,7 @@ AllocationCache: TypeAlias = dict[str, tuple[str, Allocation]]
 Rows: TypeAlias = Sequence[Sequence[str]]
 
 WATCHED_ANEW = "anew"
-"""A pool is watched, and its stored starvation is void, because it had another discipline meanwhile."""
+"""The value of `watched` for a pool that had another discipline meanwhile, so that its stored starvation is void."""
 
 
 def decode_allocations(flat: FlatHash, cache: AllocationCache) -> AllocationCache:
@@ -67,14 +67,14 @@ class PoolRows:
     """The groups and policies."""
 
     def replace_all(self, fields: Mapping[str, Any]) -> None:
-        """Take over the rows of a whole pool."""
+        """Replace all rows by the rows of a whole pool."""
         self.allocations = decode_allocations(fields["allocations"], self.allocations)
         self.victims = to_mapping(fields["victims"])
         self.accounts = {}
         self.update_accounts(fields["accounts"])
 
     def update(self, fields: Mapping[str, Any]) -> None:
-        """Take over rows of some ids; an id without a row is removed."""
+        """Replace the rows of some ids; an id without a row is removed."""
         words = iter(fields["allocations"])
         for id_, line in zip(words, words, strict=True):
             self.victims.pop(id_, None)
@@ -86,7 +86,7 @@ class PoolRows:
         self.update_accounts(fields.get("accounts", ()))
 
     def update_accounts(self, rows: Iterable[tuple[str, FlatHash]]) -> None:
-        """Take over the rows of some groups and policies."""
+        """Replace the rows of some groups and policies."""
         for name, flat in rows:
             if flat:
                 self.accounts[name] = decode_account(name, flat)
@@ -232,7 +232,7 @@ AMOUNT_COLUMNS = ("limit", "reserved", "used", "fixed", "victim_held", "stack_ex
 
 
 def _planner_settings(texts: Mapping[str, str]) -> PlannerSettings:
-    """Return the settings of a pool as the planner goes by them: those that are not set have the default of the discipline."""
+    """Return the settings of a pool for the planner; a setting that is not set has the default of the discipline."""
     discipline = texts.get("discipline") or DEFAULT_DISCIPLINE
     values: dict[str, Any] = {
         row.name: _setting_value(texts[row.name]) if texts.get(row.name) else default_value(row.name, discipline)

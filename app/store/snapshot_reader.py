@@ -7,9 +7,9 @@
    repeat.
 4. Keep the rows with their change number: the next snapshot begins with 3.
 
-If the changes are not kept any more, all begins anew. After the third time the snapshot is what has been read, even if rows
-contradict each other: the script of a step checks again whether the step holds. Waiters of lanes beyond the first page are read
-between two calls of 3, and those that changed meanwhile are left out. Demand beyond the first page is read last.
+If the changes are not kept any more, the reader begins anew. After the third attempt the snapshot has the rows read so far,
+even if they contradict each other: the script of a step checks again whether the step holds. Waiters of lanes beyond the first
+page are read between two calls of 3; a waiter that changed meanwhile is left out. Demand beyond the first page is read last.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from app.store.scripts import ScriptReply, Scripts
 from app.store.snapshot_codec import PoolRows, Rows, decode_demand, decode_snapshot
 
 MAX_TRIES = 3
-"""Attempts at a snapshot of one moment."""
+"""The most attempts at a snapshot of one moment."""
 MAX_CHANGE_PAGES = 30
-"""Scripts that read changes in one attempt; a reader that is further behind begins anew, which takes no longer."""
+"""The most scripts that read changes in one attempt; a reader that is further behind begins anew, which takes no longer."""
 
 
 class SnapshotSizes(NamedTuple):
-    """How much one script reads of a pool: each of these takes a few milliseconds."""
+    """The most rows that one script reads of a pool: each of these numbers takes a few milliseconds."""
 
     waiters: int = 1000
     """The most waiters in one snapshot, and the most lanes that are looked at."""
@@ -49,12 +49,12 @@ class SnapshotSizes(NamedTuple):
 
 
 class UnfinishedWork(Exception):  # noqa: N818 - a state of the world
-    """Bounded scripts left unfinished work in this pool; it is resumed before the planner runs."""
+    """Scripts left unfinished work in this pool; it is resumed before the planner runs."""
 
 
 @dataclass(slots=True)
 class _PoolCopy:
-    """The rows of a large pool, and the change number up to which they are complete; without an event there are none."""
+    """The rows of a large pool, and the change number up to which they are complete. If `event` is empty, there are none."""
 
     rows: PoolRows = field(default_factory=PoolRows)
     event: str = ""
@@ -70,8 +70,8 @@ class SnapshotReader:
         self._copies: dict[tuple[str, str], _PoolCopy] = {}
 
     def read(self, scripts: Scripts, workspace: str, pool: str, *, even_if_idle: bool) -> PoolSnapshot | None:
-        """Return the pool if it has a decision open, or `even_if_idle`. Raise UnfinishedWork while a script left work."""
-        copy = self._copies.pop((workspace, pool), None) or _PoolCopy()  # a thread that meets another one reads anew
+        """Return the pool if it has an open decision, or `even_if_idle`. Raise UnfinishedWork if scripts left work in it."""
+        copy = self._copies.pop((workspace, pool), None) or _PoolCopy()  # while one thread uses the copy, another reads anew
         reading = _SnapshotReading(scripts, self._clock, self._sizes, workspace, pool, copy)
         try:
             return reading.run(even_if_idle=even_if_idle)
@@ -81,7 +81,7 @@ class SnapshotReader:
 
 
 class _SnapshotReading:
-    """One snapshot of one pool, as it is being read."""
+    """One snapshot of one pool while it is read."""
 
     def __init__(
         self, scripts: Scripts, clock: Clock, sizes: SnapshotSizes, workspace: str, pool: str, copy: _PoolCopy
@@ -99,7 +99,7 @@ class _SnapshotReading:
         return self._tries >= MAX_TRIES
 
     def run(self, *, even_if_idle: bool) -> PoolSnapshot | None:
-        """Read until all rows are of one moment, or the tries are used up."""
+        """Read until all rows are of one moment, or the attempts are used up."""
         while True:
             reply = self._read_rest(even_if_idle)
             if reply.tag == "found":
@@ -138,7 +138,7 @@ class _SnapshotReading:
         return self._scripts.call(command, self._workspace, pool=self._pool, **args)
 
     def _merge(self, reply: ScriptReply) -> bool:
-        """Take over the rows of a reply; False if something has to be read before the snapshot is complete."""
+        """Add the rows of a reply. Return False if more has to be read before the snapshot is complete."""
         fields, copy, is_whole = reply.fields, self.copy, not reply.fields["event"]
         if is_whole:
             copy.rows.replace_all(fields)
@@ -181,7 +181,7 @@ class _SnapshotReading:
                 cursor = page.fields["cursor"]
 
     def _catch_up(self) -> bool:
-        """Read what has changed, page by page; False if the changes are not kept any more, or are more than all rows."""
+        """Read the changed rows, page by page. Return False if the changes are not kept any more, or are more than all rows."""
         copy = self.copy
         for _ in range(MAX_CHANGE_PAGES):
             page = self._call("read_changes", event=copy.event, number=copy.number, most=self._sizes.changes)
@@ -220,7 +220,7 @@ class _SnapshotReading:
         return decode_snapshot(self._pool, fields, rows, self._waiters(fields), demand)
 
     def _waiters(self, fields: dict[str, Any]) -> Rows:
-        """Return the waiters of the first lanes, and those of the other lanes as far as there is space."""
+        """Return the waiters of the first lanes, then waiters of the other lanes up to the most of a snapshot."""
         waiters, lanes = fields["waiters"], frozenset(fields["lanes"])
         later_waiters = [row for row in (self._later_waiters or {}).values() if row[1] in lanes]
         return [*waiters, *later_waiters[: self._sizes.waiters - len(waiters)]]

@@ -51,7 +51,7 @@ class TokenStore:
         return self._list_tokens()[0]
 
     def list_expiring_tokens(self, within_s: int, count: int) -> list[tuple[Token, float]]:
-        """Return the tokens that expire within this time, the first to expire first, each with the seconds until then."""
+        """Return the tokens that expire within this time, the earliest first, each with the seconds until then."""
         tokens, now_ms = self._list_tokens()
         left = [(token, (token.expires_ms - now_ms) / 1000) for token in tokens if token.expires_ms is not None]
         expiring = [(token, left_s) for token, left_s in left if 0 < left_s <= within_s]
@@ -76,7 +76,7 @@ class TokenStore:
         return int(reply.fields["ms"]) if reply.tag == "wait" else 0
 
     def charge_token(self, token: str, per_s: int, count: int) -> None:
-        """Count further calls of a token that was let through; the next one may have to wait for their time."""
+        """Charge a token for further calls: its next call may have to wait for their time."""
         args: dict[str, str | int] = {"op": secrets.token_hex(8), "token": token, "per_s": per_s, "count": count}
         self._scripts.call("charge", OWN, now=self._clock.now_ms(), **args)
 

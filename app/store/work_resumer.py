@@ -30,11 +30,11 @@ LOCK_RENEWAL_S = 0.3
 HELD_PAUSE_S = 0.01
 """The pause before another look at the lock of another process."""
 MAX_CALLS = 100_000
-"""Calls of one workspace before the resumer gives up: enough for millions of waiters, and finite if Redis is corrupt."""
+"""The calls for a workspace after which the resumer gives up: enough for millions of waiters, finite if keys are damaged."""
 
 
 class ResumableLedger(Protocol):
-    """What the resumer needs of the ledger."""
+    """The methods of the ledger that the resumer needs."""
 
     def resume_unfinished(self, workspace: str) -> bool:
         """Resume unfinished work, one call. True if some is still left."""
@@ -56,9 +56,11 @@ class WorkResumer:
         self._ledger, self._pause = ledger, pause
 
     def finish(self, workspace: str, max_calls: int = MAX_CALLS, *, waits: bool = True) -> bool:
-        """Return True once no work is left, False after so many calls. The first call needs no lock: mostly it is the last.
+        """Resume until no work is left. Return False if some is left after `max_calls`.
 
-        While another process has the lock, this one waits, or leaves the work to it (`waits` False)."""
+        The first call needs no lock, as mostly it is the last. While another process has the lock, wait for it, or (`waits`
+        False) leave the work to it and return False.
+        """
         calls, token = 1, secrets.token_hex(8)
         if not self._resume(workspace):
             return True
@@ -78,7 +80,7 @@ class WorkResumer:
         return False
 
     def _resume_locked(self, workspace: str, token: str, max_calls: int) -> int:
-        """Return the number of calls until no work was left, or of all that are allowed."""
+        """Resume under the lock, until no work is left or `max_calls` are made. Return the number of calls."""
         renewal = time.monotonic() + LOCK_RENEWAL_S
         for call in range(1, max_calls + 1):
             if not self._resume(workspace):
@@ -106,7 +108,7 @@ class BackgroundResumer:
         _INSTANCES.add(self)
 
     def add(self, workspace: str) -> None:
-        """Have the work of a workspace resumed soon; a workspace that waits for its turn is not added twice."""
+        """Add a workspace whose work the thread resumes soon. A workspace that already waits for its turn is not added."""
         with self._lock:
             if workspace in self._waiting:
                 return

@@ -13,7 +13,7 @@ from app.domain.workspaces import LimitUse, Workspace
 from app.store import codec
 
 COMPONENT_PREFIX = "component:"
-"""Before a component: the field of its limits among the settings."""
+"""The prefix of a setting with the limits of a component."""
 NO_WAIT_LIMIT = "-"
 """A limit of a component that is null."""
 

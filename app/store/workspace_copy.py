@@ -41,7 +41,7 @@ START_TIMEOUT_S = 4.0
 WRITE_CHUNK = 2_000
 """Values that one command writes."""
 ENTER_BATCH = 1_000
-"""Waiters that one script lets enter the queues of a copy."""
+"""The waiters that one script queues in a copy."""
 FOLDER_PURPOSE = "trial"
 """Part of the names of the servers' folders, in the directory for temporary files."""
 
@@ -198,7 +198,7 @@ class WorkspaceCopier:
                 yield WorkspaceCopy(client, ManualClock(rows.now_ms))
 
     def _rebuild_queue(self, client: RedisClient, workspace: str, rows: WorkspaceRows) -> None:
-        """Let the waiters of a copy enter their queues, and finish the unfinished work that the copy then has."""
+        """Queue the waiters of a copy, and finish the unfinished work that the copy then has."""
         scripts, waiters = Scripts(client), rows.waiters()
         for first in range(0, len(waiters), ENTER_BATCH):
             batch = waiters[first : first + ENTER_BATCH]

@@ -2,11 +2,11 @@
 
 1. Note the newest event, and of each pool the number of its newest change without an event.
 2. Read the requests that wait or are allocated, the groups, the policies and the recent preemptions, page by page.
-3. Read again what changed since 1, a bounded part at a time. The last part has the pools and the settings as well: then all
-   rows are of that moment.
+3. Read the rows that changed since 1 again, a bounded part at a time. The last part also has the pools and the settings; then
+   all rows are of that moment.
 
-If pools were declared meanwhile, or the changes are not kept any more, all begins anew. Ended requests, the event stream,
-messages of tasks, remembered replies and counters are left out.
+If pools were declared meanwhile, or the changes are not kept any more, the reader begins anew. Ended requests, the event
+stream, messages of tasks, remembered replies and counters are left out.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from app.store.keys import KEYS
 from app.store.scripts import ScriptReply, Scripts
 
 MAX_REQUESTS = 20_000
-"""The most queued requests and allocations in a workspace that is copied. With more, few dry runs would end in time."""
+"""The most requests that are queued or allocated in a workspace that is copied. With more, few dry runs would end in time."""
 READ_BATCH = 100
-"""Requests that one script reads: a few milliseconds."""
+"""The requests that one script reads, which takes a few milliseconds."""
 LIST_PAGE = 1_000
-"""Ids that one script lists."""
+"""The ids that one script lists."""
 ACCOUNT_PAGE = 100
-"""Groups, policies or preemptions that one script reads."""
+"""The groups, policies or preemptions that one script reads."""
 MAX_CHANGES = 100
-"""Events whose requests and accounts one script reads."""
+"""The events whose requests and accounts one script reads."""
 MAX_CHANGE_PAGES = 100
-"""Scripts that read changes; the workspace changes too fast if there are more."""
+"""The most scripts that read changes; a workspace that needs more changes too fast."""
 MAX_READS = 5
 """The most attempts to read the workspace."""
 
@@ -53,7 +53,7 @@ class WorkspaceRows:
     """A request that is copied even if it has ended."""
     now_ms: int = 0
     contents: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
-    """Key → its type, and member or field → score or value; those of a set have none."""
+    """Key → its type, and member or field → score or value; a member of a set has an empty value."""
     requests: dict[str, Sequence[Any]] = field(default_factory=dict)
     """Request → its row (`lua/lib/request_copies.lua`)."""
     lanes: dict[str, Sequence[Sequence[str]]] = field(default_factory=dict)
@@ -62,23 +62,23 @@ class WorkspaceRows:
     """The pools whose lanes were being rechecked."""
 
     def add_rows(self, rows: Iterable[KeyRow]) -> None:
-        """Take over rows of keys. A hash is replaced; of a set and a sorted set each row has some members."""
+        """Add rows of keys. A hash is replaced; to a set or sorted set each row adds members."""
         for key, kind, values in rows:
             if kind == "hash" or key not in self.contents:
                 self.contents[key] = kind, {}
             self.contents[key][1].update(dict.fromkeys(values, "") if kind == "set" else to_mapping(values))
 
     def add_requests(self, reply: ScriptReply) -> None:
-        """Take over the requests and the lanes of a reply."""
+        """Add the requests and the lanes of a reply."""
         self.requests.update((row[0], row) for row in reply.fields["found"])
         self.lanes.update(reply.fields["lanes"])
 
     def waiters(self) -> list[tuple[str, str, str]]:
-        """Return the queued requests: id, lane, and up to when they wait."""
+        """Return the queued requests: id, lane, and end of the queue TTL."""
         return [(row[0], row[3], row[4]) for row in self.requests.values() if _is_waiter(row)]
 
     def key_rows(self, workspace: str) -> Iterator[KeyRow]:
-        """Yield every key but those of the queues."""
+        """Yield every key except the keys of the queues."""
         contents = {key: (kind, dict(values)) for key, (kind, values) in self.contents.items()}
         places: dict[tuple[str, str], dict[str, str]] = {}
         for id_, row in self.requests.items():
@@ -100,7 +100,7 @@ class WorkspaceRows:
 
 
 REQUEST_COLUMNS, WAITER_COLUMNS = 3, 5
-"""The columns of the row of any request, and of a waiter without a hold."""
+"""The number of columns in the row of any request, and in the row of a waiter without a hold."""
 
 
 def _is_waiter(row: Sequence[Any]) -> bool:
@@ -156,7 +156,7 @@ class _WorkspaceReading:
     time_limit: TimeLimit
 
     def run(self) -> bool:
-        """Read; False if all has to begin anew."""
+        """Read the workspace. Return False if the reader has to begin anew."""
         started = self._start()
         self._read_requests()
         for pool, *_ in started["pools"]:
