@@ -1,4 +1,4 @@
-"""What a client with many shapes costs everyone else: the longest script, a release, and the submits of another workspace.
+"""The cost of a client with many shapes to other clients: the longest script, a release, and the submits of another workspace.
 
 A workspace queues requests of which no two ask the same, behind one allocation of the whole pool. Then it does all that its
 tokens allow while workers reconcile it. Each case has a server and a time of its own: a case that does not end is cut off.
@@ -45,7 +45,7 @@ class CutOff(Exception):  # noqa: N818 - a state of the world
 
 @dataclass(slots=True)
 class Figures:
-    """What was measured in one case."""
+    """The figures of one case."""
 
     longest_ms: dict[str, float] = field(default_factory=dict)
     noise_ms: float = 0
@@ -68,7 +68,10 @@ def run(sizes: tuple[int, ...], *, quick: bool) -> None:
 
 
 def measure(case: Case, seconds: float) -> Figures:
-    """Return the figures of a case, on a server of its own; others submit for `seconds` in quiet, and as long beside it."""
+    """Return the figures of a case, on a server of its own.
+
+    A client of another workspace submits for `seconds` alone, and as long beside the adversary.
+    """
     figures = Figures()
     with tempfile.TemporaryDirectory() as folder, EmbeddedRedis(Path(folder)) as server:
         client = connect(server.url, timeout_s=5)
@@ -101,13 +104,13 @@ def _act(figures: Figures, adversary: Remote, url: str, elsewhere: Connection, s
 
 
 class Remote:
-    """The adversary in its process: its methods are called by name, and it tells which of its calls is under way."""
+    """The adversary in its process: its methods are called by name, and it sends the name of the call under way."""
 
     def __init__(self, connection: Connection, max_s: float) -> None:
         self._connection, self._max_s, self._until = connection, max_s, time.monotonic() + max_s
 
     def call(self, method: str, *args: object) -> Any:
-        """Return what a method returns. Raise CutOff if the time of the case is over before."""
+        """Call a method and return its result. Raise CutOff if the time of the case is over before."""
         act, began = method, time.monotonic()
         self._connection.send((method, args))
         while self._connection.poll(self._until - time.monotonic()):
@@ -150,7 +153,7 @@ def _apart(work: Callable[..., None], url: str, *args: object) -> Iterator[Conne
 
 
 def _log_scripts(client: Redis) -> None:
-    """Have the server log its scripts; all are loaded, so that each is called by its hash."""
+    """Make the server log its scripts, and load all scripts, so that each is called by its hash."""
     for command in load_commands().values():
         client.script_load(command.text)
     client.config_set("slowlog-max-len", 1_000_000)

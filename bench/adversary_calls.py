@@ -34,7 +34,7 @@ COMPONENTS = 10
 BATCH = 1_000
 RELEASES, RELEASES_S = 300, 5
 GRANTS = 1_000
-"""About so many waiters fit into the pool."""
+"""The approximate number of waiters that fit into the pool."""
 PAGES = 20
 RATE_PER_S = 200
 PRIORITY = 10
@@ -42,14 +42,14 @@ PRIORITY = 10
 MAX_ROUND_S = 15
 """The time after which no further call of a round begins."""
 TICK_S = 2.0
-"""How often a worker cleans up and samples the usage, at most."""
+"""The least time between two cleanups, and two samples of the usage, of a worker."""
 PAUSES_PER_PASS = 5
-"""A worker pauses so many times as long as its pass took, as the gap between two nudges is."""
+"""The ratio of the pause of a worker to the time of its pass; the gap between two nudges has the same ratio."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A pool, and how many different shapes wait in it."""
+    """A pool, and the number of different shapes that wait in it."""
 
     shapes: int
     keys: int = 1
@@ -57,7 +57,7 @@ class Case:
 
     @property
     def label(self) -> str:
-        """What tells it from the others."""
+        """The name of the case in the output."""
         keys = "one key that varies" if self.keys == 1 else f"{self.keys} keys that vary"
         return f"{self.shapes:,} shapes, {keys}, {self.discipline}"
 
@@ -79,7 +79,7 @@ class Case:
 
 
 class Adversary:
-    """A client that may do all that an administrator of its workspace may."""
+    """A client with the rights of an administrator of its workspace."""
 
     def __init__(self, client: Redis, case: Case, tell: Callable[[str], None]) -> None:
         self._left_out, self._begin = 0, tell
@@ -94,7 +94,7 @@ class Adversary:
         return self._left_out
 
     def fill(self) -> None:
-        """Take the whole pool, and queue all shapes in no order behind it."""
+        """Take the whole pool, and queue all shapes behind it in a random order."""
         self._begin("submit")
         self._services.pools.update_workspace(WORKSPACE, NO_LIMITS)
         settings = PoolSettings.model_validate({"discipline": self._case.discipline})
@@ -301,7 +301,7 @@ def _submit_and_release(services: Services) -> float:
 
 
 def audit_once(connection: Connection, url: str) -> None:
-    """Audit the workspace of the adversary once, and say so."""
+    """Audit the workspace of the adversary once, and send a message at the end."""
     os.nice(PRIORITY)
     audit = _services(url).audit
     connection.send("ready")

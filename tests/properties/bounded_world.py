@@ -74,7 +74,7 @@ class BoundedWorld(World):
         """A waiter for which many allocations have to leave, if the size makes one, and these."""
 
     def submit_many(self, specs: list[RequestSpec]) -> list[Request]:
-        """Submit in batches, and look that all are accepted."""
+        """Submit in batches, and check that all are accepted."""
         answers: list[Any] = []
         for first in range(0, len(specs), BATCH):
             answers += self.submit_all(specs[first : first + BATCH])
@@ -82,7 +82,7 @@ class BoundedWorld(World):
         return answers
 
     def resume_all(self) -> None:
-        """Resume all that bounded scripts have left."""
+        """Resume all unfinished work."""
         self.ledger.resume_all_unfinished(self.workspace)
 
     def snapshot_rules(self) -> str:
@@ -168,7 +168,7 @@ def _audit(world: BoundedWorld) -> None:
 
 
 def _change_requests(world: BoundedWorld) -> None:
-    """Submit beside the queue and into it, and leave it; a large grant has lanes change from share to borrowing."""
+    """Submit beside the queue and into it, and cancel; a large grant makes lanes cross from share to borrowing."""
     small = world.submit("b", cpu=1, lease_s=60)
     target = {"id": small.id, "fence": small.fence}
     assert world.call("start", runner="r", **target).tag == "alive"
@@ -360,33 +360,33 @@ def run_allocations(world: BoundedWorld, count: int) -> None:
 
 
 def let_deadlines_pass(world: BoundedWorld, count: int) -> None:
-    """Have leases and waiters whose time is up."""
+    """Make leases and waiters whose time is up."""
     world.submit_many([world.request_spec("b", gpu=1, lease_s=30) for _ in range(count)])
     world.submit_many([world.request_spec("a", cpu=100, queue_ttl_s=30) for _ in range(count)])
 
 
 def end_requests(world: BoundedWorld, count: int) -> None:
-    """Have requests that have ended."""
+    """Make requests that have ended."""
     for request in world.submit_many([world.request_spec("b", gpu=1) for _ in range(count)]):
         world.release(request, request.fence)
 
 
 def park_tasks(world: BoundedWorld, count: int) -> None:
-    """Have tasks that wait, and tasks in the outbox."""
+    """Make tasks that wait, and tasks in the outbox."""
     for number in range(count):
         world.tasks.park_task(world.workspace, _task(world, f"waiting{number}", "a", cpu=100))
         world.tasks.park_task(world.workspace, _task(world, f"sent{number}", "b", gpu=1))
 
 
 def create_tokens(world: BoundedWorld, count: int) -> None:
-    """Have tokens."""
+    """Make tokens."""
     for number in range(count):
         token = Token(id=f"t{number}", name=f"n{number}", role=Role.VIEWER, workspaces=("*",))
         world.tokens.create_token(f"digest{number}", token)
 
 
 def hold_for_waiters(world: BoundedWorld, count: int) -> None:
-    """Have victims, each of which leaves for a waiter of its own."""
+    """Make victims, each of which leaves for a waiter of its own."""
     world.submit("b", disk=DISK - 2 * count)
     victims = world.submit_many([world.request_spec("b", disk=2, checkpoint="auto") for _ in range(count)])
     for victim, owner in zip(victims, world.submit_many([world.request_spec("owner", disk=2)] * count), strict=True):

@@ -1,4 +1,4 @@
-"""Commands that count their elementary steps on the server: what a script reads and writes, and not how long it takes."""
+"""Commands that count their elementary steps on the server: the reads and writes of a script, and not its time."""
 
 from __future__ import annotations
 

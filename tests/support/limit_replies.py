@@ -1,4 +1,4 @@
-"""What brings about the replies that limits have, by command and tag; each is given a workspace with pool `p`."""
+"""The acts that lead to the replies of limits, by command and tag; each act gets a workspace with pool `p`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _call(command: str, **args: Any) -> Act:
 
 
 def _limited(setting: str, command: str, **args: Any) -> Act:
-    """The call in a workspace that may have nothing of what the setting limits."""
+    """The call in a workspace in which the limit of this setting is 0."""
 
     def act(world: World) -> ScriptReply:
         world.ledger.update_workspace(world.workspace, WorkspaceSettings.model_validate({setting: 0}))

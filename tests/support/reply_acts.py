@@ -1,4 +1,4 @@
-"""What brings each declared reply of a command about, and the means to register it."""
+"""The act that leads to each declared reply of a command, and its registration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ABSENT, NOWHERE = "0" * 20, "nowhere"
 
 
 def replies(command: str, tag: str) -> Callable[[Act], Act]:
-    """Mark what brings a reply about; it is given a workspace with pool `p` (gpu 2), group `g` and policy `t` in it."""
+    """Register the act that leads to a reply; it gets a workspace with pool `p` (gpu 2), group `g` and policy `t` in it."""
 
     def note(act: Act) -> Act:
         ACTS[command, tag] = act
@@ -30,7 +30,7 @@ def register_call(command: str, tag: str, **args: Any) -> None:
 
 
 def allocation_and_waiter(world: World) -> tuple[Request, Request]:
-    """One who holds all there is, and one who waits and ranks higher."""
+    """A holder of the whole pool, and a waiter with a higher rank."""
     return world.submit(gpu=2, checkpoint="auto"), world.submit(gpu=2, preemption_class=9)
 
 

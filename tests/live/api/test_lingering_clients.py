@@ -1,4 +1,4 @@
-"""Clients that have their last answer and do not close: nobody else waits for them."""
+"""Clients that have their last answer and do not close the connection: no other client waits for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judgement of what clients wrote down, and of nothing else: units held twice at a moment, and fences given out twice."""
+"""The check of the clients' records, and of nothing else: units held twice at a moment, and fences given out twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process of clients that submit, hold units under heartbeats and release them, and write down when they held what.
+"""A process of clients that submit, hold units under heartbeats and release them, and record which units they held and when.
 
 A holder obeys: it holds from the answer that tells of the grant until it releases, until it is told that its fence holds
 nothing, or until its lease is over without an answer to a heartbeat.

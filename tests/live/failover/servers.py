@@ -56,7 +56,7 @@ class Server:
         os.kill(self.process.pid, sign)
 
     def replication(self) -> dict[str, Any]:
-        """Return what the server says of its replication."""
+        """Return the server's fields of INFO replication."""
         return dict(self.client.info("replication"))
 
     def follow(self, master: Server) -> None:
@@ -67,7 +67,7 @@ class Server:
 
 @dataclass
 class Topology:
-    """Two servers of which one is the master, and what names it."""
+    """Two servers, of which one is the master, and the Sentinel or cluster that names the master."""
 
     url: str
     master: Server

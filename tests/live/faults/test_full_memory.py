@@ -1,4 +1,4 @@
-"""A Redis whose memory is full: nothing new enters, and what gives units back passes, whatever the request has."""
+"""A Redis whose memory is full: no new request enters, and every call that gives units back passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker whose Redis answers what Celery does not expect of a broker: it stays, and goes on when Redis is well again."""
+"""A worker whose Redis gives answers that Celery does not expect of a broker: it stays, and goes on when Redis recovers."""
 
 from __future__ import annotations
 
