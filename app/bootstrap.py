@@ -79,7 +79,7 @@ class Services:
 
 
 def _monotonic(clock: Clock | None) -> Callable[[], float]:
-    """Return the monotonic clock that goes with a clock: that of the machine, or the one that is moved by hand."""
+    """Return the monotonic clock that belongs to a clock: the machine's, or the manual clock itself."""
     if clock is None or clock.now_ms() is None:
         return time.monotonic
     return lambda: (clock.now_ms() or 0) / 1000

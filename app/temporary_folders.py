@@ -1,7 +1,6 @@
-"""Folders for temporary files: each is locked as long as a process uses it, and the next start removes those that none uses.
+"""Folders for temporary files. A process locks a folder while it uses it; the next start removes the folders without a lock.
 
-A folder is recognised by its name, and by a file in it that is locked. A folder of another user, a folder without that file and
-a link are left alone.
+A folder is recognised by its name and by its lock file. A folder of another user, a folder without that file and a link stay.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PREFIX = "poolkeeper-"
-"""The beginning of the names of all folders, also of those that the client makes."""
+"""The beginning of the names of all folders, also of the client's."""
 USE_LOCK = "used"
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -34,7 +33,7 @@ class TemporaryFolder:
 
 
 def create_folder(purpose: str, directory: Path | None = None) -> TemporaryFolder:
-    """Create a folder, and remove those of killed processes. Without a directory it is in the one for temporary files."""
+    """Create a folder, by default in the system's directory for temporary files, and remove the folders of killed processes."""
     remove_unused_folders(directory)
     path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{purpose}-", dir=directory))
     lock = os.open(path / f"{USE_LOCK}.new", os.O_CREAT | os.O_RDWR, 0o600)
@@ -44,7 +43,7 @@ def create_folder(purpose: str, directory: Path | None = None) -> TemporaryFolde
 
 
 def remove_unused_folders(directory: Path | None = None) -> None:
-    """Remove the folders that no process uses from the directory and from those where folders are by default."""
+    """Remove the folders that no process uses, from this directory and from the default ones."""
     for parent in {Path(tempfile.gettempdir()), Path("/tmp"), SHARED_MEMORY, *([directory] if directory else [])}:
         for lock in parent.glob(f"{PREFIX}*/{USE_LOCK}"):
             with suppress(OSError):  # it is in use, of another user, a link, or has been removed meanwhile

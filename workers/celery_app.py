@@ -134,6 +134,6 @@ def _send(workspace: str) -> None:
 _senders: dict[str, BrokerRoute] = {}
 _threads: list[NudgeListener | OutboxDispatcher] = []
 _stopping = Event()
-_main_process = os.getpid()  # a child of the pool is a fork, and finds the number of its parent here
+_main_process = os.getpid()  # a child of the pool is a fork, and reads the id of its parent here
 _settings = Settings.read()
 app = make_celery_app(_settings)

@@ -1,7 +1,7 @@
-"""The consumer of a worker: it takes any error for a lost connection and connects again.
+"""The consumer of a worker: it treats any error as a lost connection, and connects again.
 
-Celery ends the worker for every error that it does not count among those of the connection. Some outages of Redis raise others:
-an answer such as READONLY, OOM or NOREPLICAS, or an error of kombu that finds its connection closed under it.
+Celery ends the worker for every error that is not a connection error to it. Some outages of Redis raise other errors: an answer
+such as READONLY, OOM or NOREPLICAS, or an error of kombu whose connection was closed meanwhile.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from celery.worker.consumer import Consumer
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
-"""The pause before it connects again."""
+"""The pause before the consumer connects again."""
 
 
 class ReconnectingConsumer(Consumer):
-    """A consumer that outlasts every error of its broker."""
+    """A consumer that connects again after every error of its broker."""
 
     class Blueprint(Consumer.Blueprint):  # type: ignore[valid-type,misc]
-        """The steps of the consumer, of which the last one waits for messages."""
+        """The steps of the consumer; the last one waits for messages."""
 
         def start(self, parent: Any) -> None:
-            """Run the steps. Raise an error of the connection for any error but a request to end."""
+            """Run the steps. Raise a connection error in place of any error except a request to end."""
             try:
                 super().start(parent)
             except parent.connection_errors:

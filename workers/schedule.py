@@ -1,7 +1,7 @@
-"""When beat ticks: a schedule in memory, which has nothing worth keeping, and no more ticks than somebody takes.
+"""The schedule of beat: in memory, as it has nothing worth keeping, and with no more ticks than workers take.
 
-Intervals are measured by the monotonic clock: by the wall clock, beat would send nothing for an hour after it was set back by
-an hour.
+Intervals are measured by the monotonic clock. By the wall clock, beat would send no tick for an hour after that clock was set
+back by an hour.
 """
 
 from __future__ import annotations
