@@ -1,6 +1,6 @@
 """The audit of sums: the numbers of accounts and holds are compared with the sums over allocations, holds and children.
 
-1. Note the change number of the pool, and read its allocations, owners of holds, groups and policies page by page.
+1. Note the change number of the pool, and read its allocations, waiters, owners of holds, groups and policies page by page.
 2. Read the changed rows again, a bounded part at a time, until no more have changed: then all rows are of that moment.
 3. Compare. If sums differ, repeat 1 to 3: a difference counts if both reads agree on it.
 4. A repair adds the difference to the stored number, so that it keeps what is booked meanwhile. It is refused if the pool was

@@ -1,5 +1,5 @@
 -- Read the rows of a pool that changed since a change number, a bounded part of them, for its sums: allocations, owners of victim holds,
--- groups and policies. With the last part (`more` is empty) come the pool and the owner of its patience hold, of the same moment. If
+-- waiters, groups and policies. With the last part (`more` is empty) come the pool and the owner of its patience hold, of the same moment. If
 -- the pool was declared meanwhile or the changes are not kept any more, the reply is `moved`.
 -- @use accounts audit_rows snapshot_changes
 -- @reads pool
