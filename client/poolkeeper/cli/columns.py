@@ -77,7 +77,7 @@ REQUESTS = (
     Column("POOL", lambda row: row["pool"]),
     Column("PLACE", lambda row: position_or_fence(row)),
     Column("AGE", lambda row: formatting.age(row["submitted_at"])),
-    Column("POLLED", lambda row: formatting.age(row["polled_at"]) if row.get("polled_at") else None, wide=True),
+    Column("ASKED", lambda row: formatting.age(row["polled_at"]) if row.get("polled_at") else None, wide=True),
     Column("CLASS", lambda row: row["preemption_class"], wide=True),
     Column("PREEMPTIBLE", lambda row: "yes" if row["preemptible"] else "no", wide=True),
     Column("DIRECTIVE", formatting.directive, wide=True, long=True),
@@ -85,7 +85,7 @@ REQUESTS = (
     Column("WHY", formatting.reason, long=True),
 )
 
-QUEUE = tuple(column for column in REQUESTS if column.title in ("ID", "COMPONENT", "ASKS", "PLACE", "AGE", "POLLED"))
+QUEUE = tuple(column for column in REQUESTS if column.title in ("ID", "COMPONENT", "ASKS", "PLACE", "AGE", "ASKED"))
 
 CHANGE_SIGNS = {"create": "+", "update": "~", "delete": "-"}
 

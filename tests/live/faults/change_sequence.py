@@ -97,7 +97,11 @@ def read_state(client: RedisClient) -> dict[str, Any]:
     """Everything, but for what differs from run to run: ids of events and of operations that were remembered, whether somebody
     is to look soon, and how often rules were set, be it to what they were."""
     all_keys = Snapshot(client, WORKSPACE).keys
-    keys = {key: value for key, value in all_keys.items() if key not in ("nudge", "lock:resume") and not key.startswith("operation:")}
+    keys = {
+        key: value
+        for key, value in all_keys.items()
+        if key not in ("nudge", "lock:resume") and not key.startswith("operation:")
+    }
     for key, value in keys.items():
         if re.fullmatch(r"pool:[^:]+", key):
             keys[key] = {name: text for name, text in value.items() if name != "rules"}

@@ -203,10 +203,10 @@ def test_a_waiter_shows_when_it_was_last_asked_for(gpus: Program) -> None:
     assert re.search(r"^Last asked: +\d{4}-\S+ \S+Z \(\d+s ago\)$", gpus("request", "describe", waiter).out, re.M)
     assert "Last asked" not in gpus("request", "describe", holder).out
     head, *rows = gpus("request", "list", "-o", "wide").out.splitlines()
-    ages = {row.split()[0]: row[head.index("POLLED") :].split()[0] for row in rows}
+    ages = {row.split()[0]: row[head.index("ASKED") :].split()[0] for row in rows}
     assert re.fullmatch(r"\d+s", ages[waiter])
     assert ages[holder] == "-"
-    assert "POLLED" in gpus("pool", "describe", "gpus", "-o", "wide").out
+    assert "ASKED" in gpus("pool", "describe", "gpus", "-o", "wide").out
 
 
 def test_a_story_says_why(gpus: Program) -> None:
