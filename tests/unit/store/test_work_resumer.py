@@ -13,10 +13,11 @@ from app.store import work_resumer
 from app.store.work_resumer import HELD_PAUSE_S, BackgroundResumer, WorkResumer
 
 W = "lab"
+CALL_S = 0.125
 
 
 class StubLedger:
-    """A ledger with so many calls of work; each call takes a second. Another process may have the lock."""
+    """A ledger with so many calls of work; each call takes CALL_S. Another process may have the lock."""
 
     def __init__(self, work: int, now: list[float], held: int = 0) -> None:
         self.work, self.now, self.held = work, now, held
@@ -26,7 +27,7 @@ class StubLedger:
 
     def resume_unfinished(self, workspace: str) -> bool:
         self.calls.append("resume" if self.lock is None else "resume locked")
-        self.now[0] += 1
+        self.now[0] += CALL_S
         self.work = max(0, self.work - 1)
         return self.work > 0
 
@@ -63,7 +64,7 @@ def test_the_rest_is_resumed_under_the_lock_and_looked_for_once_more(now: list[f
     ledger, pauses = StubLedger(3, now), list[float]()
     assert WorkResumer(ledger, pause=pauses.append).finish(W)
     assert ledger.calls == ["resume", "take", "resume locked", "resume locked", "release", "resume"]
-    assert pauses == [1.0, 1.0], "as long as each call that left work"
+    assert pauses == pytest.approx([CALL_S, CALL_S]), "as long as each call that left work"
 
 
 def test_work_left_between_the_last_call_and_the_release_is_not_lost(now: list[float]) -> None:
@@ -102,7 +103,7 @@ def test_it_gives_up_after_so_many_calls(now: list[float]) -> None:
 def test_the_lock_is_prolonged_while_work_goes_on(now: list[float]) -> None:
     ledger = StubLedger(10, now)
     WorkResumer(ledger, pause=lambda _: None).finish(W)
-    assert ledger.calls.count("take") > 2, "a call takes a second"
+    assert ledger.calls.count("take") > 2, "ten calls take longer than the lock lasts"
 
 
 class Recorder(WorkResumer):
