@@ -281,13 +281,15 @@ class Ledger(LedgerCalls):
     # deadlines and unfinished work
 
     def clean_up(self, workspace: str, available_since_ms: int | None = None, expected_ms: int | None = None) -> CleanupCounts:
-        """End allocations with expired leases and waiters that are not polled; prune old requests. One bounded call.
+        """End allocations with expired leases and waiters that are not polled; prune old requests. One bounded call: work that
+        it leaves is not resumed, as a workspace may always have some.
 
         A queue TTL does not end before its length has passed since `available_since_ms`. If the clock is ahead of
         `expected_ms`, it was set forward, and the leases and queue TTLs that ended by that begin anew.
         """
         times = {"available_since_ms": available_since_ms, "expected": expected_ms}
-        fields = self._change("clean_up", workspace, retention_s=self._limits.retention_s, **times).fields
+        args = {**self._frame(), "retention_s": self._limits.retention_s, **times}
+        fields = self._scripts.call("clean_up", workspace, **args).fields
         names = ("expired_leases", "expired_waiters", "pruned_requests", "cut_times", "times_left", "now")
         return CleanupCounts(*(int(fields[name]) for name in names))
 

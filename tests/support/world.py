@@ -124,6 +124,7 @@ class World:
         """Let time pass, and do what the housekeeping does."""
         self.clock.advance(seconds)
         self.ledger.clean_up(self.workspace)
+        self.ledger.resume_all_unfinished(self.workspace)
         for name in self.pools():
             self.ledger.give_patience_hold(self.workspace, name)
 

@@ -9,8 +9,11 @@ from app.domain.clock import ManualClock
 from app.domain.errors import StoreUnavailable
 from app.domain.specs import PolicySpec, PoolSpec, RequestSpec
 from app.service.availability import GAP_S, RECORD_INTERVAL_S
+from app.service.cleanup import MAX_CALLS
 from app.settings import Settings
 from app.store.connection import RedisClient
+from app.store.keys import key
+from app.store.ledger_calls import LedgerCalls
 
 TTL_S = 60
 
@@ -146,3 +149,19 @@ def test_a_recorder_records_and_outlasts_an_outage(here: Services, monkeypatch: 
     recorder.start()
     assert is_recorded.wait(20)
     recorder.stop()
+
+
+def test_work_without_an_end_does_not_keep_the_cleanup_from_other_workspaces(
+    here: Services, client: RedisClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.sadd(key("unfinished", "w"), "p")
+    calls: list[str] = []
+
+    def resume(ledger: LedgerCalls, workspace: str) -> bool:
+        calls.append(workspace)
+        assert len(calls) <= 2 * MAX_CALLS
+        return True
+
+    monkeypatch.setattr(LedgerCalls, "resume_unfinished", resume)
+    here.cleanup.run("w")
+    assert calls
