@@ -31,6 +31,8 @@ HELD_PAUSE_S = 0.01
 """The pause before another look at the lock of another process."""
 MAX_CALLS = 100_000
 """The calls for a workspace after which the resumer gives up: enough for millions of waiters, finite if keys are damaged."""
+TURN_CALLS = 50
+"""The calls for a workspace before the background goes on to the next."""
 
 
 class ResumableLedger(Protocol):
@@ -59,7 +61,7 @@ class WorkResumer:
         """Resume until no work is left. Return False if some is left after `max_calls`.
 
         The first call needs no lock, as mostly it is the last. While another process has the lock, wait for it, or (`waits`
-        False) leave the work to it and return False.
+        False) leave the work to it and return True.
         """
         calls, token = 1, secrets.token_hex(8)
         if not self._resume(workspace):
@@ -67,7 +69,7 @@ class WorkResumer:
         while calls < max_calls:
             if not self._ledger.take_job_lock(workspace, LOCK, token, LOCK_S):
                 if not waits:
-                    return False
+                    return True
                 calls += 1
                 self._pause(HELD_PAUSE_S)
                 continue
@@ -124,7 +126,8 @@ class BackgroundResumer:
             with self._lock:
                 self._waiting.discard(workspace)
             try:
-                self._resumer.finish(workspace, waits=False)
+                if not self._resumer.finish(workspace, TURN_CALLS, waits=False):
+                    self.add(workspace)  # behind the others: its work may have no end
             except StoreUnavailable as error:
                 log.warning("unfinished work of workspace %s is left to the workers: %s", workspace, error)
             except Exception:

@@ -89,7 +89,7 @@ def test_while_another_process_resumes_this_one_waits(now: list[float]) -> None:
 
 def test_the_background_leaves_the_work_to_the_process_that_has_the_lock(now: list[float]) -> None:
     ledger = StubLedger(9, now, held=1)
-    assert not WorkResumer(ledger, pause=lambda _: None).finish(W, waits=False)
+    assert WorkResumer(ledger, pause=lambda _: None).finish(W, waits=False)
     assert ledger.calls == ["resume", "take"]
 
 
@@ -134,6 +134,30 @@ def test_the_background_takes_each_workspace_that_waits_once() -> None:
     background.add("last")
     assert recorder.began.acquire(timeout=10)
     assert recorder.finished == ["first", "second", "last"]
+
+
+class EndlessLedger(StubLedger):
+    """A ledger where the work of one workspace has no end before that of another is resumed."""
+
+    def __init__(self) -> None:
+        super().__init__(0, [0.0])
+        self.other_resumed = threading.Event()
+        self.calls_before = 0
+
+    def resume_unfinished(self, workspace: str) -> bool:
+        if workspace == "other":
+            self.other_resumed.set()
+        self.calls_before += not self.other_resumed.is_set()
+        return not self.other_resumed.is_set()
+
+
+def test_work_without_an_end_does_not_keep_the_background_from_other_workspaces() -> None:
+    ledger = EndlessLedger()
+    background = BackgroundResumer(WorkResumer(ledger, pause=lambda _: None))
+    background.add("endless")
+    background.add("other")
+    assert ledger.other_resumed.wait(10)
+    assert ledger.calls_before < 1000
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("timeout", "Redis is away"), ValueError("a bug")])
