@@ -247,7 +247,7 @@ class Ledger(LedgerCalls):
         args = {"op": operation or _new_operation_id(), "pool": pool, "component": component}
         reply = self._change_rules("delete_policy", workspace, **args)
         while reply.tag == "unfinished":
-            self.resume_all_unfinished(workspace)
+            self._require_finished_work(workspace)
             reply = self._change_rules("delete_policy", workspace, **args)
         require_unused(require_found(reply, "policy", f"{component} in pool {pool}"), f"policy {component}")
 
@@ -266,7 +266,7 @@ class Ledger(LedgerCalls):
         args = {"op": operation or _new_operation_id(), "changes": declaration_codec.encode_steps(steps)}
         reply = self._change_rules("declare", workspace, **args)
         while reply.tag == "unfinished":
-            self.resume_all_unfinished(workspace)
+            self._require_finished_work(workspace)
             reply = self._change_rules("declare", workspace, **args)
         return declaration_codec.was_applied(require_within_limits(reply))
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from threading import Lock
+from typing import Any, Final
 
 from app.domain.clock import Clock, RedisClock
+from app.domain.errors import StoreUnavailable
 from app.domain.ledger_limits import LedgerLimits
 from app.store.connection import RedisClient
 from app.store.scripts import ScriptReply, Scripts
 from app.store.work_resumer import MAX_CALLS, WorkResumer
+
+WAITING_CALLS: Final = 4
+"""Calls of a process that wait for the work of one workspace at a time: each holds a thread, and the work may have no end."""
 
 
 class LedgerCalls:
@@ -30,6 +36,7 @@ class LedgerCalls:
         self._clock = clock or RedisClock()
         self._limits = limits or LedgerLimits()
         self._resumer, self._resume_later = WorkResumer(self, pause), resume_later
+        self._waiting, self._waiting_lock = Counter[str](), Lock()
 
     def resume_unfinished(self, workspace: str) -> bool:
         """Resume unfinished work by one call. Return True if some is still left."""
@@ -51,8 +58,30 @@ class LedgerCalls:
         return self._call(command, workspace, self._resume_later or self.resume_all_unfinished, args)
 
     def _change_rules(self, command: str, workspace: str, **args: Any) -> ScriptReply:
-        """Call a command that changes a pool, a group or a policy. Its waiters have been checked again when this returns."""
-        return self._call(command, workspace, self.resume_all_unfinished, args)
+        """Call a command that changes a pool, a group or a policy. Its waiters have been checked again when this returns, unless
+        WAITING_CALLS calls of this process wait for that already."""
+        return self._call(command, workspace, self._wait_for_work, args)
+
+    def _wait_for_work(self, workspace: str) -> bool:
+        """Resume unfinished work until none is left. False if it is left to the background, as so many calls wait for it."""
+        if not self._resume_later:
+            return self.resume_all_unfinished(workspace)
+        with self._waiting_lock:
+            waits = self._waiting[workspace] < WAITING_CALLS
+            self._waiting[workspace] += waits
+        if not waits:
+            self._resume_later(workspace)
+            return False
+        try:
+            return self.resume_all_unfinished(workspace)
+        finally:
+            with self._waiting_lock:
+                self._waiting -= Counter({workspace: 1})  # a workspace without waiting calls is forgotten
+
+    def _require_finished_work(self, workspace: str) -> None:
+        """Wait until no work is left; raise StoreUnavailable if many calls wait for that already."""
+        if not self._wait_for_work(workspace):
+            raise StoreUnavailable("busy", f"Redis is busy with the unfinished work of workspace {workspace}")
 
     def _call(self, command: str, workspace: str, resume: Callable[[str], object], args: Mapping[str, Any]) -> ScriptReply:
         reply = self._scripts.call(command, workspace, **self._frame(), **args)

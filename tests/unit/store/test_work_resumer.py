@@ -9,8 +9,13 @@ from collections.abc import Callable
 import pytest
 
 from app.domain.errors import StoreUnavailable
+from app.domain.specs import PolicySpec
 from app.store import work_resumer
+from app.store.connection import RedisClient
+from app.store.ledger import Ledger
+from app.store.ledger_calls import WAITING_CALLS
 from app.store.work_resumer import HELD_PAUSE_S, BackgroundResumer, WorkResumer
+from tests.support.world import World
 
 W = "lab"
 CALL_S = 0.125
@@ -182,3 +187,31 @@ def test_a_fork_starts_a_thread_of_its_own() -> None:
     background.add("child")
     assert recorder.began.acquire(timeout=10)
     assert background._thread is not before
+
+
+def test_few_rule_changes_wait_for_the_work_of_a_workspace(client: RedisClient) -> None:
+    world, later = World(client, chunk=1), list[str]()
+    world.pool(unit=1)
+    world.policy()
+    for unit in (1, 1, 1):
+        world.submit(unit=unit)
+        world.submit(unit=unit, preemptible=False)
+    ledger, recorder = Ledger(client, world.clock, world.limits, resume_later=later.append), Recorder()
+    ledger._resumer = recorder
+
+    def change() -> None:
+        ledger.set_policy(world.workspace, "p", "orchestrator/t", PolicySpec(priority=5))
+
+    threads = [threading.Thread(target=change) for _ in range(WAITING_CALLS)]
+    for thread in threads:
+        thread.start()
+        assert recorder.began.acquire(timeout=10)
+    change()
+    assert later == [world.workspace]
+    with pytest.raises(StoreUnavailable, match="busy"):
+        ledger.delete_policy(world.workspace, "p", "orchestrator/t")
+    recorder.go.set()
+    for thread in threads:
+        thread.join(10)
+    change()
+    assert len(recorder.finished) == WAITING_CALLS + 1
