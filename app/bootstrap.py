@@ -97,7 +97,7 @@ def make_services(
 
     With `in_background` a thread resumes unfinished work, so that no answer to a client waits for it."""
     limits = _limits(settings)
-    resumer = BackgroundResumer(WorkResumer(Ledger(client, clock, limits))) if in_background else None
+    resumer = _background_resumer(client, settings, clock) if in_background else None
     ledger = Ledger(client, clock, limits, resume_later=resumer.add if resumer else None)
     workspaces = WorkspaceRegistry(client)
     availability = Availability(AvailabilityStore(client, clock))
@@ -111,7 +111,11 @@ def make_services(
     estimator = Estimator(PlanStore(client, clock, limits), ledger, query_store, queue_status)
     return Services(
         requests=requests,
-        tasks=Tasks(make_task_store(client, settings, clock), workspaces, celery_brokers.read_brokers(settings)),
+        tasks=Tasks(
+            TaskStore(client, clock, limits, resume_later=resumer.add if resumer else None),
+            workspaces,
+            celery_brokers.read_brokers(settings),
+        ),
         pools=Pools(ledger, workspaces),
         queries=RequestQueries(ledger, query_store),
         cleanup=cleanup,
@@ -133,9 +137,13 @@ def make_services(
     )
 
 
-def make_task_store(client: RedisClient, settings: Settings, clock: Clock | None = None) -> TaskStore:
-    """Return the task store, as the outbox dispatcher needs it."""
-    return TaskStore(client, clock, _limits(settings))
+def make_task_store(client: RedisClient, settings: Settings) -> TaskStore:
+    """Return the task store, as the outbox dispatcher needs it: no task waits for unfinished work."""
+    return TaskStore(client, limits=_limits(settings), resume_later=_background_resumer(client, settings).add)
+
+
+def _background_resumer(client: RedisClient, settings: Settings, clock: Clock | None = None) -> BackgroundResumer:
+    return BackgroundResumer(WorkResumer(Ledger(client, clock, _limits(settings))))
 
 
 def _wait_slots(settings: Settings) -> WaitSlots:

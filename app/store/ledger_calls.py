@@ -58,8 +58,8 @@ class LedgerCalls:
         return self._call(command, workspace, self._resume_later or self.resume_all_unfinished, args)
 
     def _change_rules(self, command: str, workspace: str, **args: Any) -> ScriptReply:
-        """Call a command that changes a pool, a group or a policy. Its waiters have been checked again when this returns, unless
-        WAITING_CALLS calls of this process wait for that already."""
+        """Call a command that changes a pool, a group or a policy. Its waiters have been checked again when this returns,
+        unless WAITING_CALLS calls of this process wait for that already."""
         return self._call(command, workspace, self._wait_for_work, args)
 
     def _wait_for_work(self, workspace: str) -> bool:

@@ -11,7 +11,7 @@ import base64
 import json
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -39,10 +39,18 @@ BATCH_SIZE = 50
 class TaskStore:
     """The tasks of every workspace."""
 
-    def __init__(self, client: RedisClient, clock: Clock | None = None, limits: LedgerLimits | None = None) -> None:
+    def __init__(
+        self,
+        client: RedisClient,
+        clock: Clock | None = None,
+        limits: LedgerLimits | None = None,
+        *,
+        resume_later: Callable[[str], object] | None = None,
+    ) -> None:
+        """`resume_later` takes a workspace with unfinished work; without it, each method resumes the work itself."""
         self._client, self._scripts, self._clock = client, Scripts(client), clock or RedisClock()
         self._limits = limits or LedgerLimits()
-        self._ledger = Ledger(client, self._clock, self._limits)
+        self._resume = resume_later or Ledger(client, self._clock, self._limits).resume_all_unfinished
 
     # for clients
 
@@ -172,7 +180,7 @@ class TaskStore:
         frame = {"now": self._clock.now_ms(), "events_kept": self._limits.events_kept, "chunk": self._limits.chunk}
         reply = self._scripts.call(command, workspace, **frame, **args)
         if reply.fields.get("more") == "1":
-            self._ledger.resume_all_unfinished(workspace)
+            self._resume(workspace)
         return reply
 
 

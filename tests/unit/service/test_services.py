@@ -12,8 +12,13 @@ from app.domain.errors import Conflict, NotFound, Refusal
 from app.domain.models import CleanupCounts
 from app.domain.specs import PolicySpec, PoolSpec, PoolUpdate, RequestSpec, WorkspaceSettings
 from app.domain.states import RequestState
+from app.domain.tasks import TaskSpec
 from app.settings import Settings
 from app.store.connection import RedisClient
+from app.store.keys import key
+from app.store.ledger_calls import LedgerCalls
+from app.store.work_resumer import BackgroundResumer
+from tests.support.in_process_api import BROKERS
 
 
 @pytest.fixture
@@ -143,3 +148,20 @@ def test_what_can_be_no_id_is_not_there(here: Services, bad: str) -> None:
     for call in (here.requests.poll, here.requests.get, here.requests.cancel, here.requests.drop):
         with pytest.raises(NotFound):
             call("w", bad)
+
+
+def test_no_answer_waits_for_unfinished_work(client: RedisClient, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    later: list[str] = []
+    monkeypatch.setattr(BackgroundResumer, "add", lambda _, workspace: later.append(workspace))
+    monkeypatch.setattr(LedgerCalls, "resume_unfinished", lambda *_: pytest.fail("an answer waits for unfinished work"))
+    here = make_services(client, Settings(brokers=BROKERS), clock, in_background=True)
+    for workspace in ("w", "default"):
+        seed(here, workspace)
+        client.sadd(key("unfinished", workspace), "p")
+    spec = RequestSpec(component="t", resources={"gpu": 1})
+    request = here.requests.submit("w", spec)
+    assert request.fence is not None
+    here.requests.release("w", request.id, request.fence)
+    here.tasks.park_task("default", TaskSpec(task="a", request=spec, name="train", message={}))
+    here.tasks.cancel("default", "a")
+    assert later == ["w"] * 2 + ["default"] * 2
