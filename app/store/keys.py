@@ -54,7 +54,8 @@ KEYS: dict[str, Key] = {
             "meta",
             "meta",
             "hash",
-            "last `seq` and `fence`, id of the `master`, settings and limits, number of policies, bytes of kept bodies",
+            "last `seq` and `fence`, id of the `master`, settings and limits, number of policies and of rule changes, "
+            "bytes of kept bodies",
         ),
         Key("pools", "pools", "hash", "pool → description"),
         Key("unfinished", "unfinished", "set", "pools with work that a bounded script left for the next call"),

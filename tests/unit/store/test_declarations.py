@@ -52,7 +52,7 @@ def comparable_state(world: World) -> dict[str, Any]:
             state[name] = [fields for _, fields in value]
         elif name.startswith("request:"):
             state[name] = {field: text.partition(" ")[2] if field[0] == "e" else text for field, text in value.items()}
-        elif name.startswith("pool:") and name.count(":") == 1:
+        elif name == "meta" or (name.startswith("pool:") and name.count(":") == 1):
             state[name] = {
                 field: text for field, text in value.items() if field not in ("rules", "last_creation_number", "watched")
             }

@@ -154,6 +154,17 @@ def test_a_pool_that_was_deleted_and_created_again_is_read_anew(world: World, re
     assert {*reader.commands} >= PARTS
 
 
+def test_a_pool_created_again_with_as_many_accounts_is_read_anew(world: World, reader: Reader) -> None:
+    reader.read(world)
+    world.ledger.delete_pool(world.workspace, "p")
+    world.pool(gpu=40)
+    world.group("g", reserved={"gpu": 7})
+    for name in ("low", "mid", "high"):
+        world.policy(name, group="g", priority=9)
+    reader.read(world)
+    assert "read_accounts" in reader.commands
+
+
 def test_only_the_newest_changes_are_kept(world: World) -> None:
     world.pool(gpu=1)
     world.policy()

@@ -1,15 +1,15 @@
 -- After a change of a pool, a group or a policy: recheck eligibility and score of every lane, a bounded part at a time.
 -- @use accounts amounts dirty_pools eligibility fair_share_order grants lanes nudges parking patience_hold queue requests victim_holds work_budget
 -- @reads component_lanes lane pool_policies
--- @writes orphaned_lanes pool pool_queue_syncs pool_unfinished unfinished
+-- @writes meta orphaned_lanes pool pool_queue_syncs pool_unfinished unfinished
 
 local function is_enough(done, count) return done >= count or done > 0 and work_budget.is_used_up() end
 
 -- Start a recheck: the pool grants nothing until all its lanes are rechecked.
 function rechecks.start(pool)
   accounts.forget(pool.key)
-  redis.call('HSET', pool.key, 'reviewing', '1', 'watched', fair_share_order.watch_state(pool.name))
-  redis.call('HINCRBY', pool.key, 'rules', 1)
+  local number = amounts.format(redis.call('HINCRBY', keys.meta(), 'rules', 1))  -- of the workspace: a pool created again has another
+  redis.call('HSET', pool.key, 'reviewing', '1', 'watched', fair_share_order.watch_state(pool.name), 'rules', number)
   redis.call('HSET', keys.pool_unfinished(pool.name), 'review', '')
   redis.call('SADD', keys.unfinished(), pool.name)
 end
