@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
 from app.domain.ids import request_id
+from app.domain.ledger_limits import MAX_STEPS
 from app.domain.models import Request
 from app.store import codec
 from app.store.connection import RedisClient
 from app.store.keys import key
+from app.store.lua_linker import load_commands
+from app.store.scripts import Scripts
 from tests.support.audit_findings import findings
 from tests.support.world import World
 
@@ -79,6 +83,20 @@ def test_lanes_that_cross_into_the_share_are_moved_within_the_budget_and_nothing
     granted = world.get(str(world.client.zrange(key("pool_allocations", world.workspace, "p"), -2, -2)[0]))
     assert granted.resources["unit"] == CROSSING + 1, "the first waiter in share, though the lender has the higher priority"
     assert findings(world) == []
+
+
+def test_lanes_cross_though_the_pools_with_unfinished_work_take_the_whole_budget(client: RedisClient) -> None:
+    world = World(client)
+    owned, _ = set_up_crossing(world)
+    world.call("release", allocations=f'[["{owned.id}", "{owned.fence}", "succeeded"]]')
+    command = load_commands()["resume_unfinished"]
+    tiny = replace(
+        command, text=command.text.replace(f"server_calls.count >= {MAX_STEPS}", "server_calls.count >= 1"), sha="0" * 40
+    )
+    world.ledger._scripts = Scripts(client, {**load_commands(), command.name: tiny})
+    before = lanes_in_share(world)
+    world.ledger.resume_unfinished(world.workspace)
+    assert lanes_in_share(world) > before
 
 
 def test_a_request_that_enters_while_lanes_cross_waits_for_them(client: RedisClient) -> None:

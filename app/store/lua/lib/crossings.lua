@@ -1,13 +1,16 @@
 -- Lanes that cross between share and borrowing when the use of their policy changes: each gets its new place in the queue. The
 -- number of lanes that cross at once has no bound. If the work budget is used up, the pool grants nothing until the rest have moved.
+-- The first lane of each move needs no budget, which the reading of many pools may have used up.
 -- @use accounts lanes share_sides work_budget
 -- @writes pool pool_unfinished unfinished
 
 local function move_all(path, kind, key)
+  local is_first = true
   while true do
     local crossed = share_sides.next_crossed(path, kind, key)
     if not crossed then return true end
-    if work_budget.is_used_up() then return false end
+    if work_budget.is_used_up() and not is_first then return false end
+    is_first = false
     share_sides.move(path, kind, key, crossed)
     lanes.reposition(path, lanes.open(crossed.id))
   end
