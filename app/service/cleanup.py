@@ -41,14 +41,18 @@ class Cleanup:
     def run(self, workspace: str) -> CleanupCounts:
         """What time has ended in one workspace, and what is unfinished there; says what ended."""
         available_since_ms = self._availability.read_since_ms()
-        counts = last = self._ledger.clean_up(workspace, available_since_ms, self._expected_ms(workspace))
+        counts = last = self._clean_up(workspace, available_since_ms)
         for _ in range(MAX_CALLS - 1):
             if not any((last.expired_leases, last.expired_waiters, last.pruned_requests, last.times_left)):
                 break
-            last = self._ledger.clean_up(workspace, available_since_ms, last.now_ms)
+            last = self._clean_up(workspace, available_since_ms)
             counts += last
-        self._clock_readings[workspace] = last.now_ms, self._monotonic()
         self._ledger.resume_all_unfinished(workspace, MAX_CALLS)
+        return counts
+
+    def _clean_up(self, workspace: str, available_since_ms: int | None) -> CleanupCounts:
+        counts = self._ledger.clean_up(workspace, available_since_ms, self._expected_ms(workspace))
+        self._clock_readings[workspace] = counts.now_ms, self._monotonic()
         return counts
 
     def _expected_ms(self, workspace: str) -> int | None:

@@ -7,7 +7,7 @@ import pytest
 from app.bootstrap import Services, make_services
 from app.domain.clock import ManualClock
 from app.domain.errors import StoreUnavailable
-from app.domain.specs import PolicySpec, PoolSpec, RequestSpec
+from app.domain.specs import PolicySpec, PoolSpec, PoolUpdate, RequestSpec
 from app.service.availability import GAP_S, RECORD_INTERVAL_S
 from app.service.cleanup import MAX_CALLS
 from app.settings import Settings
@@ -165,3 +165,25 @@ def test_work_without_an_end_does_not_keep_the_cleanup_from_other_workspaces(
     monkeypatch.setattr(LedgerCalls, "resume_unfinished", resume)
     here.cleanup.run("w")
     assert calls
+
+
+def test_a_worker_that_was_stopped_between_two_calls_takes_that_for_no_jump_of_the_clock(
+    here: Services, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.pools.update("w", "p", PoolUpdate(capacity={"gpu": 3}))
+    spec = RequestSpec(component="t", resources={"gpu": 1})
+    short, long = (here.requests.submit("w", spec.model_copy(update={"lease_s": lease_s})).id for lease_s in (10, 40))
+    here.cleanup.run("w")
+    monotonic = here.cleanup._monotonic
+    readings: list[float] = []
+
+    def stop_before_the_second_call() -> float:
+        if len(readings) == 2:
+            clock.advance(60)
+        readings.append(monotonic())
+        return readings[-1]
+
+    clock.advance(11)
+    monkeypatch.setattr(here.cleanup, "_monotonic", stop_before_the_second_call)
+    here.cleanup.run("w")
+    assert [here.requests.get("w", request).status for request in (short, long)] == ["expired", "expired"]
