@@ -207,14 +207,14 @@ def taking_back(world: World) -> dict[str, Request]:
 def _preempt(of: dict[str, Request]) -> dict[str, Any]:
     victims = json.dumps([[of["prey"].id, str(of["prey"].fence), "priority"]])
     nothing = {"unused_share_accounts": "[]", "reserved_accounts": "[]", "stack_exits": "[]", "used_ranges": "[]"}
-    return {"pool": "prey", "waiter": of["hunter"].id, "victims": victims, "rules": "2", **nothing}
+    return {"pool": "prey", "waiter": of["hunter"].id, "victims": victims, "rules": "7", **nothing}
 
 
 _ROWS = json.dumps([["policy:orchestrator/u", ["fair_share:gpu", "1", "status", "starving"], ["below_ms"]]])
 
 
 def _evict(of: dict[str, Request]) -> dict[str, Any]:
-    return {"pool": "over", "victims": json.dumps([[of["over"].id, str(of["over"].fence), "pool"]]), "rules": "3"}
+    return {"pool": "over", "victims": json.dumps([[of["over"].id, str(of["over"].fence), "pool"]]), "rules": "15"}
 
 
 def _release(request: Request, outcome: str) -> dict[str, Any]:
@@ -256,7 +256,7 @@ TWICE: dict[str, Args] = {
     "audit_holds": lambda _: {"pool": "leave", "kind": "allocations", "cursor": "0", "count": 100, "repair": True},
     "start_sums": lambda _: {"pool": "leave"},
     "read_sum_rows": lambda _: {"pool": "leave", "kind": "holds", "cursor": "0", "count": 100},
-    "read_sum_changes": lambda _: {"pool": "leave", "event": "0-0", "number": 0, "rules": "1", "most": 9},
+    "read_sum_changes": lambda _: {"pool": "leave", "event": "0-0", "number": 0, "rules": "9", "most": 9},
     "repair_sums": lambda _: {"pool": "leave", "rules": "0", "corrections": "[]"},
     "audit_index": lambda _: {"kind": "pool_queue", "part": "p", "cursor": "0", "count": 100, "repair": True},
     "audit_lanes": lambda _: {"pool": "p", "cursor": "0", "count": 100, "repair": True},
@@ -404,7 +404,8 @@ def everything(world: World, command: str) -> dict[str, Any]:
     """All there is; but how often the rules of a pool were written anew does not count, where a call is not known by its id."""
     state = world.state()
     if command == "update_pool":
-        state["pk:{test}:pool:p"] = {name: value for name, value in state["pk:{test}:pool:p"].items() if name != "rules"}
+        for full_key in ("pk:{test}:meta", "pk:{test}:pool:p"):
+            state[full_key] = {name: value for name, value in state[full_key].items() if name != "rules"}
     return state
 
 
