@@ -136,7 +136,8 @@ def _decode_reason(fields: Mapping[str, str]) -> Reason | None:
 def _decode_timeline(fields: Mapping[str, str]) -> Iterable[TimelineEntry]:
     for number in range(1, int(fields.get("events", 0)) + 1):
         if line := fields.get(f"e{number}"):
-            entry, event, at_ms, *rest = line.split(" ")
+            entry, event, at_ms, *rest = (*line.split(" "), "-")
+            at_ms = fields["submitted_ms"] if at_ms == "-" else at_ms
             pool, reason, by, rank, by_rank, victims = [None if word in ("", "-") else word for word in (*rest, *"------")[:6]]
             yield TimelineEntry(entry, event, int(at_ms), pool, reason, by, rank, by_rank, _decode_victims(victims))
 

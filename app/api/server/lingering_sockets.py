@@ -47,6 +47,8 @@ class LingeringSockets:
             self._close(sock)
 
     def _drain(self, sock: socket.socket) -> None:
+        if sock not in self._sockets:  # closed by an earlier event of the same look
+            return
         until, drained = self._sockets[sock]
         try:
             received = len(sock.recv(MAX_DRAINED_BYTES))
@@ -59,7 +61,7 @@ class LingeringSockets:
             self._close(sock)
 
     def _close(self, sock: socket.socket) -> None:
-        del self._sockets[sock]
+        self._sockets.pop(sock, None)
         with suppress(OSError, ValueError, KeyError):
             self._poller.unregister(sock)
         sock.close()

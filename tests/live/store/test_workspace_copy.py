@@ -58,7 +58,16 @@ def _without_master(records: dict[str, Any], workspace: str) -> dict[str, Any]:
     """Leave out the id of the master and the fence: the copy has a master of its own, and each master begins with a jump."""
     meta = KEYS["meta"].of(workspace)
     fields = {name: value for name, value in records[meta].items() if name not in ("master", "fence")}
-    return {**records, meta: fields}
+    return {key: _with_waiters(value) for key, value in {**records, meta: fields}.items()}
+
+
+def _with_waiters(value: Any) -> Any:
+    """Leave out a number of waiters that is 0: the copy begins without one."""
+    return (
+        {name: text for name, text in value.items() if (name, text) != ("queue_length", "0")}
+        if isinstance(value, dict)
+        else value
+    )
 
 
 def copied(client: RedisClient) -> dict[str, Any]:

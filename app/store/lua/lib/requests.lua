@@ -69,7 +69,7 @@ local function write_event(request, from, to, event, details, fields, is_silent)
   if not is_silent then redis.pcall('PUBLISH', keys.changed(request.id), to) end  -- without the right to publish watchers hear later; no transition fails for it
   local event_number = (tonumber(request.events) or 0) + 1
   requests.set(request, fields, 'events', amounts.format(event_number))
-  requests.set(request, fields, 'e' .. amounts.format(event_number), event_line({entry, event, amounts.format(clock.now), part(details and details.pool or request.pool),
+  requests.set(request, fields, 'e' .. amounts.format(event_number), event_line({entry, event, clock.now ~= tonumber(request.submitted_ms) and amounts.format(clock.now) or '-', part(details and details.pool or request.pool),
     part(details and details.reason or request.reason), part(details and details.by or request.preempted_by), part(details and details.rank), part(details and details.by_rank), part(details and details.victims)}))
   if event_number > 64 then redis.call('HDEL', keys.request(request.id), 'e' .. amounts.format(event_number - 63)) end
 end
