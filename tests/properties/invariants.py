@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from app.store.keys import prefix
 from tests.properties.fairly import Excess, FairLaw
