@@ -103,7 +103,7 @@ def read_state(client: RedisClient) -> dict[str, Any]:
         if key not in ("nudge", "lock:resume") and not key.startswith("operation:")
     }
     for key, value in keys.items():
-        if re.fullmatch(r"pool:[^:]+", key):
+        if key == "meta" or re.fullmatch(r"pool:[^:]+", key):
             keys[key] = {name: text for name, text in value.items() if name != "rules"}
         if key.startswith("request:"):
             events = {name: text.partition(" ")[2] for name, text in value.items() if re.fullmatch(r"e\d+", name)}
