@@ -23,7 +23,7 @@ end
 function queue.remove(path, id)
   local policy, pool = path[1], path[#path]
   if redis.call('ZREM', keys.pool_queue(pool.name), id) == 1 then redis.call('HINCRBY', policy.key, 'queue_length', -1) end
-  if fair_share_order.applies(pool) then redis.call('ZREM', keys.pool_policy_queue(pool.name, policy.component), id) end
+  redis.call('ZREM', keys.pool_policy_queue(pool.name, policy.component), id)  -- also if the pool had fair share until now
 end
 
 -- Bring a waiter in line with the queue of a pool: `attached` if its lane is there.
