@@ -52,7 +52,7 @@ class Allocation:
     moment at which the lease may have lapsed (its length after the last acknowledged heartbeat was *sent*, by a clock of this
     machine) `suspected` is True. It becomes False again when a heartbeat gets through, because then the lease was kept all the
     time. `ensure()` raises AllocationLost in both cases, as before a step that only the holder may do one has to be sure; work
-    that harms nobody can go on while it is only suspected.
+    that does no harm can go on while the loss is only suspected.
 
     **Having to leave.** `directive` says what we are asked: `checkpoint` (save the work and leave) or `terminate` (leave) until
     `deadline`, and `continue` if we may stay after all; the units are ours all the while. `checkpoint("completed", …)` says

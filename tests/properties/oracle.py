@@ -147,7 +147,7 @@ class Model:
     clearings: dict[str, dict[str, Hold]] = field(default_factory=dict)
     """pool → owner → its hold with victims."""
     leaving: dict[str, dict[str, str]] = field(default_factory=dict)
-    """pool → who has to leave → the owner it leaves for; NO_OWNER if none needs it gone any more."""
+    """pool → victim → the owner that it leaves for; NO_OWNER if no hold needs its units any more."""
     _memory: Memory = field(default_factory=Memory, init=False, repr=False, compare=False)
 
     # accounts

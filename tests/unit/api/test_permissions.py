@@ -31,7 +31,7 @@ ANYONE = "everybody, token or not"
 POOL = {"name": "new", "capacity": {"gpu": 1}}
 DECLARATION = {"pools": [POOL]}
 
-PERMISSIONS: dict[str, tuple[str, Any]] = {  # route: who may, and a body with which it succeeds
+PERMISSIONS: dict[str, tuple[str, Any]] = {  # route: roles, and a body with which it succeeds
     "POST /pools": (SHAPERS, POOL),
     "GET /pools": (READERS, None),
     "GET /pools/{pool}": (READERS, None),

@@ -28,10 +28,9 @@ end
 
 -- Bring a waiter in line with the queue of a pool: `attached` if its lane is there.
 function queue.sync(path, id, lane_score, attached)
-  if attached then queue.write_score(path, id, lane_score) else queue.remove(path, id) end
-  if not (attached and fair_share_order.applies(path[#path])) then
-    redis.call('ZREM', keys.pool_policy_queue(path[#path].name, path[1].component), id)
-  end
+  if not attached then return queue.remove(path, id) end
+  queue.write_score(path, id, lane_score)
+  if not fair_share_order.applies(path[#path]) then redis.call('ZREM', keys.pool_policy_queue(path[#path].name, path[1].component), id) end
 end
 
 -- Enter the queue of a pool. A lane new to the pool is parked on its constraint; a lane with a new head is repositioned. With
