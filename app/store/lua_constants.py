@@ -75,6 +75,17 @@ def resolve_constants(text: str, file: str) -> str:
     return text
 
 
+@cache
+def qualify_libraries(text: str, names: tuple[str, ...]) -> str:
+    """The text with `libraries.` before each mention of one of these libraries."""
+    if not names:
+        return text
+    mention = re.compile(rf"(?<![\w:])(?<!(?<!\.)\.)(?=(?:{'|'.join(names)})\s*\.(?!\.))")
+    for match in reversed([*mention.finditer(blank_comments(text))]):
+        text = f"{text[: match.start()]}libraries.{text[match.start() :]}"
+    return text
+
+
 def _arguments(file: str, silenced: str, text: str, start: int) -> tuple[list[str], int]:
     """What stands between the brackets that begin at `at`, split at its commas, and where they end."""
     if silenced[start : start + 1] != "(":

@@ -10,7 +10,7 @@ a library writes stands in the head of the library. A composed text is
 1. a prelude with only what is used: `args`, `server_calls`, `transitions`, `reply`, and constants that are tables; all of it
    runs on every call
 2. every library once, each after those it uses, as a function that runs when the library is first used, so that a call makes
-   only what it needs, and the locals of libraries do not count (Lua allows 200)
+   only what it needs, and the locals of libraries do not count (Lua allows 200); other files reach it as `libraries.<name>`
 3. the command
 
 What is known when composing is written out and costs a call nothing: `keys.pool(name)` becomes `(prefix .. 'pool:' .. name)`,
@@ -31,7 +31,7 @@ from pathlib import Path
 
 from app.domain.states import TRANSITIONS
 from app.store.keys import KEYS
-from app.store.lua_constants import CONSTANTS, LuaContractError, blank_comments, resolve_constants
+from app.store.lua_constants import CONSTANTS, LuaContractError, blank_comments, qualify_libraries, resolve_constants
 from app.store.lua_key_access import FunctionAccess, key_access, reachable_writes
 from app.store.lua_master_check import MASTER_ARGUMENT, master_check
 from app.store.lua_prelude import LIBRARY_LOADER, library_frame, prelude
@@ -39,7 +39,7 @@ from app.store.lua_prelude import LIBRARY_LOADER, library_frame, prelude
 FOLDER = Path(__file__).parent / "lua"
 _KEYWORDS = "and break do else elseif end false for function if in local nil not or repeat return then true until while"
 _RESERVED_NAMES = (
-    "prefix keys args states server_calls transitions const reply KEYS ARGV redis server "
+    "prefix keys args states server_calls transitions const reply libraries KEYS ARGV redis server "
     "cjson string table math os bit struct cmsgpack"
 )
 _MENTION = re.compile(r"(?<![\w:])(?<!(?<!\.)\.)([A-Za-z_]\w*)(?:\s*\.(?!\.)\s*([A-Za-z_]\w*))?")
@@ -96,6 +96,8 @@ class LuaCommand:
     text: str
     sha: str
     spans: tuple[tuple[int, int, str], ...]
+    given_args: tuple[str, ...]
+    """The arguments of a caller, in order; the connection adds the id of the master."""
     arg_names: frozenset[str]
     writes: frozenset[str]
     """The keys that the command can write, with what it reaches in its libraries."""
@@ -268,10 +270,12 @@ def _compose(command: LuaSource, libraries: list[LuaSource]) -> LuaCommand:
     spans = []
     for source in (*libraries, command):
         before, after = library_frame(source.name) if source.is_library else ([], [])
-        lines += [*before, *resolve_constants(source.text, source.file).split("\n")]
+        body = qualify_libraries(resolve_constants(source.text, source.file), tuple(source.declarations["use"]))
+        lines += [*before, *body.split("\n")]
         spans.append((len(lines) - source.text.count("\n"), len(lines), source.file))
         lines += after
     text = "\n".join(lines) + "\n"
+    given_args = tuple(name for name in command.declarations["args"] if name != MASTER_ARGUMENT)
     return LuaCommand(
         name=command.name,
         file=command.file,
@@ -282,7 +286,8 @@ def _compose(command: LuaSource, libraries: list[LuaSource]) -> LuaCommand:
         text=text,
         sha=hashlib.sha1(text.encode()).hexdigest(),
         spans=tuple(spans),
-        arg_names=frozenset(command.declarations["args"]) - {MASTER_ARGUMENT},
+        given_args=given_args,
+        arg_names=frozenset(given_args),
         writes=writes,
     )
 

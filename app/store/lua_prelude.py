@@ -1,6 +1,7 @@
 """The prelude of a composed Lua text, and the frame of its libraries.
 
-A library is a function that runs when the library is first used: a call makes only the functions that it needs.
+A library is a function that runs when the library is first used: a call makes only the functions that it needs. Other files
+reach it through one table, as a local of its own would cost each call a table and a search among the locals.
 """
 
 from __future__ import annotations
@@ -16,30 +17,30 @@ if TYPE_CHECKING:
 
 LIBRARY_LOADER = (
     "local _load = {}",
-    "local _loader = {__index = function(library, name)",
-    "local body = _load[library]",
-    "if body then",
-    "_load[library] = nil",
-    "body()",
-    "end",
-    "return rawget(library, name)",
-    "end}",
-    "local function _library() return setmetatable({}, _loader) end",
+    "local libraries = setmetatable({}, {__index = function(libraries, name)",
+    "local library = {}",
+    "libraries[name] = library",
+    "_load[name](library)",
+    "return library",
+    "end})",
 )
-"""Lua that runs the body of a library when the library is first used: a call makes only the functions that it needs."""
+"""Lua that makes a library when it is first used. A library that a call does not use costs the call one closure."""
 STEP_COUNTER = (
-    "local server_calls, _call, _pcall = {count = 0}, redis.call, redis.pcall",
-    "local redis = {pcall = _pcall, call = function(...)",
+    "local server_calls, _call = {count = 0}, redis.call",
+    "local redis = {call = _call, pcall = redis.pcall}",
+    "function server_calls.start()",
+    "redis.call = function(...)",
     "server_calls.count = server_calls.count + 1",
     "return _call(...)",
-    "end}",
+    "end",
+    "end",
 )
-"""Lua that counts the commands of a call, in the texts of commands that bound their work by it."""
+"""Lua that counts the commands of a call from `start()` on: a call with one item of work does not pay for the counter."""
 
 
 def library_frame(name: str) -> tuple[list[str], list[str]]:
     """Return the lines before and after the text of a library."""
-    return [f"local {name} = _library()", f"_load[{name}] = function()"], ["end"]
+    return [f"function _load.{name}({name})"], ["end"]
 
 
 def prelude(command: LuaSource, sources: list[LuaSource]) -> list[str]:

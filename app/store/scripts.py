@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 from urllib.parse import quote
 from weakref import WeakKeyDictionary
@@ -21,7 +22,7 @@ from app.domain.errors import StoreUnavailable
 from app.store.connection import RedisClient, translate_error
 from app.store.keys import key, prefix
 from app.store.lua_linker import LuaCommand, load_commands
-from app.store.lua_master_check import MASTER_ARGUMENT, OTHER_MASTER
+from app.store.lua_master_check import OTHER_MASTER
 from app.store.master_id import MASTER_ID, tracker_of
 
 CallWrapper: TypeAlias = Callable[[str], AbstractContextManager[object]]
@@ -167,8 +168,14 @@ def _arguments(command: LuaCommand, workspace: str, args: Mapping[str, Arg]) -> 
     if args.keys() != command.arg_names:
         missing, unknown = sorted(command.arg_names - args.keys()), sorted(args.keys() - command.arg_names)
         raise TypeError(f"{command.name}: missing {missing}, unknown {unknown}")
-    values = [_encode_argument(args[name]) for name in command.args if name != MASTER_ARGUMENT]
-    return 2, prefix(workspace), key("meta", workspace), *values, MASTER_ID
+    values = [_encode_argument(args[name]) for name in command.given_args]
+    return 2, *_keys(workspace), *values, MASTER_ID
+
+
+@lru_cache(maxsize=1024)
+def _keys(workspace: str) -> tuple[str, str]:
+    """Return the keys of a call: the prefix of the workspace, and `meta`."""
+    return prefix(workspace), key("meta", workspace)
 
 
 def _is_other_master(answer: object) -> TypeGuard[list[object]]:

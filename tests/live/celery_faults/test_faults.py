@@ -152,7 +152,7 @@ def test_granted_and_the_dispatcher_dies_before_it_has_said_what_it_has_sent(her
         with here.frozen("broker"):
             with here.frozen("dispatcher"):
                 here.client.release(allocation.id, here.client.request(allocation.id).fence or 0)
-                here.until(lambda: ledger.zcard(here.ledger_key("outbox")) == SLOTS, "all are granted, so it takes them at once")
+                here.until(lambda: ledger.zcard(here.ledger_key("outbox")) == SLOTS, "all are granted")
             here.until(lambda: here.claimed() == SLOTS, "all are taken to be sent")
             until_it_is_dead.enter_context(here.unwritten())
         here.until(lambda: here.queued() == SLOTS, "all are sent")

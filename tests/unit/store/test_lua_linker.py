@@ -10,7 +10,7 @@ import pytest
 
 from app.domain import queue_score
 from app.store.connection import RedisClient
-from app.store.lua_constants import LuaContractError, resolve_constants
+from app.store.lua_constants import LuaContractError, qualify_libraries, resolve_constants
 from app.store.lua_linker import composed_texts, load_commands
 from app.store.lua_prelude import LIBRARY_LOADER
 from app.store.scripts import ScriptBug, Scripts
@@ -137,10 +137,10 @@ def test_libraries_stand_once_and_after_those_they_use(tmp_path: Path) -> None:
     commands = load_commands(planted(tmp_path, TREE))
     assert commands["grant"].libraries == ("clock", "accounts", "queue")
     assert commands["look"].libraries == ("clock",)
-    opened = re.findall(r"^local (\w+) = _library\(\)\n_load\[\w+\] = function\(\)\n--", commands["grant"].text, re.MULTILINE)
+    opened = re.findall(r"^function _load.(\w+)\(\1\)\n--", commands["grant"].text, re.MULTILINE)
     assert opened == ["clock", "accounts", "queue"]
     assert commands["grant"].text.endswith(
-        resolve_constants(TREE["requests/grant.lua"], "requests/grant.lua").removeprefix("\n")
+        qualify_libraries(resolve_constants(TREE["requests/grant.lua"], "requests/grant.lua"), ("queue", "clock", "accounts"))
     )
 
 
@@ -164,8 +164,24 @@ def test_keys_are_written_out_where_they_are_built(written: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "qualified"),
+    [
+        ("queue.drop(1)", "libraries.queue.drop(1)"),
+        ("local n = 'a' .. queue.name", "local n = 'a' .. libraries.queue.name"),
+        ("return 'a'..queue.name", "return 'a'..libraries.queue.name"),
+        ("pool.queue.name = lane.queue", "pool.queue.name = lane.queue"),
+        ("local queues = own_queue.name", "local queues = own_queue.name"),
+        ("queue = 'queue.name' -- queue.name", "queue = 'queue.name' -- queue.name"),
+    ],
+)
+def test_a_library_is_qualified_where_it_is_used(text: str, qualified: str) -> None:
+    assert qualify_libraries(text, ("lanes", "queue")) == qualified
+    assert qualify_libraries(text, ()) == text
+
+
 def test_the_prelude_has_what_is_used(tmp_path: Path) -> None:
-    prelude = load_commands(planted(tmp_path, TREE))["grant"].text.partition("local clock = {}")[0].split("\n")
+    prelude = load_commands(planted(tmp_path, TREE))["grant"].text.partition("function _load.clock")[0].split("\n")
     assert prelude[:3] == [
         "local prefix = KEYS[1]",
         "local args = {now = ARGV[1], id = ARGV[2], amount = ARGV[3]}",
@@ -178,7 +194,7 @@ def test_the_prelude_has_what_is_used(tmp_path: Path) -> None:
 
 def test_the_prelude_has_nothing_else(tmp_path: Path) -> None:
     look = load_commands(planted(tmp_path, TREE))["look"]
-    assert look.text.partition("local clock")[0] == "\n".join(
+    assert look.text.partition("function _load.clock")[0] == "\n".join(
         ["local reply = {}", "do", "function reply.seen() return {'seen'} end", "end", *LIBRARY_LOADER, ""]
     )
 
@@ -200,7 +216,7 @@ def test_lines_lead_back_to_their_files(tmp_path: Path) -> None:
     assert grant.where(1) == "prelude:1"
     assert grant.where(line_of(grant.text, "ticks = ticks + 1")) == "lib/clock.lua:5"
     assert grant.where(line_of(grant.text, "-- Know who waits")) == "lib/queue.lua:1"
-    frame_line = line_of(grant.text, "local queue = _library()")
+    frame_line = line_of(grant.text, "function _load.queue(queue)")
     assert grant.where(frame_line) == f"prelude:{frame_line}"
     assert grant.where(line_of(grant.text, "queue.drop(args.id")) == "requests/grant.lua:15"
 

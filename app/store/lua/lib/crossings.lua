@@ -9,7 +9,7 @@ local function move_all(path, kind, key)
   while true do
     local crossed = share_sides.next_crossed(path, kind, key)
     if not crossed then return true end
-    if work_budget.is_used_up() and not is_first then return false end
+    if not is_first and work_budget.is_used_up() then return false end
     is_first = false
     share_sides.move(path, kind, key, crossed)
     lanes.reposition(path, lanes.open(crossed.id))

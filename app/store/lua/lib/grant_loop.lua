@@ -9,7 +9,7 @@ local pass
 
 -- Take one judgement from the budget, more where many holds count; the first of a call is always made. None while lanes cross.
 local function is_spent(pool)
-  if budget <= 0 or pool.fields.crossing or work_budget.is_used_up() and not is_first then return true end
+  if budget <= 0 or pool.fields.crossing or not is_first and work_budget.is_used_up() then return true end
   is_first = false
   budget = budget - 1 - math.floor((tonumber(pool.fields.victim_holds) or 0) / 10)
   return false
