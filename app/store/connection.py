@@ -24,12 +24,12 @@ from app.domain.errors import UNAVAILABLE_REASONS, StoreUnavailable
 from app.store.master_id import (
     MasterInDoubt,
     MasterTracker,
-    NotAcknowledged,
     node_pool_class,
     track_cluster,
     track_master,
     tracker_of,
 )
+from app.store.replica_barrier import NotAcknowledged
 
 RedisClient: TypeAlias = Redis | RedisCluster
 

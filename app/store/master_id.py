@@ -5,8 +5,8 @@ ends with the placeholder MASTER_ID. The connection puts the id of its server th
 each socket. A script that writes compares it with the id in the workspace's `meta`, and refuses if they differ
 (`lua/workspaces/adopt.lua`).
 
-With `replicas_acknowledge` the same packet ends with a write of a barrier key and a WAIT. So a reply counts only if that many
-replicas have every write that the server had made before the reply, also writes of other clients that the reply shows.
+With `replicas_acknowledge` a reply counts only if that many replicas have every write that the server had made before it, also
+writes of other clients that the reply shows. Calls that wait for replicas share a barrier (`replica_barrier.py`).
 
 A `MasterTracker` belongs to a client. It counts generations: a new one begins when the master may have changed. A connection of
 an earlier generation is closed before it is used again, and a reply that arrives over one is discarded; the call is repeated.
@@ -14,6 +14,7 @@ an earlier generation is closed before it is used again, and a reply that arrive
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
@@ -25,6 +26,7 @@ from redis.cluster import RedisCluster
 from redis.connection import Connection, ConnectionPool, SSLConnection
 
 from app.store.keys import BARRIER, OWN, prefix
+from app.store.replica_barrier import NotAcknowledged, ReplicaBarriers
 
 UNREPLICATED_ID: Final = "0" * 40
 """The id of a server without replication: the fake of the tests."""
@@ -56,10 +58,6 @@ class MasterSubscriber(Protocol):
         ...
 
 
-class NotAcknowledged(errors.RedisError):
-    """Too few replicas have confirmed the writes before a reply."""
-
-
 class MasterTracker:
     """The record that a client has of its master: the generation of its connections, and the round of their identification."""
 
@@ -73,6 +71,11 @@ class MasterTracker:
         self.subscribers: WeakSet[MasterSubscriber] = WeakSet()
         self.server_options = dict(server_options or {})
         """The options of a connection to any server: the user, TLS and so on."""
+        self._barriers: dict[tuple[int, str], ReplicaBarriers] = {}
+
+    def barriers(self, master_id: str) -> ReplicaBarriers:
+        """Return the barriers of this process on a master; a forked process has its own."""
+        return self._barriers.setdefault((os.getpid(), master_id), ReplicaBarriers())
 
     def begin_generation(self) -> None:
         """Stop the use of every connection made so far."""
@@ -123,46 +126,40 @@ class _MasterIdConnection:
             self.disconnect()
             raise MasterInDoubt("another server may be the master now")
         self._awaits_script = True
-        script = (*args[:-1], self._master_id)
-        self._replicas = tracker.replicas_acknowledge
-        if not self._replicas or args[3] == _OWN_PREFIX:
-            self._replicas = 0
-            super().send_command(*script, check_health=False)  # type: ignore[misc]
-            return
-        wait_ms = int(self.socket_timeout * 1000 * WAIT_SHARE)
-        barrier = ("SET", args[3] + BARRIER, self._master_id, "PX", wait_ms)
-        packed = self.pack_commands([script, barrier, ("WAIT", self._replicas, wait_ms)])
-        self.send_packed_command(packed, check_health=False)
+        self._replicas = 0 if args[3] == _OWN_PREFIX else tracker.replicas_acknowledge
+        self._barrier_key = args[3] + BARRIER
+        super().send_command(*args[:-1], self._master_id, check_health=False)  # type: ignore[misc]
 
     def read_response(self: Any, *args: Any, **kwargs: Any) -> Any:
         """Read a reply. The reply of a script counts only if the master is still the same."""
         if not self._awaits_script:
             return super().read_response(*args, **kwargs)  # type: ignore[misc]
         self._awaits_script = False
-        read = self._read_acknowledged if self._replicas else super().read_response  # type: ignore[misc]
-        reply = read(*args, **kwargs)
+        reply = super().read_response(*args, **kwargs)  # type: ignore[misc]
+        if self._replicas:
+            barriers = self.tracker.barriers(self._master_id)
+            barriers.wait(barriers.join(), self._run_barrier, self.socket_timeout)
         if self._generation != self.tracker.generation:
             self.disconnect()
             raise errors.ConnectionError("the master changed during the call")
         return reply
 
-    def _read_acknowledged(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Read the replies of a script, of its barrier and of its WAIT. Return the script's reply or raise its error."""
+    def _run_barrier(self: Any) -> None:
+        """Write the key of the barrier and wait for the replicas. Raise if too few confirm."""
+        wait_ms = int(self.socket_timeout * 1000 * WAIT_SHARE)
+        barrier = ("SET", self._barrier_key, self._master_id, "PX", wait_ms)
+        self.send_packed_command(self.pack_commands([barrier, ("WAIT", self._replicas, wait_ms)]), check_health=False)
         replies: list[Any] = []
-        for _ in range(3):
+        for _ in range(2):
             try:
-                replies.append(super().read_response(*args, **kwargs))  # type: ignore[misc]
+                replies.append(super().read_response())  # type: ignore[misc]
             except errors.ResponseError as error:
                 replies.append(error)
-        script, *others = replies
-        if isinstance(script, errors.ResponseError):
-            raise script
-        for reply in others:
+        for reply in replies:
             if isinstance(reply, errors.ResponseError):  # the server may have become a replica meanwhile
                 raise NotAcknowledged(str(reply))
-        if others[1] < self._replicas:
-            raise NotAcknowledged(f"{others[1]} of {self._replicas} replicas confirm it")
-        return script
+        if replies[1] < self._replicas:
+            raise NotAcknowledged(f"{replies[1]} of {self._replicas} replicas confirm it")
 
     def read_replication(self: Any) -> tuple[str, str]:
         """Return the role and the master id of the server."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,13 @@ from redis import Redis
 
 from app.domain.errors import StoreUnavailable
 from app.domain.ledger_limits import FENCE_JUMP
+from app.domain.models import Request
 from app.domain.states import RequestState
 from app.store.connection import connect
 from app.store.keys import key
 from app.store.master_id import tracker_of
 from app.store.master_watch import warn_without_replicas, watch_master
+from app.store.replica_barrier import ReplicaBarriers, Ticket
 from tests.support import backends
 from tests.support.backends import free_port, serve, wait_until, wait_until_ready
 from tests.support.world import World
@@ -29,7 +33,7 @@ def port(tmp_path: Path) -> Iterator[int]:
     """The port of a Redis that lets its replication id be changed."""
     backends.require("redis")
     number = free_port()
-    with serve(tmp_path, "--port", str(number), "--enable-debug-command", "yes"):
+    with serve(tmp_path, "--port", str(number), "--enable-debug-command", "yes", "--repl-diskless-sync-delay", "0"):
         wait_until_ready(f"redis://127.0.0.1:{number}")
         yield number
 
@@ -43,10 +47,10 @@ def plain(port: int) -> Iterator[Redis]:
 
 @pytest.fixture
 def world(port: int) -> Iterator[World]:
-    """A workspace with a pool of four units."""
+    """A workspace with a pool of forty units."""
     with connect(f"redis://127.0.0.1:{port}", timeout_s=2) as client:
         world = World(client)
-        world.pool(gpu=4)
+        world.pool(gpu=40)
         world.policy("t")
         yield world
 
@@ -116,25 +120,88 @@ def test_nothing_is_sent_while_the_master_is_in_doubt(world: World) -> None:
     assert world.submit(gpu=1).status == RequestState.ALLOCATED
 
 
+@contextmanager
+def replica_of(port: int, folder: Path) -> Iterator[Redis]:
+    """A replica that the master counts; yields a client of it."""
+    folder.mkdir()
+    number = free_port()
+    with (
+        serve(folder, "--port", str(number), "--replicaof", "127.0.0.1", str(port)),
+        Redis("127.0.0.1", port, decode_responses=True) as master,
+        Redis("127.0.0.1", number, decode_responses=True) as replica,
+    ):
+        wait_until(
+            lambda: master.info("replication").get("slave0", {}).get("state") == "online", "the master counts its replica", 30
+        )
+        yield replica
+
+
+@pytest.fixture
+def one_replica(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One replica has to confirm what a reply shows."""
+    world.submit(gpu=1)  # from now on the server knows the script
+    monkeypatch.setattr(tracker_of(world.client), "replicas_acknowledge", 1)
+
+
+@pytest.mark.usefixtures("one_replica")
 def test_a_grant_counts_when_a_replica_has_confirmed_it(world: World, port: int, tmp_path: Path) -> None:
-    tracker_of(world.client).replicas_acknowledge = 1
     for _ in range(2):
         with pytest.raises(StoreUnavailable) as refusal:
             world.submit(gpu=1, key="k")
         assert refusal.value.reason == "not_acknowledged"
     with pytest.raises(StoreUnavailable):
         world.used()  # a reading call may tell of a grant, too
-    folder, number = tmp_path / "replica", free_port()
-    folder.mkdir()
-    with (
-        serve(folder, "--port", str(number), "--replicaof", "127.0.0.1", str(port)),
-        Redis("127.0.0.1", number, decode_responses=True) as replica,
-    ):
-        wait_until(lambda: replica.info("replication")["master_link_status"] == "up", "the replica follows")
+    with replica_of(port, tmp_path / "replica") as replica:
         granted = world.submit(gpu=1, key="k")
         assert granted.status == RequestState.ALLOCATED
         assert replica.hget(key("request", "test", granted.id), "status") == "allocated"
-    tracker_of(world.client).replicas_acknowledge = 0
+
+
+def submit_while_a_barrier_is_held(world: World, calls: int, monkeypatch: pytest.MonkeyPatch) -> list[Future[Request]]:
+    """Submit one request, hold its barrier until all further calls have a part in the next barrier, and return all outcomes."""
+    client: Any = world.client
+    connection_class = client.connection_pool.connection_class
+    run_barrier, join = connection_class._run_barrier, ReplicaBarriers.join
+    tickets: list[Ticket] = []
+
+    def hold_the_first(connection: Any) -> None:
+        wait_until(lambda: len(tickets) == calls + 1, "every call waits for replicas")
+        run_barrier(connection)
+
+    def note(barriers: ReplicaBarriers) -> Ticket:
+        tickets.append(join(barriers))
+        return tickets[-1]
+
+    monkeypatch.setattr(connection_class, "_run_barrier", hold_the_first)
+    monkeypatch.setattr(ReplicaBarriers, "join", note)
+    with ThreadPoolExecutor(calls + 1) as pool:
+        outcomes = [pool.submit(world.submit, gpu=1)]
+        wait_until(lambda: tickets, "the first call waits for replicas")
+        outcomes += [pool.submit(world.submit, gpu=1) for _ in range(calls)]
+    return outcomes
+
+
+@pytest.mark.usefixtures("one_replica")
+def test_calls_that_wait_for_replicas_together_share_a_barrier(
+    world: World, plain: Redis, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with replica_of(port, tmp_path / "replica") as replica:
+        tracker_of(world.client).identify_again()  # the first replica gives the server another id
+        world.submit(gpu=1)
+        plain.config_resetstat()
+        outcomes = submit_while_a_barrier_is_held(world, 20, monkeypatch)
+        granted = [outcome.result().id for outcome in outcomes]
+        counts: Any = plain.info("commandstats")
+        assert counts["cmdstat_wait"]["calls"] == 2
+        assert all(replica.hget(key("request", "test", request), "status") == "allocated" for request in granted)
+
+
+@pytest.mark.usefixtures("one_replica")
+def test_a_shared_barrier_without_replicas_refuses_every_call(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = submit_while_a_barrier_is_held(world, 5, monkeypatch)
+    errors = [outcome.exception() for outcome in outcomes]
+    assert {error.reason for error in errors if isinstance(error, StoreUnavailable)} == {"not_acknowledged"}
+    assert len(errors) == 6
 
 
 def test_a_master_that_may_go_on_alone_is_warned_of(plain: Redis, port: int, caplog: pytest.LogCaptureFixture) -> None:
