@@ -16,7 +16,7 @@ from app.bootstrap import ServiceContext, open_services
 from app.cli.context import CONFIG, describe_redis, read_settings, report_errors
 from app.domain.models import Deadlines
 from app.domain.tokens import Role, Token
-from app.domain.workspace_limits import NO_LIMIT
+from app.domain.workspace_limits import NO_LIMIT, WaitUse
 from app.settings import Settings
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
@@ -127,12 +127,17 @@ def create(
 def show(config: Path | None) -> None:
     """Show every token, the oldest first. Its secret is not stored and cannot be shown.
 
+    WAITING and SHAPES are the use of its limits and the limit: 12/10000. A limit holds in each workspace; the use is the
+    largest in one of them.
+
     Tokens that expire within seven days are named again on stderr.
     """
     with report_errors(), open_services(read_settings(config), existing=True) as context:
         tokens = context.services.tokens.list_tokens()
         expiring = context.services.tokens.list_expiring(len(tokens))
-    for line in _aligned([_HEAD, *map(_row, tokens)]):
+        workspaces = context.services.workspaces.list_names()
+        uses = [context.services.tokens.read_wait_use(token, workspaces) for token in tokens]
+    for line in _aligned([_HEAD, *map(_row, tokens, uses)]):
         click.echo(line)
     for token, left_s in expiring:
         click.echo(f"token {token.name} expires in {_left(left_s)}: make another one, and replace it in the clients", err=True)
@@ -192,9 +197,10 @@ def _left(left_s: float) -> str:
     return f"{days} d" if days else f"{hours} h" if hours else f"{minutes} min"
 
 
-def _row(token: Token) -> tuple[str, ...]:
+def _row(token: Token, use: WaitUse) -> tuple[str, ...]:
     rate = "default" if token.rate_per_s is None else str(token.rate_per_s or "unlimited")
-    limits = [NO_LIMIT if number is None else str(number) for number in astuple(token.wait_limits)]
+    uses = zip(astuple(use), astuple(token.wait_limits), strict=True)
+    limits = [NO_LIMIT if limit is None else f"{present}/{limit}" for present, limit in uses]
     times = _time(token.created_ms), _time(token.expires_ms) if token.expires_ms else "never"
     return token.id, token.name, _role(token), _workspaces(token), ",".join(token.components) or "-", rate, *limits, *times
 

@@ -86,6 +86,8 @@ class WorkspaceMetrics:
     """The counters of the scripts: `name`, `name|pool` or `name|pool|more`."""
     limits: Mapping[str, LimitUse]
     """The use of each limit, by the name of the limit."""
+    component_limits: Mapping[str, Mapping[str, LimitUse]]
+    """The same of each component with limits of its own, by `type/name`."""
 
     @cached_property
     def by_name(self) -> Mapping[str, Mapping[tuple[str, ...], int]]:

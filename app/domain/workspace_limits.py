@@ -62,6 +62,14 @@ class WaitLimits:
         return self.max_waiting is None and self.max_shapes is None
 
 
+@dataclass(frozen=True, slots=True)
+class WaitUse:
+    """The use of the limits of a token or a component, as `WaitLimits` limits it."""
+
+    waiting: int
+    shapes: int
+
+
 NO_WAIT_LIMITS: Final = WaitLimits()
 REQUESTER_LIMITS: Final = WaitLimits(10_000, 1_000)
 """The default limits of a token of the role requester."""

@@ -20,6 +20,7 @@ from app.domain.ledger_limits import LedgerLimits
 from app.domain.models import Event, Request
 from app.domain.specs import GroupSpec, PolicySpec, PoolUpdate, RequestSpec
 from app.domain.states import HOLDING_STATES, RequestState
+from app.domain.workspace_limits import LimitedToken
 from app.planner.preemption.preemptible import find_preemptible
 from app.service.declarations import Declarations
 from app.service.estimates import Estimator
@@ -105,11 +106,11 @@ class DryRun:
     def __init__(self, copier: WorkspaceCopier, limits: LedgerLimits) -> None:
         self._copier, self._limits = copier, replace(limits, events_kept=EVENTS_KEPT)
 
-    def submit(self, workspace: str, spec: RequestSpec) -> SubmitOutcome:
-        """What a submit of this would come to."""
+    def submit(self, workspace: str, spec: RequestSpec, token: LimitedToken | None = None) -> SubmitOutcome:
+        """Return what a submit of this would come to. Raise LimitReached beyond a limit, also of the token."""
         with self._copy_services(workspace) as copy:
             before, own_request = copy.ledger.get_last_event_id(workspace), request_id()
-            copy.ledger.submit(workspace, spec, own_id=own_request)
+            copy.ledger.submit(workspace, spec, own_id=own_request, token=token)
             copy.settle()
             events = list(copy.list_events_since(before))
             # Last, as it ends with the estimate: what is known is not lost to that.

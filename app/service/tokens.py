@@ -19,7 +19,7 @@ from types import MappingProxyType
 from app.domain.names import NAME_PATTERN, PATTERN_TEXTS, is_name
 from app.domain.queue_score import MAX_AMOUNT
 from app.domain.tokens import ALL_WORKSPACES, Role, Token, default_wait_limits
-from app.domain.workspace_limits import WaitLimits
+from app.domain.workspace_limits import WaitLimits, WaitUse
 from app.store.tokens import TokenStore
 
 CACHE_TTL_S = 1.0
@@ -81,6 +81,13 @@ class Tokens:
     def list_tokens(self) -> list[Token]:
         """Every token, the oldest first; those that have expired are among them until they are revoked."""
         return self._store.list_tokens()
+
+    def read_wait_use(self, token: Token, workspaces: Iterable[str]) -> WaitUse:
+        """Return the use of a token's limits: of these workspaces, the largest number in one that the token may use."""
+        if token.wait_limits.is_unlimited:  # then nothing is counted
+            return WaitUse(0, 0)
+        counts = [self._store.count_waiters(token.id, workspace) for workspace in workspaces if token.can_access(workspace)]
+        return WaitUse(max((waiting for waiting, _ in counts), default=0), max((shapes for _, shapes in counts), default=0))
 
     def list_expiring(self, count: int = MAX_EXPIRING) -> list[tuple[Token, float]]:
         """Return the tokens that expire within `EXPIRES_SOON_S`, the earliest first, each with the seconds until then."""

@@ -30,8 +30,8 @@ class MetricsStore:
         fields = self._scripts.call("read_counters", workspace).fields
         counts = {name: int(count) for name, count in codec.to_mapping(fields["counts"]).items() if count.isdecimal()}
         numbers = {name: int(fields[name]) for name in ("submitted", "queued", "live", "leaving")}
-        limits = workspace_codec.decode_workspace(self._scripts.call("get_workspace", workspace).fields).use
-        return WorkspaceMetrics(**numbers, counts=counts, limits=limits)
+        settings = workspace_codec.decode_workspace(self._scripts.call("get_workspace", workspace).fields)
+        return WorkspaceMetrics(**numbers, counts=counts, limits=settings.use, component_limits=settings.component_use)
 
     def get_pool(self, workspace: str, pool: str) -> PoolMetrics | None:
         """Return the metrics of a pool and its policies; None if the pool is deleted."""

@@ -62,6 +62,11 @@ class TokenStore:
         tokens = (_decode_token(json.loads(record)) for record in fields["records"])
         return sorted(tokens, key=lambda token: (token.created_ms, token.id)), int(fields["now_ms"])
 
+    def count_waiters(self, token: str, workspace: str) -> tuple[int, int]:
+        """Return how many requests of a token with limits wait in a workspace, and in how many shapes."""
+        fields = self._scripts.call("count_subject_waiters", workspace, subject=f"token/{token}").fields
+        return int(fields["waiting"]), int(fields["shapes"])
+
     def revoke_token(self, id_or_name: str, operation: str | None = None) -> Token:
         """Revoke a token. A call with the same `operation` may be repeated."""
         op = operation or secrets.token_hex(16)

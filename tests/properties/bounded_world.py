@@ -221,6 +221,7 @@ def _change_tokens(world: BoundedWorld) -> None:
     world.tokens.create_token("digest", token, lasts_s=60)
     assert world.tokens.find_token("digest")
     world.tokens.list_tokens()
+    world.tokens.count_waiters("1", world.workspace)
     world.tokens.throttle_token("1", 10)
     world.tokens.charge_token("1", 10, 2)
     world.tokens.revoke_token("ci")

@@ -26,7 +26,7 @@ def dry_run(call: Call, body: DryRunBody) -> DryRunResponse:
             raise forbidden_component(kind, component)
         require_class_permitted(call, body.request)
         with call.services.dry_run_shares.turn(call.token.share_holder):
-            outcome = call.services.dry_run.submit(call.workspace, body.request)
+            outcome = call.services.dry_run.submit(call.workspace, body.request, call.token.as_limited)
         return _submit_response(outcome, call.token)
     if call.token.is_limited:
         raise HttpRefusal(403, "not_permitted", "this token is for single components, and may try out their requests only")

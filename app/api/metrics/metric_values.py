@@ -8,6 +8,7 @@ from itertools import pairwise
 from app.api.metrics.metric_types import Buckets
 from app.domain.metrics import CHECKPOINT_BOUNDS_S, PASS_BOUNDS_S, WAIT_BOUNDS_S, WorkspaceMetrics
 from app.domain.tasks import OutboxStatus
+from app.domain.workspaces import LimitUse
 
 
 def requests_by_state(workspace: WorkspaceMetrics) -> Iterator[tuple[tuple[str, ...], float]]:
@@ -25,6 +26,22 @@ def limits(workspace: WorkspaceMetrics) -> Iterator[tuple[tuple[str, ...], float
     for name, use in workspace.limits.items():
         if use.limit is not None:
             yield (name,), use.limit
+
+
+def component_limit_use(workspace: WorkspaceMetrics) -> Iterator[tuple[tuple[str, ...], float]]:
+    for component, name, use in _component_limits(workspace):
+        yield (component, name), use.present
+
+
+def component_limits(workspace: WorkspaceMetrics) -> Iterator[tuple[tuple[str, ...], float]]:
+    for component, name, use in _component_limits(workspace):
+        if use.limit is not None:
+            yield (component, name), use.limit
+
+
+def _component_limits(workspace: WorkspaceMetrics) -> Iterator[tuple[str, str, LimitUse]]:
+    for component, uses in workspace.component_limits.items():
+        yield from ((component, name, use) for name, use in uses.items() if use.limit is not None)
 
 
 def transitions(workspace: WorkspaceMetrics) -> Iterator[tuple[tuple[str, ...], float]]:

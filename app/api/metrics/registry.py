@@ -179,6 +179,20 @@ REQUEST_METRICS = (
         read=metric_values.limits,
     ),
     WorkspaceMetric(
+        "component_limit_use",
+        "gauge",
+        ("workspace", "component", "limit"),
+        "The use of a limit of a component; a row for each component with limits of its own, at most 1,000 of them.",
+        read=metric_values.component_limit_use,
+    ),
+    WorkspaceMetric(
+        "component_limit",
+        "gauge",
+        ("workspace", "component", "limit"),
+        "The limit of a component with limits of its own.",
+        read=metric_values.component_limits,
+    ),
+    WorkspaceMetric(
         "requests_total",
         "counter",
         ("workspace", "pool", "state", "reason"),

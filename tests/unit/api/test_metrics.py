@@ -15,6 +15,7 @@ from app.api.metrics.registry import SCRIPT_DURATION
 from app.api.metrics.text_format import MetricFamily, labels
 from app.bootstrap import make_services
 from app.domain.plan_steps import Trigger
+from app.domain.specs import WorkspaceSettings
 from app.settings import Settings
 from app.store.keys import key
 from app.store.nudges import Nudges
@@ -86,6 +87,18 @@ def test_pools_and_policies_are_as_the_ledger_says(everywhere: Site) -> None:
     }
     of_pools = {row: value for row, value in numbers.items() if row[0].startswith(("poolkeeper_pool", "poolkeeper_policy"))}
     assert of_pools == expected
+
+
+def test_the_use_of_the_limits_of_a_component_is_shown_where_a_limit_is_set(everywhere: Site) -> None:
+    everywhere.pool(gpu=1)
+    everywhere.policy()
+    limits = {"component_limits": {"orchestrator/team": {"max_waiting": 5}}}
+    everywhere.services.pools.update_workspace("default", WorkspaceSettings.model_validate(limits))
+    for _ in range(3):
+        everywhere.submit(gpu=1)
+    row = {"workspace": "default", "component": "orchestrator/team", "limit": "max_waiting"}
+    numbers = {key: value for key, value in _numbers(everywhere).items() if key[0].startswith("poolkeeper_component_limit")}
+    assert numbers == {_row("component_limit_use", **row): 2, _row("component_limit", **row): 5}
 
 
 def test_who_has_waited_longest_is_found_in_every_lane_and_class(everywhere: Site) -> None:

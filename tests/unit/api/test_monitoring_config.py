@@ -20,6 +20,7 @@ from app.api.app import create_app
 from app.api.metrics.process_metrics import ProcessMetrics
 from app.api.metrics.registry import METRICS, SCRIPT_DURATION
 from app.bootstrap import make_services
+from app.domain.specs import WorkspaceSettings
 from app.settings import Settings
 from app.store.nudges import Nudges
 from app.store.scripts import observe
@@ -35,6 +36,7 @@ PROMETHEUS_OWN = {"up": {"job", "instance"}}
 FUNCTIONS = "max sum count rate increase histogram_quantile topk vector label_values"
 WORDS = {*FUNCTIONS.split(), "by", "without", "or", "unless", "and"}
 
+COMPONENT_LIMITS = {"a/b": {"max_waiting": 1}}
 TABLE_HEAD = "| `poolkeeper_…` | labels beside `workspace` | |\n"
 
 ExposedLabels = dict[str, set[str]]
@@ -60,6 +62,7 @@ def page() -> Iterator[str]:
     site._http = site.app.test_client()
     _preempted(site)
     _starving(site)
+    site.services.pools.update_workspace("default", WorkspaceSettings.model_validate({"component_limits": COMPONENT_LIMITS}))
     site.park("sent")
     waits = site.submit(gpu=2)
     site.get(f"/requests/{waits['id']}", wait_s=1, status="queued")

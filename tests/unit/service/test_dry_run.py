@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from app.domain.specs import PoolUpdate
+from app.domain.errors import LimitReached
+from app.domain.specs import PoolUpdate, WorkspaceSettings
+from app.domain.workspace_limits import LimitedToken, WaitLimits
 from app.planner.estimates.start_times import estimate_starts
 from app.service.dry_run import DryRun
 from app.store.workspace_copy import WorkspaceCopier
@@ -43,3 +45,30 @@ def test_what_is_known_is_told_though_the_estimate_takes_all_the_time(world: Wor
     outcome = DryRun(copying, world.limits).submit(world.workspace, world.request_spec(gpu=1))
     assert outcome.outcome == "queued"
     assert now == 60
+
+
+def test_a_submit_beyond_the_shapes_of_the_workspace_is_refused_as_the_submit_is(world: World) -> None:
+    world.ledger.update_workspace(world.workspace, WorkspaceSettings(max_shapes=1))
+    world.pool(gpu=2)
+    world.policy()
+    world.submit(gpu=2)
+    world.submit(gpu=1)
+    dry_run = DryRun(WorkspaceCopier(world.client, FakeRedisProvider(), world.clock), world.limits)
+    assert dry_run.submit(world.workspace, world.request_spec(gpu=1)).outcome == "queued"
+    for submit in (dry_run.submit, world.ledger.submit):
+        with pytest.raises(LimitReached) as refusal:
+            submit(world.workspace, world.request_spec(gpu=2))
+        assert (refusal.value.subject, refusal.value.name, refusal.value.present) == ("workspace", "max_shapes", 1)
+
+
+def test_a_submit_beyond_the_limits_of_its_token_is_refused_as_the_submit_is(world: World) -> None:
+    token = LimitedToken("ci", WaitLimits(max_waiting=1))
+    world.pool(gpu=2)
+    world.policy()
+    world.submit(gpu=2)
+    world.ledger.submit(world.workspace, world.request_spec(gpu=1), token=token)
+    dry_run = DryRun(WorkspaceCopier(world.client, FakeRedisProvider(), world.clock), world.limits)
+    assert dry_run.submit(world.workspace, world.request_spec(gpu=1)).outcome == "queued"
+    with pytest.raises(LimitReached) as refusal:
+        dry_run.submit(world.workspace, world.request_spec(gpu=1), token)
+    assert (refusal.value.subject, refusal.value.name, refusal.value.present) == ("token/ci", "max_waiting", 1)

@@ -11,10 +11,12 @@ import pytest
 from app.domain.clock import ManualClock
 from app.domain.errors import Conflict, NotFound
 from app.domain.tokens import ANONYMOUS, Token
+from app.domain.workspace_limits import WaitUse
 from app.service import tokens as service
 from app.service.tokens import Tokens
 from app.store.connection import RedisClient
 from app.store.tokens import TokenStore
+from tests.support.world import World
 
 STRANGER = "pk_" + "A" * 43
 
@@ -203,6 +205,25 @@ def test_what_cannot_be_a_token_is_said_in_one_line(here: Process, wrong: dict[s
         here.tokens.create(**GOOD | wrong)
     assert "\n" not in str(refused.value)
     assert here.tokens.list_tokens() == []
+
+
+# ---- the use of limits
+
+
+def test_the_use_of_a_tokens_limits_is_the_largest_of_its_workspaces(world: World) -> None:
+    process = Process(world.client, world.clock)
+    limits = {"max_waiting": 5, "max_shapes": None}
+    ci, _ = process.tokens.create("ci", "operator", ["test", "empty"], limits=limits)
+    free, _ = process.tokens.create("free", "operator", ["test"])
+    world.pool(gpu=1)
+    world.policy()
+    for gpu in (1, 1, 1):
+        for token in (ci, free):
+            world.ledger.submit("test", world.request_spec(gpu=gpu), token=token.as_limited)
+    assert process.tokens.read_wait_use(ci, ["test", "empty", "other"]) == WaitUse(waiting=2, shapes=1)
+    assert process.tokens.read_wait_use(ci, ["empty"]) == WaitUse(0, 0)
+    assert process.tokens.read_wait_use(ci, ["other"]) == WaitUse(0, 0), "the token may not use it"
+    assert process.tokens.read_wait_use(free, ["test"]) == WaitUse(0, 0)
 
 
 # ---- the rate

@@ -33,6 +33,7 @@ register_call("read_sum_rows", "read", pool="p", kind="allocations", cursor="0",
 register_call("read_sum_changes", "not_found", pool=NOWHERE, event="0-0", number=0, rules="0", most=9)
 register_call("read_sum_changes", "moved", pool="p", event="0-0", number=0, rules="0", most=9)
 register_call("repair_sums", "moved", pool="p", rules="0", corrections="[]")
+register_call("count_subject_waiters", "counted", subject="token/a")
 register_call("resume_unfinished", "advanced")
 register_call("list_active", "page", pool="p", after=0, count=10)
 register_call("list_active", "not_found", pool=NOWHERE, after=0, count=10)

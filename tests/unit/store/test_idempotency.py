@@ -358,6 +358,7 @@ TWICE: dict[str, Args] = {
     "revoke_token": lambda _: {"op": "o", "id_or_name": "ci"},
     "update_workspace": lambda _: {"settings": '{"unmanaged":"allow"}'},
     "get_workspace": lambda _: {},
+    "count_subject_waiters": lambda _: {"subject": "token/a"},
     "audit_waiting": lambda _: {"kind": "waiting", "cursor": "0", "count": 10, "repair": True},
     "audit_subject": lambda _: {"kind": "waiting", "subject": "token/a", "cursor": "0", "count": 10, "repair": True},
     "audit_shapes": lambda _: {"cursor": "0", "count": 10, "repair": True},
