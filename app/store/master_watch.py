@@ -3,7 +3,7 @@
 A replica may be promoted while the old master still answers: it goes on for seconds, and its connections stay. So a process
 
 1. hears of the change: from a message `+switch-master` of any Sentinel, or from a look at the Sentinels or the topology each
-   second; the answer with the highest configuration epoch counts
+   second; the answer with the highest configuration epoch counts, until its Sentinel gives another one
 2. is in doubt: no script is sent, and callers get 503
 3. stops the use of all connections, and discards replies that still arrive over them
 4. deposes the old master, if that answers as a master under the id it had: every script that writes refuses it from then on
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 LOOK_S: Final = 1.0
 """The time between two looks."""
 FRESH_S: Final = 5.0
-"""The age up to which the answer of a Sentinel counts."""
+"""The age up to which the answer of a Sentinel goes before other answers of the same epoch."""
 ANSWER_S: Final = 0.5
 """The time that a server has to answer."""
 DEPOSED_MS: Final = 60_000
@@ -169,6 +169,16 @@ class MasterWatch:
         return sorted(str(name) for name in server.smembers(WORKSPACES))
 
 
+def _precedence(answer: _Answer, now_s: float, followed: Address | None) -> tuple[int, bool, bool]:
+    """Return the sort key of the last answers of the Sentinels; the highest counts:
+
+    1. the answer with the highest epoch, however old it is: a Sentinel that is silent may still be the only one to know it
+    2. a fresh answer
+    3. an answer that names the master that is followed
+    """
+    return answer.epoch, answer.at_s > now_s - FRESH_S, answer.address == followed
+
+
 class SentinelWatch(MasterWatch):
     """The watch of a master that Sentinels name."""
 
@@ -185,9 +195,8 @@ class SentinelWatch(MasterWatch):
         """Follow the newest answer of the Sentinels."""
         with self._lock:
             self._answers[number] = answer
-            fresh = [one for one in self._answers.values() if one.at_s > answer.at_s - FRESH_S]
-            newest = max(fresh, key=lambda one: one.epoch).address
             before = self._manager.master_address
+            newest = max(self._answers.values(), key=lambda one: _precedence(one, answer.at_s, before)).address
             if before and newest != before:
                 log.warning("the master of %s is now %s:%d; it was %s:%d", self._service, *newest, *before)
                 self._tracker.in_doubt = True
