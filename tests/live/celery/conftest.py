@@ -33,13 +33,16 @@ class Site:
 
     client: Client
     redis_url: str
+    ledger_url: str
     folder: Path
     stack: ExitStack
     workers: list[ChildProcess] = field(default_factory=list)
 
-    def start_worker(self, *options: str, queues: str = "celery,metrics,special", url: str = "") -> ChildProcess:
-        """A worker of the app; returns when it consumes."""
-        name = f"w{next(_numbers)}"
+    def start_worker(
+        self, *options: str, queues: str = "celery,metrics,special", url: str = "", name: str = "", **environment: str
+    ) -> ChildProcess:
+        """A worker of the app, whose log is `{name}.log`; returns when it consumes."""
+        name = name or f"w{next(_numbers)}"
         log = self.folder / f"{name}.log"
         command = [
             sys.executable,
@@ -55,7 +58,8 @@ class Site:
             *options,
         ]
         quiet = ("--without-gossip", "--without-mingle", "-Q", queues)
-        child = ForkedProcess([*command, *quiet], log, env=_project(self.redis_url, url or self.client.url), cwd=ROOT)
+        names = _project(self.redis_url, url or self.client.url) | environment
+        child = ForkedProcess([*command, *quiet], log, env=names, cwd=ROOT)
         wait_until(lambda: " ready." in log.read_text("utf-8"), f"the worker is ready; see {log}", 30)
         return child
 
@@ -164,7 +168,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         client.set_policy("gpus", "owner", priority=10, reserved={"gpu": 4})
         client.set_policy("gpus", "team", priority=5)
         project.configure(redis_url, client.url)
-        yield Site(client, redis_url, folder, stack)
+        yield Site(client, redis_url, ledger_url, folder, stack)
 
 
 @pytest.fixture
