@@ -5,14 +5,19 @@ from __future__ import annotations
 import errno
 import itertools
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler
 from io import BytesIO
 from threading import Thread
 from typing import Any
 from urllib.parse import unquote_to_bytes
+from weakref import WeakSet
 
+import pytest
 from flask import Flask
+
+from tests.support.left_threads import no_threads_left
 
 Serve = Callable[[socket.socket, tuple[str, int]], object]
 """Handles one connection, given the address of its client."""
@@ -33,6 +38,7 @@ class MemoryNetwork:
     def __init__(self) -> None:
         self._listeners: dict[int, Serve] = {}
         self._ports, self._client_ports = itertools.count(1024), itertools.count(49_152)
+        self._connections: WeakSet[socket.socket] = WeakSet()
 
     def listen(self, serve: Serve) -> int:
         """Have each connection served in a thread of its own; return the port."""
@@ -48,12 +54,20 @@ class MemoryNetwork:
         """Serve new connections to this port again."""
         self._listeners[port] = serve
 
+    def close(self) -> None:
+        """Refuse new connections and end all others."""
+        self._listeners.clear()
+        for connection in list(self._connections):
+            with suppress(OSError):  # it is closed already
+                connection.shutdown(socket.SHUT_RDWR)
+
     def connect(self, address: tuple[str, int], timeout: float | None = None, source_address: object = None) -> socket.socket:
         """Connect to a port. Raise ConnectionRefusedError if there is no listener."""
         serve = self._listeners.get(address[1]) if address[0] == "127.0.0.1" else None
         if serve is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
         ours, theirs = socket.socketpair()
+        self._connections.add(theirs)
         client = _LoopbackSocket(fileno=ours.detach())
         client.settimeout(timeout)
         port = next(self._client_ports)
@@ -64,6 +78,16 @@ class MemoryNetwork:
     def _serve(serve: Serve, connection: socket.socket, port: int) -> None:
         with connection:
             serve(connection, ("127.0.0.1", port))
+
+
+@contextmanager
+def memory_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryNetwork]:
+    """Have clients connect on a new network. At the end all threads that could connect are over before the patch is undone."""
+    network = MemoryNetwork()
+    monkeypatch.setattr(socket, "create_connection", network.connect)
+    with no_threads_left():
+        yield network
+        network.close()
 
 
 def serve_app(app: Flask) -> Serve:

@@ -1,4 +1,4 @@
-"""A worker whose token is revoked under a running task: the refusal is reported at once, and after the lease the units are lost."""
+"""A worker whose token is revoked under a task: the refusal is reported at once, and the units are lost with the lease."""
 
 from __future__ import annotations
 

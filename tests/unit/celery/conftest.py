@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import socket
+from collections.abc import Iterator
 
 import pytest
 
-from tests.support.memory_network import MemoryNetwork
+from tests.support.memory_network import MemoryNetwork, memory_network
 
 
 @pytest.fixture(autouse=True)
-def network(monkeypatch: pytest.MonkeyPatch) -> MemoryNetwork:
+def network(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryNetwork]:
     """The network that clients connect on."""
-    network = MemoryNetwork()
-    monkeypatch.setattr(socket, "create_connection", network.connect)
-    return network
+    with memory_network(monkeypatch) as network:
+        yield network

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from poolkeeper import event_stream, http_client
 from tests.support.cli_program import Program
 from tests.support.client_api import Api
 from tests.support.memory_api import serving
-from tests.support.memory_network import MemoryNetwork
+from tests.support.memory_network import MemoryNetwork, memory_network
 from tests.support.stub_server import StubServer
 
 
@@ -24,11 +23,10 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def network(monkeypatch: pytest.MonkeyPatch) -> MemoryNetwork:
+def network(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryNetwork]:
     """The network that the program connects on."""
-    network = MemoryNetwork()
-    monkeypatch.setattr(socket, "create_connection", network.connect)
-    return network
+    with memory_network(monkeypatch) as network:
+        yield network
 
 
 @pytest.fixture

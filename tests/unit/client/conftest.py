@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from poolkeeper import Client, allocation, heartbeats
 from tests.support.client_api import Api
 from tests.support.flaky_proxy import FlakyProxy
 from tests.support.memory_api import serving
-from tests.support.memory_network import MemoryNetwork
+from tests.support.memory_network import MemoryNetwork, memory_network
 from tests.support.stub_server import StubServer
 
 
@@ -50,11 +49,10 @@ def lease_clock(monkeypatch: pytest.MonkeyPatch) -> LeaseClock:
 
 
 @pytest.fixture
-def network(monkeypatch: pytest.MonkeyPatch) -> MemoryNetwork:
+def network(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryNetwork]:
     """The network that clients connect on."""
-    network = MemoryNetwork()
-    monkeypatch.setattr(socket, "create_connection", network.connect)
-    return network
+    with memory_network(monkeypatch) as network:
+        yield network
 
 
 @pytest.fixture

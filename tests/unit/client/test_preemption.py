@@ -153,12 +153,16 @@ class TestInABlock:
         with pytest.raises(errors.AllocationLost):
             work()
 
-    def test_a_heartbeat_refused_because_we_have_just_left_is_no_loss(self, stub: StubServer) -> None:
-        granted = reply({"id": "r", "status": "allocated", "fence": 3, "lease_s": 1, "pool": "p"}, 201)
+    def test_a_heartbeat_refused_because_we_have_just_left_is_no_loss(
+        self, stub: StubServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(heartbeats, "LONGEST_INTERVAL_S", 60)  # the test sends the only heartbeat
+        granted = reply({"id": "r", "status": "allocated", "fence": 3, "lease_s": 180, "pool": "p"}, 201)
 
         def leaves(handler: StubHandler) -> None:
             stub.actions.appendleft(refuse(409, "stale_fence"))
-            wait_until(lambda: len(stub.calls) == 3, "a heartbeat comes while the word is under way")
+            assert allocation._heartbeats
+            allocation._heartbeats._send_heartbeat()  # while the checkpoint is under way
             reply({"id": "r", "status": "queued", "directive": None})(handler)
 
         stub.script(granted, leaves)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from queue import SimpleQueue
 
 import pytest
 
@@ -18,6 +19,7 @@ from app.store.work_resumer import HELD_PAUSE_S, BackgroundResumer, WorkResumer
 from tests.support.world import World
 
 W = "lab"
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # a thread ends by SystemExit
 CALL_S = 0.125
 
 
@@ -119,12 +121,19 @@ class Recorder(WorkResumer):
         self.go, self.began, self.fail = threading.Event(), threading.Semaphore(0), fail
 
     def finish(self, workspace: str, max_calls: int = 0, *, waits: bool = True) -> bool:
+        if workspace == "end":
+            raise SystemExit
         self.finished.append(workspace)
         self.began.release()
         self.go.wait(10)
         if self.fail:
             raise self.fail
         return True
+
+    def end(self, *queues: SimpleQueue[str]) -> None:
+        """End the threads that read these queues."""
+        for queue in queues:
+            queue.put("end")
 
 
 def test_the_background_takes_each_workspace_that_waits_once() -> None:
@@ -139,6 +148,7 @@ def test_the_background_takes_each_workspace_that_waits_once() -> None:
     background.add("last")
     assert recorder.began.acquire(timeout=10)
     assert recorder.finished == ["first", "second", "last"]
+    recorder.end(background._queue)
 
 
 class EndlessLedger(StubLedger):
@@ -150,6 +160,8 @@ class EndlessLedger(StubLedger):
         self.calls_before = 0
 
     def resume_unfinished(self, workspace: str) -> bool:
+        if workspace == "end":
+            raise SystemExit
         if workspace == "other":
             self.other_resumed.set()
         self.calls_before += not self.other_resumed.is_set()
@@ -163,6 +175,7 @@ def test_work_without_an_end_does_not_keep_the_background_from_other_workspaces(
     background.add("other")
     assert ledger.other_resumed.wait(10)
     assert ledger.calls_before < 1000
+    background.add("end")
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("timeout", "Redis is away"), ValueError("a bug")])
@@ -174,6 +187,7 @@ def test_the_background_survives_a_failure(error: Exception) -> None:
         background.add(name)
         assert recorder.began.acquire(timeout=10)
     assert recorder.finished == ["first", "second"]
+    recorder.end(background._queue)
 
 
 def test_a_fork_starts_a_thread_of_its_own() -> None:
@@ -182,11 +196,12 @@ def test_a_fork_starts_a_thread_of_its_own() -> None:
     background = BackgroundResumer(recorder)
     background.add("parent")
     assert recorder.began.acquire(timeout=10)
-    before = background._thread
+    before, queue_before = background._thread, background._queue
     work_resumer._forget_all_after_fork()
     background.add("child")
     assert recorder.began.acquire(timeout=10)
     assert background._thread is not before
+    recorder.end(queue_before, background._queue)
 
 
 def test_few_rule_changes_wait_for_the_work_of_a_workspace(client: RedisClient) -> None:
