@@ -28,10 +28,11 @@ class LedgerCalls:
         clock: Clock | None = None,
         limits: LedgerLimits | None = None,
         *,
-        resume_later: Callable[[str], None] | None = None,
+        resume_later: Callable[[str, float], None] | None = None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`resume_later` takes a workspace with unfinished work; without it, each method resumes the work itself."""
+        """`resume_later` takes a workspace with unfinished work, and the seconds of the script that left it; without it, each
+        method resumes the work itself."""
         self._scripts = Scripts(client)
         self._clock = clock or RedisClock()
         self._limits = limits or LedgerLimits()
@@ -55,25 +56,25 @@ class LedgerCalls:
 
     def _change(self, command: str, workspace: str, **args: Any) -> ScriptReply:
         """Call a command. Work that it leaves is resumed in the background if a thread does that, else before this returns."""
-        return self._call(command, workspace, self._resume_later or self.resume_all_unfinished, args)
+        return self._call(command, workspace, self._resume_later or self.resume_after, args)
 
     def _change_rules(self, command: str, workspace: str, **args: Any) -> ScriptReply:
         """Call a command that changes a pool, a group or a policy. Its waiters have been checked again when this returns,
         unless WAITING_CALLS calls of this process wait for that already."""
         return self._call(command, workspace, self._wait_for_work, args)
 
-    def _wait_for_work(self, workspace: str) -> bool:
+    def _wait_for_work(self, workspace: str, script_s: float = 0) -> bool:
         """Resume unfinished work until none is left. False if it is left to the background, as so many calls wait for it."""
         if not self._resume_later:
-            return self.resume_all_unfinished(workspace)
+            return self.resume_after(workspace, script_s)
         with self._waiting_lock:
             waits = self._waiting[workspace] < WAITING_CALLS
             self._waiting[workspace] += waits
         if not waits:
-            self._resume_later(workspace)
+            self._resume_later(workspace, script_s)
             return False
         try:
-            return self.resume_all_unfinished(workspace)
+            return self.resume_after(workspace, script_s)
         finally:
             with self._waiting_lock:
                 self._waiting -= Counter({workspace: 1})  # a workspace without waiting calls is forgotten
@@ -83,11 +84,18 @@ class LedgerCalls:
         if not self._wait_for_work(workspace):
             raise StoreUnavailable("busy", f"Redis is busy with the unfinished work of workspace {workspace}")
 
-    def _call(self, command: str, workspace: str, resume: Callable[[str], object], args: Mapping[str, Any]) -> ScriptReply:
+    def _call(
+        self, command: str, workspace: str, resume: Callable[[str, float], object], args: Mapping[str, Any]
+    ) -> ScriptReply:
+        start = time.monotonic()
         reply = self._scripts.call(command, workspace, **self._frame(), **args)
         if reply.fields.get("more") == "1":
-            resume(workspace)
+            resume(workspace, time.monotonic() - start)
         return reply
+
+    def resume_after(self, workspace: str, script_s: float) -> bool:
+        """Pause as long as the script took that left work, and resume until none is left."""
+        return self._resumer.finish(workspace, script_s=script_s)
 
     def resume_all_unfinished(self, workspace: str, max_calls: int = MAX_CALLS) -> bool:
         """Resume unfinished work until none is left. Return False if some is left after `max_calls`."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -45,12 +46,12 @@ class TaskStore:
         clock: Clock | None = None,
         limits: LedgerLimits | None = None,
         *,
-        resume_later: Callable[[str], object] | None = None,
+        resume_later: Callable[[str, float], object] | None = None,
     ) -> None:
-        """`resume_later` takes a workspace with unfinished work; without it, each method resumes the work itself."""
+        """`resume_later` as in `LedgerCalls`."""
         self._client, self._scripts, self._clock = client, Scripts(client), clock or RedisClock()
         self._limits = limits or LedgerLimits()
-        self._resume = resume_later or Ledger(client, self._clock, self._limits).resume_all_unfinished
+        self._resume = resume_later or Ledger(client, self._clock, self._limits).resume_after
 
     # for clients
 
@@ -178,9 +179,10 @@ class TaskStore:
 
     def _change(self, command: str, workspace: str, **args: Any) -> ScriptReply:
         frame = {"now": self._clock.now_ms(), "events_kept": self._limits.events_kept, "chunk": self._limits.chunk}
+        start = time.monotonic()
         reply = self._scripts.call(command, workspace, **frame, **args)
         if reply.fields.get("more") == "1":
-            self._resume(workspace)
+            self._resume(workspace, time.monotonic() - start)
         return reply
 
 

@@ -1,8 +1,9 @@
 """Resumes the work that bounded scripts leave, so that no workspace keeps Redis from the others.
 
-1. A process takes the job lock `resume` of the workspace. While another process has it, that process goes on.
-2. It runs `resume_unfinished`, and pauses as long as the script took, until no work is left.
-3. It releases the lock, and looks once more: a script may have left work after the last call and found the lock taken.
+1. The process whose script left work pauses as long as that script took.
+2. It takes the job lock `resume` of the workspace. While another process has it, that process goes on.
+3. It runs `resume_unfinished`, and pauses as long as the script took, until no work is left.
+4. It releases the lock, and looks once more: a script may have left work after the last call and found the lock taken.
 
 The lock saves work, and no rule rests on it: every call is atomic. If the process dies, the lock lapses, and the next call,
 reconcile or cleanup goes on.
@@ -57,12 +58,14 @@ class WorkResumer:
     def __init__(self, ledger: ResumableLedger, pause: Callable[[float], None] = time.sleep) -> None:
         self._ledger, self._pause = ledger, pause
 
-    def finish(self, workspace: str, max_calls: int = MAX_CALLS, *, waits: bool = True) -> bool:
+    def finish(self, workspace: str, max_calls: int = MAX_CALLS, *, waits: bool = True, script_s: float = 0) -> bool:
         """Resume until no work is left. Return False if some is left after `max_calls`.
 
-        The first call needs no lock, as mostly it is the last. While another process has the lock, wait for it, or (`waits`
-        False) leave the work to it and return True.
+        `script_s` are the seconds of the script that left the work. The first call needs no lock, as mostly it is the last.
+        While another process has the lock, wait for it, or (`waits` False) leave the work to it and return True.
         """
+        if script_s:
+            self._pause(script_s)
         calls, token = 1, secrets.token_hex(8)
         if not self._resume(workspace):
             return True
@@ -109,12 +112,16 @@ class BackgroundResumer:
         self._forget()
         _INSTANCES.add(self)
 
-    def add(self, workspace: str) -> None:
-        """Add a workspace whose work the thread resumes soon. A workspace that already waits for its turn is not added."""
+    def add(self, workspace: str, script_s: float = 0) -> None:
+        """Add a workspace whose work the thread resumes soon, after a pause of `script_s`.
+
+        A workspace that already waits for its turn is not added again. The longest of its pauses counts.
+        """
         with self._lock:
-            if workspace in self._waiting:
+            is_waiting = workspace in self._waiting
+            self._waiting[workspace] = max(script_s, self._waiting.get(workspace, 0))
+            if is_waiting:
                 return
-            self._waiting.add(workspace)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="poolkeeper-resume", daemon=True)
                 self._thread.start()
@@ -124,9 +131,9 @@ class BackgroundResumer:
         while True:
             workspace = self._queue.get()
             with self._lock:
-                self._waiting.discard(workspace)
+                script_s = self._waiting.pop(workspace)
             try:
-                if not self._resumer.finish(workspace, TURN_CALLS, waits=False):
+                if not self._resumer.finish(workspace, TURN_CALLS, waits=False, script_s=script_s):
                     self.add(workspace)  # behind the others: its work may have no end
             except StoreUnavailable as error:
                 log.warning("unfinished work of workspace %s is left to the workers: %s", workspace, error)
@@ -136,7 +143,8 @@ class BackgroundResumer:
     def _forget(self) -> None:
         """Forget thread and queue, as at the start and after a fork: a thread does not survive it."""
         self._lock, self._queue = threading.Lock(), SimpleQueue[str]()
-        self._waiting: set[str] = set()
+        self._waiting: dict[str, float] = {}
+        """Workspace → the seconds to pause before its turn."""
         self._thread = None
 
 

@@ -152,7 +152,7 @@ def test_what_can_be_no_id_is_not_there(here: Services, bad: str) -> None:
 
 def test_no_answer_waits_for_unfinished_work(client: RedisClient, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     later: list[str] = []
-    monkeypatch.setattr(BackgroundResumer, "add", lambda _, workspace: later.append(workspace))
+    monkeypatch.setattr(BackgroundResumer, "add", lambda _, workspace, script_s: later.append(workspace))
     monkeypatch.setattr(LedgerCalls, "resume_unfinished", lambda *_: pytest.fail("an answer waits for unfinished work"))
     here = make_services(client, Settings(brokers=BROKERS), clock, in_background=True)
     for workspace in ("w", "default"):

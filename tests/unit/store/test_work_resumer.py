@@ -10,11 +10,14 @@ from queue import SimpleQueue
 import pytest
 
 from app.domain.errors import StoreUnavailable
+from app.domain.models import Request
 from app.domain.specs import PolicySpec
 from app.store import work_resumer
 from app.store.connection import RedisClient
 from app.store.ledger import Ledger
 from app.store.ledger_calls import WAITING_CALLS
+from app.store.lua_linker import LuaCommand
+from app.store.scripts import EvalArgs, Scripts
 from app.store.work_resumer import HELD_PAUSE_S, BackgroundResumer, WorkResumer
 from tests.support.world import World
 
@@ -87,6 +90,53 @@ def test_work_left_between_the_last_call_and_the_release_is_not_lost(now: list[f
     assert ledger.calls.count("release") == 2
 
 
+def test_the_process_whose_script_left_the_work_pauses_before_it_resumes(now: list[float]) -> None:
+    ledger, pauses = StubLedger(2, now), list[float]()
+    assert WorkResumer(ledger, pause=pauses.append).finish(W, script_s=0.5)
+    assert pauses == [0.5, CALL_S]
+
+
+class SlowScripts(Scripts):
+    """Scripts of which each takes CALL_S."""
+
+    def __init__(self, client: RedisClient, now: list[float]) -> None:
+        super().__init__(client)
+        self.now = now
+
+    def _evaluate(self, command: LuaCommand, tail: EvalArgs) -> object:
+        self.now[0] += CALL_S
+        return super()._evaluate(command, tail)
+
+
+def hold_one_and_queue(world: World) -> Request:
+    """Hold the units for which four requests wait."""
+    world.pool(unit=4)
+    world.policy()
+    holder = world.submit(unit=4)
+    world.submit_all([world.request_spec(unit=1)] * 4)
+    return holder
+
+
+def test_a_release_that_continues_its_own_work_pauses_after_each_script(client: RedisClient, now: list[float]) -> None:
+    world, pauses = World(client, chunk=1), list[float]()
+    holder = hold_one_and_queue(world)
+    ledger = Ledger(client, world.clock, world.limits, pause=pauses.append)
+    ledger._scripts = scripts = SlowScripts(client, now)
+    began = now[0]
+    ledger.release(world.workspace, holder.id, holder.fence or 0)
+    assert scripts.now[0] - began > 4 * CALL_S, "the work needs some scripts"
+    assert pauses[:3] == pytest.approx([CALL_S] * 3)
+
+
+def test_a_release_hands_its_work_to_the_background_with_the_time_of_its_script(client: RedisClient, now: list[float]) -> None:
+    world, later = World(client, chunk=1), list[tuple[str, float]]()
+    holder = hold_one_and_queue(world)
+    ledger = Ledger(client, world.clock, world.limits, resume_later=lambda *work: later.append(work))
+    ledger._scripts = SlowScripts(client, now)
+    ledger.release(world.workspace, holder.id, holder.fence or 0)
+    assert later == [(world.workspace, pytest.approx(CALL_S))]
+
+
 def test_while_another_process_resumes_this_one_waits(now: list[float]) -> None:
     ledger, pauses = StubLedger(9, now, held=2), list[float]()
     assert WorkResumer(ledger, pause=pauses.append).finish(W)
@@ -118,12 +168,14 @@ class Recorder(WorkResumer):
 
     def __init__(self, fail: Exception | None = None) -> None:
         self.finished: list[str] = []
+        self.script_times: list[float] = []
         self.go, self.began, self.fail = threading.Event(), threading.Semaphore(0), fail
 
-    def finish(self, workspace: str, max_calls: int = 0, *, waits: bool = True) -> bool:
+    def finish(self, workspace: str, max_calls: int = 0, *, waits: bool = True, script_s: float = 0) -> bool:
         if workspace == "end":
             raise SystemExit
         self.finished.append(workspace)
+        self.script_times.append(script_s)
         self.began.release()
         self.go.wait(10)
         if self.fail:
@@ -166,6 +218,18 @@ class EndlessLedger(StubLedger):
             self.other_resumed.set()
         self.calls_before += not self.other_resumed.is_set()
         return not self.other_resumed.is_set()
+
+
+def test_the_background_pauses_as_long_as_the_longest_script_that_left_work() -> None:
+    recorder = Recorder()
+    background = BackgroundResumer(recorder)
+    background.add("first")
+    assert recorder.began.acquire(timeout=10)
+    for script_s in (0.1, 0.3, 0.2):
+        background.add("second", script_s)
+    recorder.go.set()
+    assert recorder.began.acquire(timeout=10)
+    assert recorder.script_times == [0, 0.3]
 
 
 def test_work_without_an_end_does_not_keep_the_background_from_other_workspaces() -> None:
@@ -211,8 +275,8 @@ def test_few_rule_changes_wait_for_the_work_of_a_workspace(client: RedisClient) 
     for unit in (1, 1, 1):
         world.submit(unit=unit)
         world.submit(unit=unit, preemptible=False)
-    ledger, recorder = Ledger(client, world.clock, world.limits, resume_later=later.append), Recorder()
-    ledger._resumer = recorder
+    ledger = Ledger(client, world.clock, world.limits, resume_later=lambda workspace, _: later.append(workspace))
+    ledger._resumer = recorder = Recorder()
 
     def change() -> None:
         ledger.set_policy(world.workspace, "p", "orchestrator/t", PolicySpec(priority=5))
