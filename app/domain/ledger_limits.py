@@ -8,8 +8,8 @@ from typing import Final
 FENCE_JUMP: Final = 10**9
 """The least jump of the fence counter with a new master: more than the grants of an old master before it is stopped."""
 
-MAX_STEPS = 1_500
-"""Redis commands after which a script begins no more work (3 to 4 ms). The reply then says `more`."""
+MAX_STEPS = 500
+"""Redis commands after which a script begins no more work (1 to 2 ms). The reply then says `more`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from app.store.workspaces import WorkspaceRegistry
 
 log = logging.getLogger(__name__)
 
-MAX_CALLS = 50
+MAX_CALLS = 150
 """Bounded calls a workspace gets in one tidying; what is left comes with the next."""
 
 

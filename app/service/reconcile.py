@@ -30,7 +30,7 @@ from app.store.snapshot_reader import UnfinishedWork
 
 log = logging.getLogger(__name__)
 
-MAX_CALLS = 50
+MAX_CALLS = 150
 """How many bounded calls of one kind a pass makes; the next pass does the rest."""
 LOG_INTERVAL_S = 30.0
 """How often an error of one pool is logged, at most: each nudge tries that pool again."""

@@ -11,11 +11,14 @@ import pytest
 from app.domain.ids import request_id
 from app.domain.ledger_limits import MAX_STEPS
 from app.domain.models import Request
+from app.domain.specs import PolicySpec
 from app.store import codec
 from app.store.connection import RedisClient
 from app.store.keys import key
+from app.store.ledger import Ledger
 from app.store.lua_linker import load_commands
 from app.store.scripts import Scripts
+from tests.properties.counted_scripts import BUDGET, CountedScripts
 from tests.support.audit_findings import findings
 from tests.support.world import World
 
@@ -108,6 +111,49 @@ def test_a_request_that_enters_while_lanes_cross_waits_for_them(client: RedisCli
     assert reply.fields["more"] == "1"
     assert world.status(world.get(entered)) == ["queued"]
     assert world.ledger.resume_all_unfinished(world.workspace)
+    assert findings(world) == []
+
+
+class InterruptedLedger(Ledger):
+    """A ledger that leaves the unfinished work of a change to others."""
+
+    def resume_unfinished(self, workspace: str) -> bool:
+        return False
+
+
+def test_a_change_of_rules_is_resumed_within_the_budget_of_each_call(client: RedisClient) -> None:
+    world = World(client)
+    world.pool(unit=1)
+    for number in range(100):
+        world.policy(f"idle{number}")
+    world.policy()
+    world.submit(unit=1)
+    waiters = [world.submit(unit=1, memory_mb=1 + number) for number in range(100)]
+    world.ledger._scripts = scripts = CountedScripts(client)
+    world.policy(priority=5)
+    assert scripts.steps["resume_unfinished"] < 20 * BUDGET
+    world.ledger._scripts = Scripts(client)
+    assert [world.get(waiter.id).position for waiter in waiters] == [{"p": 1 + number} for number in range(100)]
+    assert findings(world) == []
+
+
+def test_a_recheck_begins_anew_with_another_master(client: RedisClient) -> None:
+    world = World(client, chunk=1)
+    world.pool(unit=10)
+    world.policy()
+    world.policy("other", priority=1)
+    world.submit("other", unit=10)
+    first, *rest = [world.submit(unit=1, memory_mb=1 + number) for number in range(3)]
+    world.cancel(first)
+    late = world.submit("other", unit=1)
+    interrupted = InterruptedLedger(client, world.clock, world.limits)
+    interrupted.set_policy(world.workspace, "p", "orchestrator/t", PolicySpec(priority=5))
+    work = key("pool_unfinished", world.workspace, "p")
+    assert world.ledger.resume_unfinished(world.workspace)
+    client.hset(work, mapping={"review_page": "end of-another-master", "review_policies": ""})
+    assert world.ledger.resume_all_unfinished(world.workspace)
+    assert not client.exists(work)
+    assert world.queue() == [waiter.id for waiter in [*rest, late]]
     assert findings(world) == []
 
 

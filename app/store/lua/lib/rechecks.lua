@@ -1,7 +1,7 @@
 -- After a change of a pool, a group or a policy: recheck eligibility and score of every lane, a bounded part at a time.
--- @use accounts amounts dirty_pools eligibility fair_share_order grants lanes nudges parking patience_hold queue requests victim_holds work_budget
--- @reads component_lanes lane pool_policies
--- @writes meta orphaned_lanes pool pool_queue_syncs pool_unfinished unfinished
+-- @use accounts amounts dirty_pools eligibility fair_share_order grants lanes nudges parking patience_hold queue recheck_cursor requests victim_holds work_budget
+-- @reads lane
+-- @writes meta orphaned_lanes pool pool_queue_syncs unfinished
 
 local function is_enough(done, count) return done >= count or done > 0 and work_budget.is_used_up() end
 
@@ -10,7 +10,7 @@ function rechecks.start(pool)
   accounts.forget(pool.key)
   local number = amounts.format(redis.call('HINCRBY', keys.meta(), 'rules', 1))  -- of the workspace: a pool created again has another
   redis.call('HSET', pool.key, 'reviewing', '1', 'watched', fair_share_order.watch_state(pool.name), 'rules', number)
-  redis.call('HSET', keys.pool_unfinished(pool.name), 'review', '')
+  recheck_cursor.start(pool)
   redis.call('SADD', keys.unfinished(), pool.name)
 end
 
@@ -45,30 +45,25 @@ local function recheck(path, lane)
   lanes.attach(path, lane, parking.NEW, 0)
 end
 
--- Return the next lanes of a component by id, behind an id.
-local function next_lanes(component, id)
-  return redis.call('ZRANGEBYLEX', keys.component_lanes(component), id == '' and '-' or '(' .. id, '+', 'LIMIT', 0, 32)
-end
-
 -- Recheck up to `count` lanes; return how many, and whether that was all.
 function rechecks.step(pool, count)
-  local work_key, count_done = keys.pool_unfinished(pool.name), 0
-  local from = redis.call('HGET', work_key, 'review') or ''
-  local components, component_from = redis.call('SMEMBERS', keys.pool_policies(pool.name)), string.match(from, '^[^|]*')
-  table.sort(components)
-  for _, component in ipairs(components) do
-    local ids = component >= component_from and next_lanes(component, component == component_from and from or '') or {}
-    while #ids > 0 do
-      for _, id in ipairs(ids) do
-        if is_enough(count_done, count) then return count_done, false end
-        recheck(accounts.path(pool.name, component), lanes.open(id))
-        redis.call('HSET', work_key, 'review', id)
-        count_done = count_done + 1
-      end
-      ids = next_lanes(component, ids[#ids])
-    end
+  local cursor, count_done = recheck_cursor.load(pool), 0
+  local function stop()
+    recheck_cursor.save(pool, cursor)
+    return count_done, false
   end
-  redis.call('HDEL', work_key, 'review')
+  while not recheck_cursor.is_at_end(cursor) do
+    for _, id in ipairs(recheck_cursor.next_lanes(pool, cursor)) do
+      if is_enough(count_done, count) then return stop() end
+      local lane = lanes.open(id)
+      local path = accounts.path(pool.name, lane.component)
+      if path then recheck(path, lane) end  -- else the policy was deleted meanwhile
+      cursor.lane = id
+      count_done = count_done + 1
+    end
+    if work_budget.is_used_up() then return stop() end
+  end
+  recheck_cursor.finish(pool)
   redis.call('HDEL', pool.key, 'reviewing')
   redis.call('HSET', pool.key, 'unsettled', '1')
   pool.fields.reviewing, pool.fields.unsettled = nil, '1'
@@ -80,10 +75,12 @@ end
 
 -- Sync up to `count` waiters of changed lanes with the queue of the pool.
 function rechecks.sync_queue(pool, count)
-  local count_done, syncs = 0, keys.pool_queue_syncs(pool.name)
+  local count_done, is_first, syncs = 0, true, keys.pool_queue_syncs(pool.name)
   for first in function() return redis.call('ZRANGE', syncs, 0, 0, 'WITHSCORES') end do
     local id, from = unpack(first)
     if not id then return count_done, true end
+    if work_budget.is_used_up() and not is_first then return count_done, false end
+    is_first = false
     local lane = lanes.open(id)
     local path = accounts.path(pool.name, lane.component)
     local attached = path and lanes.is_attached(pool, lane)
@@ -94,14 +91,16 @@ function rechecks.sync_queue(pool, count)
       redis.call('ZADD', syncs, amounts.format(tonumber(members[i + 1]) + 1), id)
       count_done = count_done + 1
     end
-    if #members == 0 then redis.call('ZREM', syncs, id) end
+    if #members < 64 then redis.call('ZREM', syncs, id) end
   end
 end
 
 -- Reject up to `count` waiters of lanes that fit no pool any more.
 function rechecks.reject_orphans(count)
-  local count_done = 0
+  local count_done, is_first = 0, true
   for id in function() return redis.call('ZRANGE', keys.orphaned_lanes(), 0, 0)[1] end do
+    if work_budget.is_used_up() and not is_first then return count_done, false end
+    is_first = false
     local lane = lanes.open(id)
     local reasons = eligibility.refusals(lane.component, lane.units, lane.fixed)
     local request_id = reasons and redis.call('ZRANGE', keys.lane(id), 0, 0)[1]
