@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 from app.domain.clock import Clock, RedisClock
@@ -16,6 +17,8 @@ POOL_INDEXES = ("pool_queue", "pool_allocations", "pool_walltime_ends")
 LANE_INDEXES = ("lane", "lane_walltimes")
 TASK_INDEXES = ("delayed", "outbox", "unstarted")
 HOLD_KINDS = ("holds", "allocations", "records", "victims")
+MAX_PAGE = 100
+"""The most records that one call compares."""
 
 
 class AuditStore:
@@ -24,7 +27,7 @@ class AuditStore:
     def __init__(self, client: RedisClient, clock: Clock | None = None, chunk: int | None = None) -> None:
         self._scripts = Scripts(client)
         self._clock = clock or RedisClock()
-        self._chunk = chunk or LedgerLimits().chunk
+        self._chunk = min(chunk or LedgerLimits().chunk, MAX_PAGE)
         self._sums = SumsAudit(self._scripts, self._chunk)
 
     def check_accounts(self, workspace: str, pool: str, *, repair: bool) -> list[AuditFinding]:
@@ -60,7 +63,12 @@ class AuditStore:
 
     def check_lanes(self, workspace: str, pool: str, *, repair: bool) -> Iterator[AuditFinding]:
         """Compare every lane of a pool with its position and parking slot."""
-        yield from self._scan("audit_lanes", workspace, repair=repair, pool=pool)
+        cursor, lanes = "", list[str]()
+        while cursor != "0" or lanes:
+            page = {"cursor": cursor or "0", "lanes": json.dumps(lanes), "count": self._chunk}
+            reply = self._scripts.call("audit_lanes", workspace, pool=pool, repair=repair, **page)
+            yield from _findings(reply)
+            cursor, lanes = reply.fields.get("cursor", "0"), reply.fields.get("lanes", [])
 
     def check_limits(self, workspace: str, *, repair: bool) -> Iterator[AuditFinding]:
         """Compare the numbers that limits are compared with with the requests, the tasks and the pools."""

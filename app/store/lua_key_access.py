@@ -21,9 +21,9 @@ READ_COMMANDS = {
 }
 WRITE_COMMANDS = {
     *("DEL", "GETEX", "HDEL", "HINCRBY", "HSET", "LTRIM", "PEXPIRE", "PUBLISH", "RPUSH", "SADD", "SET", "SREM", "XADD", "ZADD"),
-    *("ZREM", "ZREMRANGEBYSCORE"),
+    *("UNLINK", "ZREM", "ZREMRANGEBYSCORE"),
 }
-SEVERAL_KEYS = {"DEL", "EXISTS"}
+SEVERAL_KEYS = {"DEL", "EXISTS", "UNLINK"}
 """Commands whose arguments all are keys; of every other the first one is."""
 
 _CALL = re.compile(r"(?<![\w.])redis\s*\.\s*p?call\s*(?=\()")

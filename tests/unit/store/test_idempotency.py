@@ -259,7 +259,7 @@ TWICE: dict[str, Args] = {
     "read_sum_changes": lambda _: {"pool": "leave", "event": "0-0", "number": 0, "rules": "9", "most": 9},
     "repair_sums": lambda _: {"pool": "leave", "rules": "0", "corrections": "[]"},
     "audit_index": lambda _: {"kind": "pool_queue", "part": "p", "cursor": "0", "count": 100, "repair": True},
-    "audit_lanes": lambda _: {"pool": "p", "cursor": "0", "count": 100, "repair": True},
+    "audit_lanes": lambda _: {"pool": "p", "cursor": "0", "lanes": "[]", "count": 100, "repair": True},
     "audit_requests": lambda _: {"after": -1, "count": 100, "repair": True},
     "cancel": lambda of: {"id": of["big"].id},
     "checkpoint": _checkpoint("completed"),

@@ -1,9 +1,11 @@
--- Compare a stretch of the lanes of a pool with their expected scores, and check that the constraint of each still blocks it.
--- @use accounts amounts audit_findings fair_share_order lane_grants lanes parking parking_subtrees parking_tree queue_order rechecks share_sides
--- @reads component_lanes pool_parked pool_parking pool_parking_needs pool_queue_syncs pool_unfinished
--- @writes pool_blocked_since pool_in_share pool_lanes pool_parking_counts pool_strict_line unfinished
--- @args pool cursor count repair
--- @reply audited differences cursor
+-- Compare lanes of a pool with their expected scores, and check that the constraint of each still blocks it: those of `lanes`, else
+-- the next page. Return the lanes of the page that are left.
+-- @use accounts amounts audit_findings fair_share_order lane_grants lanes parking parking_rebuild parking_subtrees parking_tree queue_order rechecks share_sides work_budget
+-- @reads component_lanes pool_blocked_since pool_in_share pool_lanes pool_parked pool_parking pool_parking_counts pool_parking_needs
+-- @reads pool_queue_syncs pool_strict_line pool_unfinished
+-- @writes unfinished
+-- @args pool cursor lanes count repair
+-- @reply audited differences cursor lanes
 -- @reply not_found
 
 audit_findings.start(args.repair)
@@ -49,20 +51,28 @@ local function check(id)
   end
 end
 
-local scanned, constraints = {'0', {}}, redis.call('HKEYS', keys.pool_parking_counts(args.pool))
-if not pool.fields.reviewing then
-  scanned = redis.call('HSCAN', keys.pool_parked(args.pool), args.cursor, 'COUNT', args.count)
-  for i = 1, #scanned[2], 2 do check(scanned[2][i]) end
+-- Compare the number of parked lanes with the numbers of all constraints.
+local function check_counts()
   local parked_count = redis.call('ZCARD', keys.pool_strict_line(args.pool))
   for _, count in ipairs(redis.call('HVALS', keys.pool_parking_counts(args.pool))) do parked_count = parked_count + tonumber(count) end
   local lane_count = redis.call('HLEN', keys.pool_parked(args.pool))
   if parked_count ~= lane_count then audit_findings.add('parks', args.pool, amounts.format(parked_count), amounts.format(lane_count)) end
 end
+
+if pool.fields.reviewing then return reply.audited(audit_findings.list(), '0', {}) end
+local ids, rest, cursor = cjson.decode(args.lanes), {}, args.cursor
+if #ids == 0 then
+  if cursor == '0' then check_counts() end
+  local page = redis.call('HSCAN', keys.pool_parked(args.pool), cursor, 'COUNT', args.count)
+  cursor = page[1]
+  for i = 1, #page[2], 2 do ids[#ids + 1] = page[2][i] end
+end
+for i, id in ipairs(ids) do
+  if i > 1 and work_budget.is_used_up() then rest[#rest + 1] = id
+  elseif redis.call('HEXISTS', keys.pool_parked(args.pool), id) == 1 then check(id) end
+end
 if audit_findings.any() and args.repair == '1' then
-  for _, id in ipairs(redis.call('HKEYS', keys.pool_parked(args.pool))) do lanes.detach(pool, lanes.open(id)) end
-  for _, constraint in ipairs(constraints) do parking_subtrees.clear(pool, constraint, parking.BACKFILL) end
-  redis.call('DEL', keys.pool_parking_counts(args.pool), keys.pool_lanes(args.pool), keys.pool_strict_line(args.pool), keys.pool_in_share(args.pool),
-    keys.pool_blocked_since(args.pool))
+  parking_rebuild.start(pool)
   rechecks.start(pool)
 end
-return reply.audited(audit_findings.list(), scanned[1])
+return reply.audited(audit_findings.list(), cursor, rest)

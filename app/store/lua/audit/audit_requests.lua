@@ -1,5 +1,5 @@
 -- Compare a stretch of requests with the structures each has to be in, and in no others; repair if asked.
--- @use accounts amounts audit_findings clock eligibility fair_share_order lanes leases queue_order rechecks requests
+-- @use accounts amounts audit_findings clock eligibility fair_share_order lanes leases queue_order rechecks requests work_budget
 -- @reads delayed pool_holds pool_queue_syncs task unstarted
 -- @writes component_lanes ended lane lane_walltimes leases meta outbox pool_allocations pool_policy_queue pool_queue
 -- @writes pool_walltime_ends rejected request requests waiting
@@ -109,10 +109,12 @@ local function check_counter(name, minimum)
   if repairs then redis.call('HSET', keys.meta(), name, amounts.format(minimum)) end
 end
 
-local ids = redis.call('ZRANGEBYSCORE', keys.requests(), '(' .. args.after, '+inf', 'WITHSCORES', 'LIMIT', 0, tonumber(args.count))
+local ids, last = redis.call('ZRANGEBYSCORE', keys.requests(), '(' .. args.after, '+inf', 'WITHSCORES', 'LIMIT', 0, tonumber(args.count)), ''
 for i = 1, #ids, 2 do
+  if i > 1 and work_budget.is_used_up() then break end
   check(ids[i])
+  last = ids[i + 1]
   check_counter('seq', tonumber(ids[i + 1]))
   check_counter('fence', tonumber(redis.call('HGET', keys.request(ids[i]), 'fence') or 0) or 0)
 end
-return reply.audited(audit_findings.list(), ids[#ids])
+return reply.audited(audit_findings.list(), last)

@@ -1,5 +1,5 @@
 -- Walks through the parking tree of a slot: several lanes at once, its soundness, its deletion.
--- @use amounts parking_tree
+-- @use amounts parking_tree work_budget
 -- @writes pool_parking pool_parking_needs pool_parking_tree
 
 local function children(pool, slot, node)
@@ -42,22 +42,44 @@ function parking_subtrees.broken_node(pool, slot, need)
   end
 end
 
--- Delete the slots of a constraint with their trees. Only the audit needs this: a slot without lanes has no tree.
+-- Delete one leaf of a slot, the least at each node, with the nodes that are empty then.
+local function clear_leaf(pool, slot)
+  local length = redis.call('ZRANGE', keys.pool_parking_tree(pool.name, slot, parking_tree.ROOT), 0, 0)[1]
+  local digits = ''
+  while #digits < tonumber(length) do
+    local digit = redis.call('ZRANGE', keys.pool_parking_tree(pool.name, slot, length .. '.' .. digits), 0, 0)[1]
+    if not digit then break end  -- a damaged tree
+    digits = digits .. digit
+  end
+  if #digits == tonumber(length) then redis.call('UNLINK', keys.pool_parking(pool.name, slot, amounts.format(tonumber(digits, 16)))) end
+  while #digits > 0 do
+    local node_key = keys.pool_parking_tree(pool.name, slot, length .. '.' .. string.sub(digits, 1, -2))
+    redis.call('ZREM', node_key, string.sub(digits, -1))
+    if redis.call('EXISTS', node_key) == 1 then return end
+    digits = string.sub(digits, 1, -2)
+  end
+  redis.call('ZREM', keys.pool_parking_tree(pool.name, slot, parking_tree.ROOT), length)
+end
+
+-- Delete a slot; false if the work budget ended first.
+local function clear_slot(pool, slot)
+  while parking_tree.any(pool, slot) do
+    clear_leaf(pool, slot)
+    if work_budget.is_used_up() then return false end
+  end
+  return true
+end
+
+-- Delete the slots of a constraint with their trees, in parts; false if the work budget ended first. Only the audit needs this: a slot
+-- without lanes has no tree.
 function parking_subtrees.clear(pool, constraint, backfill_prefix)
-  local function clear_node(slot, length, digits)
-    if #digits == length then return redis.call('DEL', keys.pool_parking(pool.name, slot, amounts.format(tonumber(digits, 16)))) end
-    local members = children(pool, slot, length .. '.' .. digits)
-    for i = 1, #members, 2 do clear_node(slot, length, digits .. members[i]) end
-    redis.call('DEL', keys.pool_parking_tree(pool.name, slot, length .. '.' .. digits))
+  local needs_key = keys.pool_parking_needs(pool.name, constraint)
+  for component in function() return redis.call('ZRANGE', needs_key, 0, 0)[1] end do
+    for _, slot in ipairs({constraint .. '@' .. component, backfill_prefix .. constraint .. '@' .. component}) do
+      if not clear_slot(pool, slot) then return false end
+    end
+    redis.call('ZREM', needs_key, component)
+    if work_budget.is_used_up() then return false end
   end
-  local slots = {constraint, backfill_prefix .. constraint}
-  for _, component in ipairs(redis.call('ZRANGE', keys.pool_parking_needs(pool.name, constraint), 0, -1)) do
-    slots[#slots + 1], slots[#slots + 2] = constraint .. '@' .. component, backfill_prefix .. constraint .. '@' .. component
-  end
-  for _, slot in ipairs(slots) do
-    local lengths = children(pool, slot, parking_tree.ROOT)
-    for i = 1, #lengths, 2 do clear_node(slot, tonumber(lengths[i]), '') end
-    redis.call('DEL', keys.pool_parking_tree(pool.name, slot, parking_tree.ROOT))
-  end
-  redis.call('DEL', keys.pool_parking_needs(pool.name, constraint))
+  return clear_slot(pool, constraint) and clear_slot(pool, backfill_prefix .. constraint)
 end

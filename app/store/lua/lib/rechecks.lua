@@ -1,5 +1,5 @@
 -- After a change of a pool, a group or a policy: recheck eligibility and score of every lane, a bounded part at a time.
--- @use accounts amounts dirty_pools eligibility fair_share_order grants lanes nudges parking patience_hold queue recheck_cursor requests victim_holds work_budget
+-- @use accounts amounts dirty_pools eligibility fair_share_order grants lanes nudges parking parking_rebuild patience_hold queue recheck_cursor requests victim_holds work_budget
 -- @reads lane
 -- @writes meta orphaned_lanes pool pool_queue_syncs unfinished
 
@@ -47,6 +47,7 @@ end
 
 -- Recheck up to `count` lanes; return how many, and whether that was all.
 function rechecks.step(pool, count)
+  if not parking_rebuild.step(pool) then return 0, false end
   local cursor, count_done = recheck_cursor.load(pool), 0
   local function stop()
     recheck_cursor.save(pool, cursor)
