@@ -18,6 +18,10 @@ from app.store.metrics import MetricsStore
 from app.store.queries import QueryStore
 
 
+MAX_CALLS = 10
+"""The most calls for one page of a queue."""
+
+
 class PoolRequest(NamedTuple):
     """A request of a pool, and its position in the queue if it waits."""
 
@@ -51,10 +55,20 @@ class RequestQueries:
             rows = [PoolRequest(request, None) for request in allocations]
             next_cursor = f"a:{fence}" if fence else "q:" if view == "all" else None
             return rows, next_cursor
-        ids, last = self._ledger.list_queue(workspace, pool, after, count)
+        ids, last = self._list_queue(workspace, pool, after, count)
         positions = {request: position + number for number, request in enumerate(ids, start=1)}
         rows = [PoolRequest(request, positions[request.id]) for request in self._query_store.get_requests(workspace, ids)]
         return rows, None if last is None else f"q:{last}:{position + len(ids)}"
+
+    def _list_queue(self, workspace: str, pool: str, after: int | None, count: int) -> tuple[list[str], int | None]:
+        """Return a page of a queue: ids, and the score the next page begins after. It is short if it needs too many calls."""
+        ids: list[str] = []
+        for _ in range(MAX_CALLS):
+            page, after = self._ledger.list_queue(workspace, pool, after, count - len(ids))
+            ids += page
+            if after is None or len(ids) == count:
+                break
+        return ids, after
 
     def list_component_policies(self, workspace: str, component: str, kind: str = "orchestrator") -> list[tuple[Pool, Policy]]:
         """A component's policies in all pools, the most preferred first."""

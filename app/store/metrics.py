@@ -1,8 +1,9 @@
-"""The numbers behind the metrics, read from Redis at each scrape: one bounded script a pool, one a workspace."""
+"""The numbers behind the metrics, read from Redis at each scrape: bounded scripts for a pool, and one for a workspace."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.domain.amounts import Amounts
@@ -15,6 +16,8 @@ from app.store.scripts import Scripts
 
 BILLION = 10**9
 """The unit of a stored satisfaction ratio: billionths."""
+POLICIES = 100
+"""The policies that one call reads, about."""
 STARVATION_LEVELS = {"": 0, "starving": 1, "aggressively_starving": 2}
 
 
@@ -34,18 +37,25 @@ class MetricsStore:
         return WorkspaceMetrics(**numbers, counts=counts, limits=settings.use, component_limits=settings.component_use)
 
     def get_pool(self, workspace: str, pool: str) -> PoolMetrics | None:
-        """Return the metrics of a pool and its policies; None if the pool is deleted."""
-        reply = self._scripts.call("read_pool_metrics", workspace, now=self._clock.now_ms(), pool=pool)
-        if reply.tag == "not_found":
-            return None
-        fields = reply.fields
-        keys, now_ms = tuple(fields["keys"]), int(fields["now"])
+        """Return the metrics of a pool and its policies; None if the pool is deleted. Bounded calls."""
+        policies: dict[str, PolicyMetrics] = {}
+        fields: Mapping[str, Any] = {"cursor": "0", "components": []}
+        is_first = True
+        while is_first or fields["cursor"] != "0" or fields["components"]:
+            page = {"cursor": fields["cursor"], "components": json.dumps(fields["components"]), "count": POLICIES}
+            reply = self._scripts.call("read_pool_metrics", workspace, now=self._clock.now_ms(), pool=pool, **page)
+            if reply.tag == "not_found":
+                return None
+            fields, is_first = reply.fields, False
+            keys, now_ms = tuple(fields["keys"]), int(fields["now"])
+            rows = (_policy(fields["policy_columns"], keys, now_ms, row) for row in fields["policies"])
+            policies |= {policy.component: policy for policy in rows}
         return PoolMetrics(
             name=pool,
             keys=keys,
             numbers=_numbers(fields["numbers"]),
             amounts=_amounts(fields["columns"], keys, fields["amounts"]),
-            policies=tuple(_policy(fields["policy_columns"], keys, now_ms, row) for row in fields["policies"]),
+            policies=tuple(policies.values()),
         )
 
 

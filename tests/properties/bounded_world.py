@@ -128,7 +128,7 @@ def _read_as_a_service(world: BoundedWorld) -> None:
     world.call("read_clock")
     assert world.call("read_counters").fields["submitted"]
     assert world.call("read_deadlines").tag == "found"
-    assert world.call("read_pool_metrics", pool="p").tag == "measured"
+    assert world.call("read_pool_metrics", pool="p", cursor="0", components="[]", count=PAGE).tag == "measured"
     world.call("read_run_times", pool="p", components=json.dumps(["orchestrator/a"]))
     samples = {"apart_ms": 0, "most": PAGE, "listed": PAGE}
     assert world.call("sample_usage", pool="p", **samples).tag == "sampled"

@@ -17,7 +17,9 @@ from app.domain.states import RequestState
 from app.service.queries import PoolRequest
 from app.settings import Settings
 from app.store.connection import RedisClient
+from app.store.metrics import MetricsStore
 from app.store.queries import MAX_SCANS, SCAN_SIZE
+from tests.properties.counted_scripts import BUDGET, CountedScripts
 
 
 @pytest.fixture
@@ -115,6 +117,29 @@ def test_the_requests_of_a_pool_in_order_with_their_places(here: Services, count
     assert rows("queued") == waiting
     assert rows("active") == [(request.id, None) for request in allocations]
     assert rows("all") == [*[(request.id, None) for request in allocations], *waiting]
+
+
+def test_a_page_of_a_queue_is_full_though_a_call_lists_less(here: Services) -> None:
+    here.requests.submit_batch("w", [RequestSpec(component="u", resources={"gpu": 4})] * 301)
+    rows, cursor = here.queries.list_pool_requests("w", "p", "queued", count=300)
+    assert [row.position for row in rows] == list(range(1, 301))
+    assert here.queries.list_pool_requests("w", "p", "queued", cursor, count=300) == ([], None)
+
+
+def test_the_metrics_of_many_policies_are_read_in_parts(here: Services, client: RedisClient) -> None:
+    for number in range(150):
+        here.pools.set_policy("w", "p", f"t{number}", PolicySpec(reserved={"gpu": number % 2}) if number < 4 else PolicySpec())
+    scripts = CountedScripts(client)
+    store = MetricsStore(client)
+    store._scripts = scripts
+    metrics = store.get_pool("w", "p")
+    assert metrics
+    assert sorted(policy.component for policy in metrics.policies) == sorted(here.pools.get("w", "p").policies)
+    assert {policy.component for policy in metrics.policies if policy.amounts["reserved"].get("gpu") == 1} == {
+        "orchestrator/t1",
+        "orchestrator/t3",
+    }
+    assert scripts.steps["read_pool_metrics"] < 20 * BUDGET
 
 
 def test_the_policies_of_a_component_the_most_preferred_first(here: Services) -> None:

@@ -65,8 +65,9 @@ register_call("list_requests", "page", before=1, count=10, scan=10, filter="{}")
 register_call("get_request", "not_found", id=ABSENT, poll=False)
 register_call("begin_reconcile", "seen", token="a", ttl_ms=1000, why="missed")
 register_call("finish_reconcile", "done", token="a", next=None, ttl_ms=1000, took_ms=1, found="nothing")
-register_call("read_pool_metrics", "measured", pool="p")
-register_call("read_pool_metrics", "not_found", pool=NOWHERE)
+PARTS = {"cursor": "0", "components": "[]", "count": 10}
+register_call("read_pool_metrics", "measured", pool="p", **PARTS)
+register_call("read_pool_metrics", "not_found", pool=NOWHERE, **PARTS)
 PATIENCE: dict[str, Any] = {"pool": "p", "first": 0, "best": "", "count": 2}
 register_call("give_patience_hold", "none", **PATIENCE)
 register_call("record_refused_poll", "ignored", id=ABSENT, components="")

@@ -293,7 +293,7 @@ TWICE: dict[str, Args] = {
     "take_job_lock": lambda _: {"job": "audit", "token": "a", "ttl_ms": 60_000},
     "list_requests": lambda _: {"before": 2**53 - 1, "count": 2, "scan": 4, "filter": '{"status": {"queued": true}}'},
     "get_request": lambda of: {"id": of["last"].id, "poll": True},
-    "read_pool_metrics": lambda _: {"pool": "p"},
+    "read_pool_metrics": lambda _: {"pool": "p", "cursor": "0", "components": "[]", "count": 10},
     "read_latest_events": lambda _: {"count": 3},
     "read_clock": lambda _: {},
     "begin_reconcile": lambda _: {"token": "a", "ttl_ms": 60_000, "why": "tick"},

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from app.domain.models import Request
+from app.store.connection import RedisClient
+from tests.properties.counted_scripts import BUDGET, CountedScripts
 from tests.support.world import World
 
 
@@ -193,6 +195,24 @@ def test_pages_of_any_size_join_to_the_whole_queue(world: World, order: str, dis
             page, after = world.ledger.list_queue(world.workspace, "p", after, size)
             pages += page
         assert pages == whole
+
+
+@pytest.mark.backends("fake", "embedded")
+@pytest.mark.parametrize("order", ["share_first", "priority_first"])
+@pytest.mark.parametrize("in_share", [20, 60])
+def test_a_page_ends_with_the_work_budget(client: RedisClient, order: str, in_share: int) -> None:
+    world = World(client)
+    world.pool(gpu=1, mcpu=1000, settings={"order": order})
+    world.policy("a", priority=5, reserved={"mcpu": 100 + in_share})
+    world.policy("b", priority=5)
+    world.submit("b", gpu=1)
+    world.submit_all([world.request_spec("a", gpu=1, mcpu=101 + number % 80) for number in range(160)])
+    world.submit_all([world.request_spec("b", gpu=1)] * 10)
+    whole = world.queue()
+    assert len(whole) == 170
+    world.ledger._scripts = scripts = CountedScripts(client)
+    assert world.queue() == whole
+    assert scripts.steps["list_queue"] < 20 * BUDGET
 
 
 def test_the_sorted_set_itself_shows_the_order_of_rank_and_age(world: World) -> None:

@@ -1,5 +1,5 @@
 -- List a page of the queue of a pool behind a queue score: lanes in share merged with those that borrow; with fair share by tier.
--- @use accounts amounts fair_share_order fair_share_pages lanes queue_order requests
+-- @use accounts amounts fair_share_order fair_share_pages lanes queue_order requests work_budget
 -- @reads lane pool_in_share pool_queue
 -- @args pool after count
 -- @reply page ids queue_scores last
@@ -24,7 +24,7 @@ local function lowest_rank_score(borrow_flag)
 end
 
 -- A stream is a lane in share, or the pool's queue: its waiters that borrow, or, where very many lanes are in share, those in share.
-local streams, MOST_STREAMS = {}, 200
+local streams, MOST_STREAMS = {}, 32
 if redis.call('SCARD', keys.pool_in_share(args.pool)) <= MOST_STREAMS then
   for _, id in ipairs(redis.call('SMEMBERS', keys.pool_in_share(args.pool))) do
     local policy = accounts.policy(args.pool, lanes.open(id).component)
@@ -40,15 +40,14 @@ local function is_in_share(id)
   return request ~= nil and redis.call('SISMEMBER', keys.pool_in_share(args.pool), lanes.of(request).id) == 1
 end
 
-local SKIPPED = 250  -- waiters that a stream passes over in one call, at most
-
--- Read the next waiter of a stream. A stream that has passed over too many waiters stalls: its score is the score of the next waiter.
+-- Read the next waiter of a stream. A stream that passes over waiters stalls when the work budget is used up: its score is that of the
+-- last waiter it has passed over.
 local function fetch(stream)
   repeat
     stream.id = nil
-    stream.reads = (stream.reads or 0) + 1
-    stream.stalled = not stream.policy and stream.reads > SKIPPED + count
+    stream.stalled = stream.has_begun and not stream.policy and work_budget.is_used_up()
     if stream.stalled then return end
+    stream.has_begun = true
     local members = redis.call('ZRANGEBYSCORE', stream.key, stream.from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
     if not members[1] then return end
     stream.from = '(' .. members[2]
@@ -71,6 +70,7 @@ while #ids < count do
   end
   if not first then return reply.page(ids, queue_scores, '') end
   ids[#ids + 1], queue_scores[#queue_scores + 1] = first.id, amounts.format(first.queue_score)
+  if work_budget.is_used_up() then break end
   fetch(first)
 end
 return reply.page(ids, queue_scores, queue_scores[#queue_scores])

@@ -1,9 +1,10 @@
--- Read the metrics of a pool and its policies: numbers by name, amounts by column and key. With fair share also the starvation
--- status of each policy. A number that does not apply is empty.
--- @use accounts amounts clock fair_share_order
+-- Read the metrics of a pool and of some of its policies: those of `components`, else the next page. Numbers by name, amounts by column
+-- and key. With fair share also the starvation status of each policy. A number that does not apply is empty. Return the policies of
+-- the page that are left.
+-- @use accounts amounts clock fair_share_order work_budget
 -- @reads component_lanes lane policy pool pool_allocations pool_parked pool_policies pool_policy_queue pool_queue pool_victims request
--- @args now pool
--- @reply measured now keys columns amounts numbers policy_columns policies
+-- @args now pool cursor components count
+-- @reply measured now keys columns amounts numbers policy_columns policies cursor components
 -- @reply not_found
 
 clock.start(args.now)
@@ -54,7 +55,8 @@ local function oldest_ms(component)
 end
 
 local policy_fields, policies = column_fields(POLICY_COLUMNS), {}
-for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))) do
+
+local function measure(component)
   local queued, since_ms = redis.call('HGET', keys.policy(args.pool, component), 'queue_length') or '0', oldest_ms(component)
   local score, status = '', ''
   if fair_share_order.applies(pool) then
@@ -65,10 +67,20 @@ for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))
   local numbers = {'queued', queued, 'oldest_ms', since_ms, 'score', score}
   policies[#policies + 1] = {component, status, numbers, redis.call('HMGET', keys.policy(args.pool, component), unpack(policy_fields))}
 end
+
+local components, rest, cursor = cjson.decode(args.components), {}, args.cursor
+if #components == 0 then
+  local page = redis.call('SSCAN', keys.pool_policies(args.pool), cursor, 'COUNT', args.count)
+  cursor, components = page[1], page[2]
+end
+for i, component in ipairs(components) do
+  if i > 1 and work_budget.is_used_up() then rest[#rest + 1] = component
+  elseif redis.call('SISMEMBER', keys.pool_policies(args.pool), component) == 1 then measure(component) end
+end
 local numbers = {
   'queued', redis.call('ZCARD', keys.pool_queue(args.pool)),
   'active', redis.call('ZCARD', keys.pool_allocations(args.pool)),
   'preempting', redis.call('HLEN', keys.pool_victims(args.pool)),
 }
 return reply.measured(amounts.format(clock.now), resource_keys, COLUMNS,
-  redis.call('HMGET', keys.pool(args.pool), unpack(column_fields(COLUMNS))), numbers, POLICY_COLUMNS, policies)
+  redis.call('HMGET', keys.pool(args.pool), unpack(column_fields(COLUMNS))), numbers, POLICY_COLUMNS, policies, cursor, rest)
