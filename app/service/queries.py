@@ -17,7 +17,6 @@ from app.store.ledger import Ledger
 from app.store.metrics import MetricsStore
 from app.store.queries import QueryStore
 
-
 MAX_CALLS = 10
 """The most calls for one page of a queue."""
 
