@@ -25,7 +25,7 @@ from app.store.connection import connect
 from app.store.embedded_redis import EmbeddedRedis
 from app.store.keys import prefix
 from app.store.lua_linker import load_commands
-from bench.adversary_calls import ELSEWHERE, Case, audit_once, be_adversary, reconcile_until, submit_elsewhere
+from bench.adversary_calls import ELSEWHERE, Case, audit_once, be_adversary, compute_until, reconcile_until, submit_elsewhere
 from bench.timing import quantile
 
 MAX_SCRIPT_MS, MAX_RELEASE_MS, MAX_RATIO = 10, 5, 3
@@ -53,6 +53,7 @@ class Figures:
     large_release_s: float = 0
     release_p99_ms: float = 0
     quiet_p99_ms: float = 0
+    control_p99_ms: float = 0
     busy_p99_ms: float = 0
     left_out: int = 0
     cut_off: str = ""
@@ -91,8 +92,11 @@ def measure(case: Case, seconds: float) -> Figures:
 
 
 def _act(figures: Figures, adversary: Remote, url: str, elsewhere: Connection, seconds: float) -> None:
-    """Measure in this order: quiet, the queue, the release of the whole pool, releases one by one, all calls."""
+    """Measure in this order: quiet, the control (beside processes that compute and call nothing), the queue, the release of the
+    whole pool, releases one by one, all calls."""
     figures.quiet_p99_ms = _p99_ms(elsewhere, lambda: time.sleep(seconds))
+    with _apart(compute_until, url), _apart(compute_until, url):
+        figures.control_p99_ms = _p99_ms(elsewhere, lambda: time.sleep(seconds))
     figures.fill_s = _seconds(lambda: adversary.call("fill"))
     figures.large_release_s = _seconds(lambda: adversary.call("release_all_units"))
     figures.release_p99_ms = quantile(adversary.call("time_releases"), 0.99) * 1000
@@ -200,3 +204,5 @@ def _print(case: Case, figures: Figures) -> None:
         ratio = figures.busy_p99_ms / figures.quiet_p99_ms
         print(f"    submits of another workspace, p99 {figures.busy_p99_ms:.1f} ms, in quiet {figures.quiet_p99_ms:.1f} ms: "
               f"{ratio:.1f} x (bound {MAX_RATIO} x)")  # fmt: skip
+        print(f"    the control, beside as many processes that compute and call nothing: p99 {figures.control_p99_ms:.1f} ms, "
+              f"{figures.control_p99_ms / figures.quiet_p99_ms:.1f} x")  # fmt: skip

@@ -17,7 +17,7 @@ from redis import Redis
 
 from app.bootstrap import Services, make_services
 from app.domain.dry_run import DryRunUnavailable
-from app.domain.errors import Conflict, Refusal
+from app.domain.errors import Conflict, Refusal, StoreUnavailable
 from app.domain.models import Request
 from app.domain.pool_settings import PoolSettings
 from app.domain.request_filter import RequestFilter
@@ -37,8 +37,8 @@ GRANTS = 1_000
 """The approximate number of waiters that fit into the pool."""
 PAGES = 20
 RATE_PER_S = 200
-PRIORITY = 10
-"""The processes beside the server and the other workspace yield to both: a core they share would be measured otherwise."""
+BURST_S, REST_S = 0.004, 0.004
+"""A process of the control measurement computes and rests in turn."""
 MAX_ROUND_S = 15
 """The time after which no further call of a round begins."""
 TICK_S = 2.0
@@ -64,7 +64,7 @@ class Case:
     @property
     def max_s(self) -> int:
         """The seconds after which the case is cut off."""
-        return 25 if self.shapes <= 10_000 else 45
+        return 40 if self.shapes <= 10_000 else 60
 
     @property
     def capacity(self) -> dict[str, int]:
@@ -84,7 +84,7 @@ class Adversary:
     def __init__(self, client: Redis, case: Case, tell: Callable[[str], None]) -> None:
         self._left_out, self._begin = 0, tell
         self._case, self._random = case, random.Random(1)
-        self._services, self._ledger = make_services(client, Settings()), Ledger(client)
+        self._services, self._ledger = make_services(client, Settings(), in_background=True), Ledger(client)
         self._plan_store = PlanStore(client)
         self._running: deque[tuple[str, int]] = deque()
         self._waiting: list[str] = []
@@ -121,9 +121,10 @@ class Adversary:
                 self._waiting.append(answer.id)
 
     def release_all_units(self) -> None:
-        """Release the allocation of the whole pool: many waiters are granted."""
+        """Release the allocation of the whole pool, and wait until all of its units are granted again."""
         self._begin("the release of the whole pool")
         self._services.requests.release(WORKSPACE, *self._running.popleft())
+        self._ledger.resume_all_unfinished(WORKSPACE)
 
     def time_releases(self) -> list[float]:
         """Return the seconds of releases, each of which grants the first waiters that fit; as many wait as before."""
@@ -157,7 +158,7 @@ class Adversary:
                     self._left_out += 1
                     continue
                 self._begin(name)
-                with suppress(Refusal, UnfinishedWork):
+                with suppress(Refusal, UnfinishedWork, StoreUnavailable):
                     call()
             if time.monotonic() > until:
                 return
@@ -232,9 +233,17 @@ class Adversary:
         return self._random.choice(self._waiting)
 
 
+def _yield_cores() -> None:
+    """Make this process run only when no process of normal priority wants its core: the server and the other workspace.
+
+    In production the clients have cores of their own. A core that they share with the server would be measured otherwise.
+    """
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
 def be_adversary(connection: Connection, url: str, case: Case) -> None:
     """Call the methods of an adversary that are sent by name."""
-    os.nice(PRIORITY)
+    _yield_cores()
     logging.disable()
     adversary = Adversary(_client(url), case, lambda act: connection.send(("began", act)))
     connection.send("ready")
@@ -246,7 +255,7 @@ def be_adversary(connection: Connection, url: str, case: Case) -> None:
 
 def reconcile_until(connection: Connection, url: str) -> None:
     """Reconcile the workspace of the adversary, as a worker does after nudges and ticks."""
-    os.nice(PRIORITY)
+    _yield_cores()
     logging.disable()
     jobs = _services(url).periodic_jobs
     connection.send("ready")
@@ -260,6 +269,16 @@ def reconcile_until(connection: Connection, url: str) -> None:
             jobs.record_usage()
             tick = time.monotonic() + TICK_S
         time.sleep(max(0.02, PAUSES_PER_PASS * (time.monotonic() - start)))
+
+
+def compute_until(connection: Connection, _: str) -> None:
+    """Use a core half of the time, as the adversary does, and call nothing."""
+    _yield_cores()
+    connection.send("ready")
+    while not connection.poll(REST_S):
+        until = time.perf_counter() + BURST_S
+        while time.perf_counter() < until:
+            pass
 
 
 def submit_elsewhere(connection: Connection, url: str) -> None:
@@ -302,7 +321,7 @@ def _submit_and_release(services: Services) -> float:
 
 def audit_once(connection: Connection, url: str) -> None:
     """Audit the workspace of the adversary once, and send a message at the end."""
-    os.nice(PRIORITY)
+    _yield_cores()
     audit = _services(url).audit
     connection.send("ready")
     audit.run(WORKSPACE)
