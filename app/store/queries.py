@@ -14,9 +14,9 @@ from app.store import codec, workspace_codec
 from app.store.connection import RedisClient
 from app.store.scripts import Scripts
 
-SCAN_SIZE = 200
+SCAN_SIZE = 100
 """Requests that one call reads."""
-MAX_SCANS = 10
+MAX_SCANS = 20
 """The most calls for one page. A filter with few matches therefore comes in several pages, some of them empty."""
 
 

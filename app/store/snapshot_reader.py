@@ -40,12 +40,12 @@ class SnapshotSizes(NamedTuple):
     """A pool with more is read in parts."""
     accounts: int = 150
     """A pool with more groups and policies is read in parts."""
-    lanes: int = 100
+    lanes: int = 50
     """A pool with more lanes is read in parts."""
     changes: int = 100
     """The most events, and the most other changes, of which one script reads the rows."""
-    allocation_page: int = 400
-    account_page: int = 200
+    allocation_page: int = 200
+    account_page: int = 100
 
 
 class UnfinishedWork(Exception):  # noqa: N818 - a state of the world

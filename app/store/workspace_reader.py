@@ -26,7 +26,7 @@ from app.store.scripts import ScriptReply, Scripts
 
 MAX_REQUESTS = 20_000
 """The most requests that are queued or allocated in a workspace that is copied. With more, few dry runs would end in time."""
-READ_BATCH = 100
+READ_BATCH = 50
 """The requests that one script reads, which takes a few milliseconds."""
 LIST_PAGE = 1_000
 """The ids that one script lists."""

@@ -190,7 +190,7 @@ def test_a_filter_that_cannot_be(site: Site, query: dict[str, Any], field: str) 
 
 
 def test_rare_ones_among_many_are_found_by_following_the_cursor(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "SCAN_SIZE", 20)  # a page looks at 200
+    monkeypatch.setattr(queries, "SCAN_SIZE", 10)  # a page looks at 200
     rare, plain = an_ask(labels={"rare": "1"}), an_ask()
     first = _submitted(site, rare, *[plain] * 499)[0]
     last = _submitted(site, rare)[0]
