@@ -65,8 +65,8 @@ class AuditStore:
         """Compare every lane of a pool with its position and parking slot."""
         cursor, lanes = "", list[str]()
         while cursor != "0" or lanes:
-            page = {"cursor": cursor or "0", "lanes": json.dumps(lanes), "count": self._chunk}
-            reply = self._scripts.call("audit_lanes", workspace, pool=pool, repair=repair, **page)
+            page = {"cursor": cursor or "0", "lanes": json.dumps(lanes)}
+            reply = self._scripts.call("audit_lanes", workspace, pool=pool, repair=repair, count=self._chunk, **page)
             yield from _findings(reply)
             cursor, lanes = reply.fields.get("cursor", "0"), reply.fields.get("lanes", [])
 

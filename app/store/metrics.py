@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from app.domain.amounts import Amounts
@@ -12,7 +12,7 @@ from app.domain.metrics import PolicyMetrics, PoolMetrics, WorkspaceMetrics
 from app.domain.queue_score import MAX_AMOUNT
 from app.store import codec, workspace_codec
 from app.store.connection import RedisClient
-from app.store.scripts import Scripts
+from app.store.scripts import ScriptReply, Scripts
 
 BILLION = 10**9
 """The unit of a stored satisfaction ratio: billionths."""
@@ -39,17 +39,17 @@ class MetricsStore:
     def get_pool(self, workspace: str, pool: str) -> PoolMetrics | None:
         """Return the metrics of a pool and its policies; None if the pool is deleted. Bounded calls."""
         policies: dict[str, PolicyMetrics] = {}
-        fields: Mapping[str, Any] = {"cursor": "0", "components": []}
-        is_first = True
-        while is_first or fields["cursor"] != "0" or fields["components"]:
-            page = {"cursor": fields["cursor"], "components": json.dumps(fields["components"]), "count": POLICIES}
-            reply = self._scripts.call("read_pool_metrics", workspace, now=self._clock.now_ms(), pool=pool, **page)
+        reply = self._read_pool(workspace, pool, "0", [])
+        while True:
             if reply.tag == "not_found":
                 return None
-            fields, is_first = reply.fields, False
+            fields = reply.fields
             keys, now_ms = tuple(fields["keys"]), int(fields["now"])
             rows = (_policy(fields["policy_columns"], keys, now_ms, row) for row in fields["policies"])
             policies |= {policy.component: policy for policy in rows}
+            if fields["cursor"] == "0" and not fields["components"]:
+                break
+            reply = self._read_pool(workspace, pool, fields["cursor"], fields["components"])
         return PoolMetrics(
             name=pool,
             keys=keys,
@@ -57,6 +57,11 @@ class MetricsStore:
             amounts=_amounts(fields["columns"], keys, fields["amounts"]),
             policies=tuple(policies.values()),
         )
+
+    def _read_pool(self, workspace: str, pool: str, cursor: str, components: Sequence[str]) -> ScriptReply:
+        """Read the numbers of a pool and of these policies, or of the next ones if there are none."""
+        page = {"cursor": cursor, "components": json.dumps(components)}
+        return self._scripts.call("read_pool_metrics", workspace, now=self._clock.now_ms(), pool=pool, count=POLICIES, **page)
 
 
 def _numbers(flat: Sequence[str]) -> dict[str, int]:

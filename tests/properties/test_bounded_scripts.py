@@ -62,27 +62,17 @@ GROWS_WITH_DECLARATIONS: dict[str, set[str]] = {
     "policies": {
         "declare",
         "delete_group",
-        "delete_policy",
         "get_pool",
-        "read_pool_metrics",
         "read_usage_history",
-        "resume_unfinished",
         "sample_usage",
-        "set_group",
-        "set_policy",
         "update_pool",
     },
     "waiting policies": {
         "declare",
         "delete_group",
-        "delete_policy",
         "get_pool",
-        "read_pool_metrics",
         "read_usage_history",
-        "resume_unfinished",
         "sample_usage",
-        "set_group",
-        "set_policy",
         "update_pool",
     },
     "waiting policies, fair share": {
@@ -92,7 +82,6 @@ GROWS_WITH_DECLARATIONS: dict[str, set[str]] = {
         "get_pool",
         "get_request",
         "list_queue",
-        "read_pool_metrics",
         "read_usage_history",
         "resume_unfinished",
         "sample_usage",
@@ -138,7 +127,11 @@ GROWS_WITH_DECLARATIONS: dict[str, set[str]] = {
 """What an administrator declares → the commands whose steps grow with it.
 
 No requester can make it large. A workspace has at most `max_pools` pools, `max_policies` policies, and 1,000 components with
-limits of their own; no limit counts groups and tokens."""
+limits of their own; no limit counts groups and tokens.
+
+These commands grow with policies and are not in parts: `declare`, `update_pool` and `delete_group` compare all policies and
+change all or nothing. `get_pool` reads a pool at one moment. A sample of the usage has a number of each policy. With fair share,
+the tier of a waiter is the rank of its policy among all."""
 
 GROWS_WITH_PREEMPTION: dict[str, set[str]] = {
     "holds": {

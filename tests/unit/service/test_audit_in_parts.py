@@ -44,7 +44,7 @@ DAMAGE: dict[str, Callable[[RedisClient], object]] = {
         pool_key("pool_parked"), *list(redis.hkeys(pool_key("pool_parked")))[: LANES // 2]
     ),
     "a lane is out of place": lambda redis: redis.zadd(
-        pool_key("pool_lanes"), {list(redis.hkeys(pool_key("pool_parked")))[-1]: 5}
+        pool_key("pool_lanes"), {str(list(redis.hkeys(pool_key("pool_parked")))[-1]): 5}
     ),
     "no lane has a place": lambda redis: redis.delete(pool_key("pool_lanes")),
     "the numbers of the constraints are wrong": lambda redis: redis.hincrby(pool_key("pool_parking_counts"), SLOT, 7),
