@@ -231,6 +231,7 @@ def test_the_background_pauses_as_long_as_the_longest_script_that_left_work() ->
     recorder.go.set()
     assert recorder.began.acquire(timeout=10)
     assert recorder.script_times == [0, 0.3]
+    background.add("end")
 
 
 def test_work_without_an_end_does_not_keep_the_background_from_other_workspaces() -> None:
