@@ -130,8 +130,8 @@ No requester can make it large. A workspace has at most `max_pools` pools, `max_
 limits of their own; no limit counts groups and tokens.
 
 These commands grow with policies and are not in parts: `declare`, `update_pool` and `delete_group` compare all policies
-and change all or nothing. `get_pool` reads a pool at one moment. A sample of the usage has a number of each policy. With fair share,
-the tier of a waiter is the rank of its policy among all."""
+and change all or nothing. `get_pool` reads a pool at one moment. A sample of the usage has a number of each policy. With fair
+share, the tier of a waiter is the rank of its policy among all."""
 
 GROWS_WITH_PREEMPTION: dict[str, set[str]] = {
     "holds": {
