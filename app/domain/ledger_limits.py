@@ -11,6 +11,9 @@ FENCE_JUMP: Final = 10**9
 MAX_STEPS = 500
 """Redis commands after which a script begins no more work (1 to 2 ms). The reply then says `more`."""
 
+MAX_VICTIM_HOLDS: Final = 128
+"""Open holds with victims of a pool: scripts that judge its lanes read each of them (15 us)."""
+
 
 @dataclass(frozen=True, slots=True)
 class LedgerLimits:

@@ -269,10 +269,8 @@ class PlanningPass:
         deficits = projection.deficits(waiter, holds_ahead)
         if not deficits:
             return _wait_decision(waiter, DecisionReason.NO_SHORTAGE)
-        if self._budget.is_backing_off:
-            return _wait_decision(waiter, DecisionReason.BACKOFF)
-        if self._budget.left_this_minute == 0:
-            return _wait_decision(waiter, DecisionReason.MINUTE_USED_UP)
+        if reason := self._budget.refusal(other_holds=len(projection.holds.keys() - {waiter.id})):
+            return _wait_decision(waiter, reason)
         list_verdicts = partial(_candidate_verdicts, self._snapshot, self._steps, len(self._steps), waiter)
         attempt = self._attempt(waiter, holds_ahead, deficits)
         if isinstance(attempt, FairShareAttempt) and (refusal := self._fair_share_refusal(attempt)):

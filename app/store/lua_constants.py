@@ -7,7 +7,7 @@ from functools import cache
 
 from app.domain import queue_score
 from app.domain.amounts import MAX_KEYS, UNBOUNDED
-from app.domain.ledger_limits import FENCE_JUMP, MAX_STEPS
+from app.domain.ledger_limits import FENCE_JUMP, MAX_STEPS, MAX_VICTIM_HOLDS
 from app.domain.pool_settings import SETTINGS
 from app.domain.workspace_limits import MAX_COMPONENT_LIMITS, REJECTED_KEPT_S, WORKSPACE_LIMITS
 from app.store.keys import KEYS
@@ -15,6 +15,7 @@ from app.store.keys import KEYS
 CONSTANTS = {name: str(value) for name, value in vars(queue_score).items() if name.isupper()} | {"MAX_KEYS": str(MAX_KEYS)}
 CONSTANTS["MAX_STEPS"] = str(MAX_STEPS)
 CONSTANTS["FENCE_JUMP"] = str(FENCE_JUMP)
+CONSTANTS["MAX_VICTIM_HOLDS"] = str(MAX_VICTIM_HOLDS)
 CONSTANTS |= {name.upper(): str(row.default) for name, row in SETTINGS.items() if type(row.default) is int}
 CONSTANTS |= {name.upper(): str(row.default) for name, row in WORKSPACE_LIMITS.items()}
 CONSTANTS |= {"REJECTED_KEPT_S": str(REJECTED_KEPT_S), "MAX_COMPONENT_LIMITS": str(MAX_COMPONENT_LIMITS)}

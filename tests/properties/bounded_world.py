@@ -15,6 +15,7 @@ from typing import Any
 
 from app.domain.declaration import GroupDeclaration, PolicyDeclaration, export_pool
 from app.domain.declaration_diff import DeclarationStep
+from app.domain.ledger_limits import MAX_VICTIM_HOLDS
 from app.domain.models import Request
 from app.domain.plan_steps import EvictOverLimit, OverLimitVictim
 from app.domain.queue_score import BORROWING_STEP, MAX_AMOUNT
@@ -401,12 +402,15 @@ def create_tokens(world: BoundedWorld, count: int) -> None:
 
 
 def hold_for_waiters(world: BoundedWorld, count: int) -> None:
-    """Make victims, each of which leaves for a waiter of its own."""
+    """Have waiters, each of which asks for the units of an allocation of its own. As many have a hold as may, but for three."""
     world.submit("b", disk=DISK - 2 * count)
     victims = world.submit_many([world.request_spec("b", disk=2, checkpoint="auto") for _ in range(count)])
-    for victim, owner in zip(victims, world.submit_many([world.request_spec("owner", disk=2)] * count), strict=True):
-        result = world.preempt(owner, victim)
-        assert result.applied, result.reason
+    owners = world.submit_many([world.request_spec("owner", disk=2)] * count)
+    results = [world.preempt(owner, victim) for victim, owner in zip(victims, owners, strict=True)]
+    assert [result.reason for result in results] == [""] * MAX_VICTIM_HOLDS + ["many holds"] * (count - MAX_VICTIM_HOLDS)
+    for victim, owner in zip(victims[:3], owners[:3], strict=True):
+        world.cancel(owner)
+        assert world.reprieve(victim).applied
 
 
 def park_delayed_tasks(world: BoundedWorld, count: int) -> None:

@@ -1,8 +1,10 @@
-"""The limits of a pool on its preemptions: how often it decides, and how many victims a decision may have."""
+"""The limits of a pool on its preemptions: how often it decides, how many victims a decision may have, and how many holds."""
 
 from __future__ import annotations
 
+from app.domain.ledger_limits import MAX_VICTIM_HOLDS
 from app.domain.snapshot import PoolSnapshot
+from app.planner.decisions import DecisionReason
 
 
 class PreemptionBudget:
@@ -23,6 +25,14 @@ class PreemptionBudget:
         self.is_backing_off = (
             self._has_backoff and 0 <= since_ms < settings.backoff_s * 1000
         )  # a clock that was set back is no reason to pause
+
+    def refusal(self, other_holds: int) -> DecisionReason | None:
+        """Return why a waiter may not preempt now, whatever it is short of, beside so many holds of others; None if it may."""
+        if other_holds >= MAX_VICTIM_HOLDS:
+            return DecisionReason.MANY_HOLDS
+        if self.is_backing_off:
+            return DecisionReason.BACKOFF
+        return DecisionReason.MINUTE_USED_UP if self.left_this_minute == 0 else None
 
     def count_evictions(self, victims: int) -> None:
         """Count evictions for a limit: no backoff follows them."""

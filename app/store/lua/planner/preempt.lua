@@ -20,6 +20,7 @@ local path = accounts.path(args.pool, lane.component)
 if not path or not lanes.is_attached(pool, lane) then return reply.stale('waiter') end
 local hold, index = victim_holds.find(pool, args.waiter)
 if (waiter.victim_hold_pool or args.pool) ~= args.pool then return reply.stale('hold elsewhere') end
+if not hold and #victim_holds.list(pool) >= const.MAX_VICTIM_HOLDS then return reply.stale('many holds') end
 
 local minute_ago = clock.now - 60000
 local chosen = cjson.decode(args.victims)

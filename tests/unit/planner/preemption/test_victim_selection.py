@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.domain.ledger_limits import MAX_VICTIM_HOLDS
 from app.planner.decisions import DecisionReason
 from app.planner.preemption.subset_search import SubsetSearch
 from tests.unit.planner.builders import MINUTE_MS, NOW_MS, PoolBuilder, a_pool
@@ -348,7 +349,7 @@ def test_it_stays_quick_with_many(discipline: str) -> None:
         pool.allocations.append(full(1).allocations[0].__class__(**_many(number)))
     for number in range(300):
         pool.waits(f"w{number}", "high", gpu=1 + number % 3, preemption_class=9)
-    assert len(pool.plan().steps) == 300
+    assert len(pool.plan().steps) == MAX_VICTIM_HOLDS
 
 
 def _many(number: int) -> dict[str, Any]:
