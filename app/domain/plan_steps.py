@@ -61,6 +61,8 @@ class Preempt:
     """Accounts within whose reserved amounts the waiter has to lie when these victims have left."""
     borrowed_conditions: tuple[BorrowedCondition, ...] = ()
     usage_conditions: tuple[UsageCondition, ...] = ()
+    continues: bool = False
+    """True if the first victims of the decision are leaving already: these are the rest."""
 
 
 @dataclass(frozen=True, slots=True)

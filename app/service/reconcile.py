@@ -25,7 +25,7 @@ from app.domain.plan_steps import PlanStep, Publication
 from app.domain.snapshot import PoolSnapshot
 from app.planner.planning_pass import plan_pool
 from app.store.ledger import Ledger
-from app.store.plan_store import PlanStore
+from app.store.plan_store import PlanStore, StepResult
 from app.store.snapshot_reader import UnfinishedWork
 
 log = logging.getLogger(__name__)
@@ -62,8 +62,14 @@ class UndecidedPools:
 class Reconciler:
     """Runs reconcile passes."""
 
-    def __init__(self, plan_store: PlanStore, ledger: Ledger, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._plan_store, self._ledger, self._monotonic = plan_store, ledger, monotonic
+    def __init__(
+        self,
+        plan_store: PlanStore,
+        ledger: Ledger,
+        monotonic: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._plan_store, self._ledger, self._monotonic, self._pause = plan_store, ledger, monotonic, pause
         self._logged_until: dict[tuple[str, str], float] = {}
 
     def run(self, workspace: str) -> bool:
@@ -154,15 +160,31 @@ class Reconciler:
     def _apply(self, workspace: str, snapshot: PoolSnapshot, steps: Sequence[PlanStep]) -> bool:
         """Apply steps while they hold and the pool is as the plan expected; False if not even the first could be applied."""
         for number, step in enumerate(steps):
-            result = self._plan_store.apply_step(workspace, snapshot, step)
-            if result.is_unfinished:
-                self._finish_unfinished_work(workspace)
+            result = self._apply_step(workspace, snapshot, step)
             if not result.applied:
                 log.debug("pool %s of workspace %s: %s is stale: %s", snapshot.pool, workspace, step, result.reason)
                 return number > 0
             if result.has_progressed:
                 return True
         return True
+
+    def _apply_step(self, workspace: str, snapshot: PoolSnapshot, step: PlanStep) -> StepResult:
+        """Apply a step; one with many victims in parts, with a pause as long as each took, so that other workspaces are served.
+        If a later part does not hold any more, the pool has progressed, and its hold is planned anew."""
+        has_progressed, part = False, step
+        while True:
+            start = self._monotonic()
+            result = self._plan_store.apply_step(workspace, snapshot, part)
+            if result.is_unfinished:
+                self._finish_unfinished_work(workspace)
+            if not result.applied and part is not step:
+                log.debug("pool %s of workspace %s: the rest of %s is stale: %s", snapshot.pool, workspace, step, result.reason)
+                return StepResult(True, True, False, "")
+            has_progressed |= result.has_progressed
+            if result.rest is None:
+                return result._replace(has_progressed=has_progressed)
+            part = result.rest
+            self._pause(self._monotonic() - start)
 
     def _finish_unfinished_work(self, workspace: str) -> bool:
         return self._ledger.resume_all_unfinished(workspace, MAX_CALLS)

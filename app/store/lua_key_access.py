@@ -16,7 +16,20 @@ from app.store.lua_constants import LuaContractError, blank_comments
 
 READ_COMMANDS = {
     *("EXISTS", "GET", "HEXISTS", "HGET", "HGETALL", "HKEYS", "HLEN", "HMGET", "HSCAN", "HVALS", "LINDEX", "LRANGE", "PTTL"),
-    *("SCARD", "SISMEMBER", "SMEMBERS", "SSCAN", "TIME", "XRANGE", "XREVRANGE", "ZCARD", "ZCOUNT", "ZMSCORE", "ZRANGE"),
+    *(
+        "SCARD",
+        "SISMEMBER",
+        "SMEMBERS",
+        "SRANDMEMBER",
+        "SSCAN",
+        "TIME",
+        "XRANGE",
+        "XREVRANGE",
+        "ZCARD",
+        "ZCOUNT",
+        "ZMSCORE",
+        "ZRANGE",
+    ),
     *("ZRANGEBYLEX", "ZRANGEBYSCORE", "ZREVRANGEBYSCORE", "ZSCAN", "ZSCORE"),
 }
 WRITE_COMMANDS = {

@@ -13,6 +13,7 @@ from app.domain.ledger_limits import LedgerLimits
 from app.domain.plan_steps import EndHold, EvictOverLimit, PlanStep, Preempt, Publication, ReassignVictim
 from app.domain.snapshot import PoolSnapshot
 from app.store.connection import RedisClient
+from app.store.preemption_parts import encode_part, rest_of_step
 from app.store.scripts import ScriptReply, Scripts
 from app.store.snapshot_codec import WATCHED_ANEW
 from app.store.snapshot_reader import SnapshotReader, SnapshotSizes
@@ -27,12 +28,14 @@ MAX_DEADLINES = 50
 class StepResult(NamedTuple):
     """The result of a step: applied, or stale with a reason.
 
-    `has_progressed`: the pool changed more than the plan says. `is_unfinished`: the script left work."""
+    `has_progressed`: the pool changed more than the plan says. `is_unfinished`: the script left work. `rest`: the step that
+    takes the victims for which this script had no time."""
 
     applied: bool
     has_progressed: bool
     is_unfinished: bool
     reason: str
+    rest: Preempt | None = None
 
 
 class PlanStore:
@@ -80,10 +83,19 @@ class PlanStore:
         return StepResult(True, more, more, "")
 
     def apply_step(self, workspace: str, snapshot: PoolSnapshot, step: PlanStep) -> StepResult:
-        """Apply one step of a plan that was made from this snapshot, if the step still holds."""
+        """Apply one step of a plan that was made from this snapshot, if the step still holds.
+
+        Of a preemption with many victims one call takes the first; the caller applies the `rest` of the result.
+        """
         reply = self._call_step(workspace, snapshot, step)
-        more = reply.fields.get("more") == "1"
-        return StepResult(reply.tag == "applied", reply.fields.get("granted") == "1" or more, more, reply.fields.get("why", ""))
+        if reply.tag != "applied":
+            return StepResult(False, False, False, reply.fields["why"])
+        more, granted = reply.fields["more"] == "1", reply.fields.get("granted") == "1"
+        has_progressed = granted or more or reply.fields.get("partly") == "1"
+        rest = None
+        if isinstance(step, Preempt) and not granted:
+            rest = rest_of_step(snapshot, step, int(reply.fields["begun"]), reply.fields["exited"])
+        return StepResult(True, has_progressed, more, "", rest)
 
     def _call_step(self, workspace: str, snapshot: PoolSnapshot, step: PlanStep) -> ScriptReply:
         pool, frame = snapshot.pool, {"now": self._clock.now_ms(), "events_kept": self._limits.events_kept}
@@ -94,17 +106,8 @@ class PlanStore:
                 **frame,
                 chunk=self._limits.chunk,
                 pool=pool,
-                waiter=step.waiter,
-                victims=json.dumps([(victim.request, str(victim.fence), victim.trigger) for victim in step.victims]),
-                unused_share_accounts=json.dumps(step.unused_share_accounts),
-                reserved_accounts=json.dumps(step.reserved_accounts),
-                stack_exits=json.dumps(
-                    [(borrowed.account, borrowed.key, str(borrowed.max_stack_exits)) for borrowed in step.borrowed_conditions]
-                ),
-                used_ranges=json.dumps(
-                    [(use.account, use.key, str(use.min_units), str(use.max_units)) for use in step.usage_conditions]
-                ),
                 rules=snapshot.rules_version,
+                **encode_part(snapshot, step),
             )
         if isinstance(step, EvictOverLimit):
             victims = json.dumps([(victim.request, str(victim.fence), victim.account) for victim in step.victims])

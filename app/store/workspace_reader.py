@@ -81,6 +81,7 @@ class WorkspaceRows:
         """Yield every key except the keys of the queues."""
         contents = {key: (kind, dict(values)) for key, (kind, values) in self.contents.items()}
         places: dict[tuple[str, str], dict[str, str]] = {}
+        owners = {id_ for id_, row in self.requests.items() if _is_waiter(row) and len(row) > WAITER_COLUMNS}
         for id_, row in self.requests.items():
             if len(row) > REQUEST_COLUMNS or id_ == self.extra_request:
                 yield KEYS["request"].of(workspace, id_), "hash", row[1]
@@ -93,6 +94,9 @@ class WorkspaceRows:
                         places[name, part][id_] = value
                 if not _is_waiter(row) and row[8:9] not in ([], [""], ["-"], ["!"]):
                     contents.setdefault(KEYS["hold_victims"].of(workspace, row[3], row[8]), ("set", {}))[1][id_] = ""
+                    if row[8] not in owners:  # the copy orphans the rest of the victims
+                        unfinished = contents.setdefault(KEYS["pool_unfinished"].of(workspace, row[3]), ("hash", {}))
+                        unfinished[1][f"orphans {row[8]}"] = "1"
                 if _is_waiter(row) and len(row) > WAITER_COLUMNS:
                     yield KEYS["hold"].of(workspace, row[5], id_), "hash", row[7]
         for place, (kind, values) in contents.items():

@@ -262,6 +262,7 @@ def _preempt(world: BoundedWorld) -> None:
     if world.large_waiter:
         assert world.preempt(world.large_waiter, *world.small_allocations).applied
         world.cancel(world.large_waiter)
+        world.resume_all()
         assert all(world.reprieve(victim).applied for victim in world.small_allocations)
     owners = [world.submit("owner", cpu=VICTIM_CPU) for _ in world.victims]
     for owner, victim in zip(owners, world.victims, strict=True):

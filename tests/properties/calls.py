@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from app.domain.ledger_limits import LedgerLimits
+from app.domain.ledger_limits import MAX_STEPS, LedgerLimits
 from app.store.ledger import Ledger
 from app.store.scripts import Arg, ScriptReply, Scripts
 from tests.properties.invariants import RETENTION_S, stream_length
+from tests.support.small_budget import commands_with_budget
 from tests.support.world import World
 
 HOUSEKEEPING = {"clean_up", "resume_unfinished", "give_patience_hold", "enforce_deadlines"}
@@ -28,9 +30,11 @@ class Died(Exception):  # noqa: N818
 class Calls(Scripts):
     """Scripts that are called twice, or whose caller dies after the first, when told so."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world.client)
+    def __init__(self, world: World, budget: int) -> None:
+        super().__init__(world.client, commands_with_budget(budget))
         self.world, self.twice, self.dying = world, False, False
+        self.partly = set[str]()
+        """The waiters for which only a part of the planned victims is leaving."""
         self.lives: int | None = None
         """How many calls the caller makes before it dies."""
         self.after: Callable[[str], None] | None = None
@@ -48,9 +52,19 @@ class Calls(Scripts):
             same = command in STEPS or _said(again, reply) == _said(reply, reply)
             assert same, f"{command} {args}: first {reply}, then {again}"
             assert reply.fields.get("more") == "1" or stream_length(self.world) == before, f"{command} twice is not once"
-        if self.after and "now" in args and reply.tag not in ("stale", "found", "none"):
+        if command == "preempt" and reply.tag == "applied":
+            self._note_part(args, reply)
+        is_between_parts = self.partly and command in ("preempt", "resume_unfinished")  # a decision is judged as a whole
+        if self.after and not is_between_parts and "now" in args and reply.tag not in ("stale", "found", "none"):
             self._look(command)
         return reply
+
+    def _note_part(self, args: Mapping[str, Arg], reply: ScriptReply) -> None:
+        planned = len(json.loads(str(args["victims"]))) + int(str(args["rest_count"]))
+        if int(reply.fields["begun"]) < planned:
+            self.partly.add(str(args["waiter"]))
+        else:
+            self.partly.discard(str(args["waiter"]))
 
     def _look(self, command: str) -> None:
         """What is done after a call, by somebody who lives."""
@@ -98,9 +112,9 @@ def _pairs(flat: list[str] | str) -> dict[str, str] | str:
     return {name: value for name, value in zip(flat[::2], flat[1::2], strict=True) if name not in LATER}
 
 
-def a_world(world: World, chunk: int) -> Calls:
+def a_world(world: World, chunk: int, budget: int = MAX_STEPS) -> Calls:
     """Make a world's ledger one of small steps and short memory, called as told."""
     world.ledger = Ledger(world.client, world.clock, LedgerLimits(chunk=chunk, retention_s=RETENTION_S))
-    calls = Calls(world)
+    calls = Calls(world, budget)
     world.ledger._scripts = calls
     return calls

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from app.domain.errors import Conflict, NotFound, Refusal, StaleFence
+from app.domain.ledger_limits import MAX_STEPS
 from app.domain.specs import RequestSpec, WorkspaceSettings
 from app.store.connection import RedisClient
 from app.store.usage_samples import UsageSampleStore
@@ -66,6 +67,8 @@ BRIEF = {
     "backoff_s": 0,
 }
 """What a pool is told where it is told nothing else, so that it happens in a short history."""
+BUDGETS = (MAX_STEPS, MAX_STEPS, 20, 60)
+"""Redis commands after which a script begins no more work; with few, every preemption of two is made in parts."""
 new_settings = settings.map(lambda chosen: {**BRIEF, **chosen})
 own_settings = st.fixed_dictionaries({}, optional={"over_limit": st.sampled_from(("keep", "evict"))})
 numbers = st.fixed_dictionaries(
@@ -155,12 +158,14 @@ class Histories(RuleBasedStateMachine):
 
     @initialize(
         chunk=st.sampled_from((1, 2, 3, 200)),
+        budget=st.sampled_from(BUDGETS),
         pools=st.lists(st.tuples(capacities, new_settings), min_size=1, max_size=3),
         policies=st.lists(st.tuples(indexes, shares, limits, few), min_size=5, max_size=7),
         crowd=batches,
     )
-    def begin(self, chunk: int, pools: list[Any], policies: list[Any], crowd: list[dict[str, Any]]) -> None:
-        self.calls = a_world(self.world, chunk)
+    def begin(self, chunk: int, budget: int, pools: list[Any], policies: list[Any], crowd: list[dict[str, Any]]) -> None:
+        self.calls = a_world(self.world, chunk, budget)
+        self.checker.served.partly = self.calls.partly
         for name, (capacity, chosen) in zip(POOLS, pools, strict=False):
             self.create_pool(name, capacity, chosen, "")
         for index, (pool, reserved, limit, priority) in enumerate(policies):

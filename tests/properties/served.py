@@ -14,6 +14,8 @@ class Served:
     def __init__(self) -> None:
         self.sure: set[tuple[str, str]] = set()
         """(pool, owner) of holds that nothing has made doubtful since somebody was last told to leave for them."""
+        self.partly = set[str]()
+        """The owners of holds for which only a part of the planned victims is leaving."""
         self.rules: dict[str, str] = {}
         self.ended = False
         """Whether a hold was ended in this step because nothing can fill it, as the planner may say."""
@@ -30,7 +32,7 @@ class Served:
                 self.sure = {pair for pair in self.sure if pair[0] != pool}
             if not changed and not strays:
                 self.sure |= {(pool, owner) for owner in now.clearings[pool].keys() - before.clearings.get(pool, {}).keys()}
-        self.sure = {(pool, owner) for pool, owner in self.sure if owner in now.clearings.get(pool, {})}
+        self.sure = {(pool, owner) for pool, owner in self.sure if owner in now.clearings.get(pool, {}).keys() - self.partly}
         self.ended = False
         for pool, owner in sorted(self.sure):
             if short := list(now.will_lack(pool, now.requests[owner])):

@@ -70,7 +70,28 @@ def take(client: RedisClient, workspace: str, now_ms: int) -> Snapshot:
     for key, value in client.eval(_READ, 0, start):
         kind, parts = kind_of(key[len(start) :])
         data[kind, *parts] = _plain(KEYS[kind].type, value)
+    for pool in [parts[1] for parts in data if parts[0] == "pool_unfinished"]:
+        _orphan_all(data, pool)
     return Snapshot(now_ms, data)
+
+
+def _orphan_all(data: dict[tuple[str, ...], Value], pool: str) -> None:
+    """Show the victims of closed holds as they count and as the next script will have them: orphaned."""
+    fields, owners = data["pool", pool], data.get(("pool_victims", pool), {})
+    deadlines = data.get(("preemption_deadlines",), {})
+    closed_holds = {field.removeprefix("orphans ") for field in data["pool_unfinished", pool] if field.startswith("orphans ")}
+    assert bool(closed_holds) == (fields.pop("orphaning", None) is not None), f"{pool} has {fields}, unfinished {closed_holds}"
+    for closed in closed_holds:
+        victims = {id_ for id_, owner in owners.items() if owner == closed}
+        assert victims == data.pop(("hold_victims", pool, closed), set()), f"{pool}: {victims} leave for {closed}"
+        assert not victims or victims <= deadlines.keys(), f"{victims} have no deadline"
+        owners.update(dict.fromkeys(victims, "-"))
+        for id_ in victims:
+            del deadlines[id_]
+        if victims:
+            fields["orphaned_victims"] = str(int(fields.get("orphaned_victims", 0)) + len(victims))
+    if not deadlines:
+        data.pop(("preemption_deadlines",), None)
 
 
 _READ = """

@@ -81,7 +81,7 @@ class Structures:
             yield from self._history(pool)
             if "reviewing" not in self.snapshot.get("pool", pool):
                 yield from self._listed(pool)
-                if not self.snapshot.get("pool_unfinished", pool):
+                if not any(self.snapshot.get(work, pool) for work in ("pool_unfinished", "pool_queue_syncs")):
                     yield from self._scores(pool)
 
     def _same(self, expected: Any, kind: str, *parts: str) -> Iterator[str]:

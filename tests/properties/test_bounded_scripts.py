@@ -53,9 +53,9 @@ DECLARED: dict[str, Size] = {
 
 PREEMPTED: dict[str, Size] = {
     "holds": (bounded_world.hold_for_waiters, {}, MAX_VICTIM_HOLDS),
-    "victims of one waiter": (bounded_world.queue_for_many_victims, {}, 20),
+    "victims of one waiter": (bounded_world.queue_for_many_victims, {}, 100),
 }
-"""What the planner makes large, for waiters that may preempt."""
+"""What the planner makes large, for waiters that may preempt: no command grows with it."""
 
 SIZES = MADE_BY_CLIENTS | DECLARED | PREEMPTED
 
@@ -134,16 +134,6 @@ These commands grow with policies and are not in parts: `declare`, `update_pool`
 and change all or nothing. `get_pool` reads a pool at one moment. A sample of the usage has a number of each policy. With fair
 share, the tier of a waiter is the rank of its policy among all."""
 
-GROWS_WITH_PREEMPTION: dict[str, set[str]] = {
-    "victims of one waiter": {"cancel", "preempt"},
-}
-"""What the planner makes large → the commands whose steps grow with it.
-
-A preemption for one waiter is all or nothing: it takes about 55 us a victim, and the end of its hold 15 us. The setting
-`max_victims` of the pool bounds both."""
-
-GROWING = GROWS_WITH_DECLARATIONS | GROWS_WITH_PREEMPTION
-
 SCRIPT_USERS = (
     *(
         f"app.store.{name}"
@@ -179,12 +169,12 @@ def test_a_command_does_not_read_all_of_what_a_client_can_make_large(
     count = SIZES[size][2]
     small, large = measure(servers, monkeypatch, size, count), measure(servers, monkeypatch, size, 10 * count)
     assert small.keys() == large.keys() == load_commands().keys(), "every command is called"
-    grown, expected = growing(small, large, ALLOWANCE), GROWING.get(size, set())
+    grown, expected = growing(small, large, ALLOWANCE), GROWS_WITH_DECLARATIONS.get(size, set())
     assert grown.keys() == expected, _described(size, grown, expected)
 
 
 def test_no_command_is_allowed_to_grow_with_what_a_client_can_make_large() -> None:
-    assert GROWING.keys() == DECLARED.keys() | {"victims of one waiter"}
+    assert GROWS_WITH_DECLARATIONS.keys() == DECLARED.keys()
 
 
 def _described(size: str, grown: Mapping[str, tuple[int, int]], expected: AbstractSet[str]) -> str:

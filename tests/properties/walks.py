@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from tests.properties.machine import BRIEF, COMPONENTS, GROUPS, KEYS, POOLS, SHAPES, Histories
+from tests.properties.machine import BRIEF, BUDGETS, COMPONENTS, GROUPS, KEYS, POOLS, SHAPES, Histories
 
 Step = tuple[str, dict[str, Any]]
 
@@ -67,7 +67,8 @@ class Walk:
         crowd = self._crowd(8)
         for fields in crowd if self.hunger else ():
             fields.update(component=COMPONENTS[0], preemptible=True, resources=rng.choice(SHAPES[:2]))
-        return {"chunk": rng.choice((1, 2, 3, 200, 200)), "pools": pools, "policies": policies, "crowd": crowd}
+        chunk, budget = rng.choice((1, 2, 3, 200, 200)), rng.choice(BUDGETS)
+        return {"chunk": chunk, "budget": budget, "pools": pools, "policies": policies, "crowd": crowd}
 
     # what the world is made of
 

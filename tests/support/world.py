@@ -151,7 +151,11 @@ class World:
 
     def apply_step(self, step: PlanStep, snapshot: PoolSnapshot | None = None, pool: str = "p") -> StepResult:
         """Apply a step; without a snapshot, it is planned on the present one."""
-        return self.plan_store.apply_step(self.workspace, snapshot or self.snapshot(pool), step)
+        snapshot = snapshot or self.snapshot(pool)
+        result = self.plan_store.apply_step(self.workspace, snapshot, step)
+        while result.rest is not None:
+            result = self.plan_store.apply_step(self.workspace, snapshot, result.rest)
+        return result
 
     def preempt(
         self,

@@ -20,7 +20,7 @@ from app.planner.projection import Projection
 LEAVING_FOR_LIMIT = "!"
 """The value of `leaving_for` of a victim that leaves because of a limit."""
 
-MAX_EVICTIONS_PER_STEP = 200
+MAX_EVICTIONS_PER_STEP = 40
 """The most victims of one step; further ones follow in the next pass."""
 
 

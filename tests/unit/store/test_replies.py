@@ -266,7 +266,8 @@ def preempt(world: World, rules: str) -> ScriptReply:
     victim, waiter = allocation_and_waiter(world)
     victims = json.dumps([[victim.id, "1", "priority"]])
     nothing = {"unused_share_accounts": "[]", "reserved_accounts": "[]", "stack_exits": "[]", "used_ranges": "[]"}
-    return world.call("preempt", pool="p", waiter=waiter.id, victims=victims, rules=rules, **nothing)
+    whole = {"continues": False, "rest_count": 0, "rest_units": "{}"}
+    return world.call("preempt", pool="p", waiter=waiter.id, victims=victims, rules=rules, **whole, **nothing)
 
 
 @replies("preempt", "applied")

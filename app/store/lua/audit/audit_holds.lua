@@ -1,6 +1,6 @@
 -- Compare a stretch of the allocations, the allocation records, the victims or the holds of a pool (`kind`) with the requests; repair
 -- if asked. The sums of the holds are compared apart (`read_sum_rows`).
--- @use accounts amounts audit_findings pool_changes requests victims
+-- @use accounts amounts audit_findings orphans pool_changes requests victims
 -- @reads pool_allocations request
 -- @writes hold hold_victims pool pool_allocation_records pool_holds pool_victims preemption_deadlines
 -- @args pool kind cursor count repair
@@ -37,7 +37,7 @@ end
 local function expected_of_victim(request)
   local owner = redis.call('HGET', owners, request.id)
   local leaves_for_limit = request.reason == 'limit' and (request.preempted_by or '') == ''
-  local has_hold = leaves_for_limit or owner and redis.call('HEXISTS', holds, owner) == 1
+  local has_hold = leaves_for_limit or owner and (redis.call('HEXISTS', holds, owner) == 1 or orphans.is_pending(pool, owner))
   return leaves_for_limit and '!' or has_hold and owner or '-', has_hold and tonumber(request.deadline_ms) or nil
 end
 

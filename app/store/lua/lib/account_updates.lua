@@ -48,9 +48,9 @@ function account_updates.shift_group_stacks(path)
   end
 end
 
--- Add to the units that holds with victims keep at one account.
-function account_updates.add_victim_held(account, key, by)
+-- Add to the units that holds with victims keep at one account: `changes` is key → units.
+function account_updates.add_victim_held(account, changes)
   local fields = {}
-  set_column(account, 'victim_held', key, (account.victim_held[key] or 0) + by, fields)
-  redis.call('HSET', account.key, unpack(fields))
+  for key, units in pairs(changes) do set_column(account, 'victim_held', key, (account.victim_held[key] or 0) + units, fields) end
+  if #fields > 0 then redis.call('HSET', account.key, unpack(fields)) end
 end

@@ -1,10 +1,11 @@
 -- The preemption protocol: directive and deadline of each step, and the end: requeued, or preempted for good.
 -- @use account_updates accounts admission amounts clock counters grants lanes leases requests victim_holds victims
 -- @reads meta pool_victims
--- @writes preemption_deadlines
+-- @writes pool_preemptions preemption_deadlines
 
 local PREEMPTION_FIELDS = {'directive', 'deadline_ms', 'preempting_ms', 'answered', 'extended', 'deferred_s', 'failed', 'rank', 'by_rank', 'orphaned_ms', 'reprieved'}
 local RECENT_MS = 60000
+local FORGOTTEN = 100  -- old preemptions that a call forgets: more than a call begins
 
 local function grace_ms(pool) return tonumber(pool.fields.grace_s or const.GRACE_S) * 1000 end
 local function checkpoint_timeout_ms(pool) return tonumber(pool.fields.checkpoint_timeout_s or const.CHECKPOINT_TIMEOUT_S) * 1000 end
@@ -81,6 +82,13 @@ function preemptions.begin(path, hold, request, reason, by_rank)
   start_step(request, saves and 'checkpoint' or 'terminate', clock.now + (saves and checkpoint_timeout_ms or grace_ms)(pool), changes)
   requests.transition(request, states.preempting, 'preempting', changes, fields, details)
   requests.save(request, fields)
+end
+
+-- Forget preemptions that are too old for the bound per minute of the pool.
+function preemptions.forget_old(pool)
+  local key = keys.pool_preemptions(pool.name)
+  local old = redis.call('ZRANGEBYSCORE', key, '-inf', amounts.format(clock.now - RECENT_MS), 'LIMIT', 0, FORGOTTEN)
+  if #old > 0 then redis.call('ZREM', key, unpack(old)) end
 end
 
 -- True if the allocation was reprieved so recently that its exit crossed the reprieve; then it exits for the old reason.

@@ -1,5 +1,5 @@
--- Resume unfinished work: rechecks, then grants, then the sync of queues, then rejections.
--- @use accounts dirty_pools grant_loop rechecks
+-- Resume unfinished work: rechecks, then the victims of closed holds, then grants, then the sync of queues, then rejections.
+-- @use accounts dirty_pools grant_loop orphans rechecks
 -- @reads pool_queue_syncs pool_unfinished
 -- @writes unfinished
 
@@ -18,6 +18,7 @@ function unfinished_work.resume(count)
   end
   for _, name in ipairs(pools) do
     local pool = accounts.pool(name)
+    if pool and not orphans.resume(pool) then return 1 end
     if pool and pool.fields.unsettled then dirty_pools.mark(pool) end
   end
   if grant_loop.run(remaining) then return 1 end

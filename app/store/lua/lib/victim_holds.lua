@@ -1,7 +1,8 @@
 -- Holds with victims: capacity kept for a waiter whose victims are exiting. At every account of its owner's path a hold keeps its
 -- amount less what its victims are still expected to free. `victim_held` is the sum; it counts for requests without such a hold.
--- @use account_updates accounts amounts clock dirty_pools lanes pool_changes queue_order victims
--- @writes hold pool pool_holds preemption_deadlines request
+-- @use account_updates accounts amounts clock dirty_pools lanes orphans pool_changes queue_order
+-- @reads hold_victims
+-- @writes hold pool pool_holds request
 
 local holds_by_pool = {}  -- pool → its holds with victims, in order
 
@@ -67,7 +68,7 @@ function victim_holds.open(path, lane, request)
   list[#list + 1] = hold
   add_to_count(pool, 1)
   for _, account in ipairs(path) do
-    for _, key in ipairs(lane.units.keys) do account_updates.add_victim_held(account, key, lane.units.of[key]) end
+    account_updates.add_victim_held(account, lane.units.of)
   end
   return hold
 end
@@ -78,40 +79,41 @@ function victim_holds.close(pool, hold)
   table.remove(holds_by_pool[pool.name], index)
   add_to_count(pool, -1)
   for _, account in ipairs(hold.path) do
-    for _, key in ipairs(hold.lane.units.keys) do account_updates.add_victim_held(account, key, -victim_holds.units_held(hold, account, key)) end
+    local changes = {}
+    for _, key in ipairs(hold.lane.units.keys) do changes[key] = -victim_holds.units_held(hold, account, key) end
+    account_updates.add_victim_held(account, changes)
   end
   redis.call('HDEL', keys.pool_holds(pool.name), hold.id)
   redis.call('DEL', keys.hold(pool.name, hold.id))
   if redis.call('EXISTS', keys.request(hold.id)) == 1 then redis.call('HDEL', keys.request(hold.id), 'victim_hold_pool') end
-  local ids, changed = victims.of_hold(pool, hold.id), {'request:' .. hold.id}
+  local changed = {'request:' .. hold.id}
   for i = 1, #hold.path - 1 do changed[i + 1] = hold.path[i].id end
-  for _, id in ipairs(ids) do
-    victims.set_owner(pool, id, '-')
-    changed[#changed + 1] = 'request:' .. id
-    redis.call('ZREM', keys.preemption_deadlines(), id)  -- if the request exists (else it was lost), its deadline is paused from now on
-    if redis.call('EXISTS', keys.request(id)) == 1 then redis.call('HSET', keys.request(id), 'orphaned_ms', amounts.format(clock.now)) end
-  end
   pool_changes.add(pool.name, changed)
-  return #ids > 0
+  local has_victims = redis.call('EXISTS', keys.hold_victims(pool.name, hold.id)) == 1
+  if has_victims then orphans.begin(pool, hold.id) end
+  return has_victims
 end
 
 -- Add the units of a victim to what a hold expects (1), or subtract them (-1); `has_freed` if they are free now.
 function victim_holds.update_expected(pool, hold, path, units, sign, has_freed)
-  local index = keys.hold(pool.name, hold.id)
+  local function set(fields, column, place_name, number)
+    hold[column][place_name] = number
+    fields[#fields + 1] = column .. '|' .. place_name
+    fields[#fields + 1] = amounts.format(number)
+  end
   for _, account in ipairs(path) do
+    local fields, changes = {}, {}
     for _, key in ipairs(hold.account_keys[account.key] and units.keys or {}) do
       if hold.lane.units.of[key] then
         local place_name, before = place(account, key), victim_holds.units_held(hold, account, key)
-        hold.expected[place_name] = (hold.expected[place_name] or 0) + sign * units.of[key]
-        redis.call('HSET', index, 'expected|' .. place_name, amounts.format(hold.expected[place_name]))
-        if has_freed then
-          hold.freed[place_name] = (hold.freed[place_name] or 0) + units.of[key]
-          redis.call('HSET', index, 'freed|' .. place_name, amounts.format(hold.freed[place_name]))
-        end
+        set(fields, 'expected', place_name, (hold.expected[place_name] or 0) + sign * units.of[key])
+        if has_freed then set(fields, 'freed', place_name, (hold.freed[place_name] or 0) + units.of[key]) end
         local change = victim_holds.units_held(hold, account, key) - before
-        if change ~= 0 then account_updates.add_victim_held(account, key, change) end
+        if change ~= 0 then changes[key] = change end
         if change < 0 then dirty_pools.mark_constraints(pool, account, units, {'victim_held', 'patience_held'}) end
       end
     end
+    if #fields > 0 then redis.call('HSET', keys.hold(pool.name, hold.id), unpack(fields)) end
+    account_updates.add_victim_held(account, changes)
   end
 end

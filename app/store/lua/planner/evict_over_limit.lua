@@ -1,10 +1,10 @@
--- Preempt allocations over a limit, all of these or none. It is stale if one has changed, or if its account is not over its limit
--- once those before it have left.
--- @use accounts amounts clock grant_loop lanes preemptions requests victims
+-- Preempt allocations over a limit, the first of these that the work budget allows, or none. It is stale if one has changed, or if
+-- its account is not over its limit once those before it have left. `partly`: further ones are left to the next plan.
+-- @use accounts amounts clock grant_loop lanes preemptions requests victims work_budget
 -- @reads orphaned_lanes unfinished
 -- @writes pool_preemptions
 -- @args now events_kept chunk pool victims rules
--- @reply applied more
+-- @reply applied more partly
 -- @reply stale why
 
 clock.start(args.now)
@@ -49,9 +49,14 @@ for i, victim in ipairs(chosen) do
   chosen[i] = {request = request, path = path}
 end
 
-for _, victim in ipairs(chosen) do
+local partly = 0
+for i, victim in ipairs(chosen) do
+  if i > 1 and work_budget.is_used_up() then
+    partly = 1
+    break
+  end
   redis.call('ZADD', keys.pool_preemptions(pool.name), amounts.format(clock.now), victim.request.id .. ':' .. victim.request.fence)
   preemptions.begin(victim.path, nil, victim.request, 'limit', '')
 end
-redis.call('ZREMRANGEBYSCORE', keys.pool_preemptions(pool.name), '-inf', amounts.format(minute_ago))
-return reply.applied(grant_loop.settle(tonumber(args.chunk)))
+preemptions.forget_old(pool)
+return reply.applied(grant_loop.settle(tonumber(args.chunk)), partly)

@@ -1,9 +1,12 @@
--- Preempt for a waiter: it gets a hold, and its victims begin to leave, all of them or, if anything is not as planned, none.
--- @use accounts amounts clock grant_loop grants lanes preemptions projected_shortage requests victim_holds victims
+-- Preempt for a waiter: it gets a hold, and its victims begin to leave; if anything is not as planned, none does. Of a large set
+-- a call takes the first victims, as many as its work budget allows. It replies how many began to leave, and which of these freed
+-- their units at once. The next call (`continues`) takes further ones for the same hold. `rest_count` and `rest_units` are the
+-- number and the units, by account and key, of planned victims that are not in the call.
+-- @use accounts amounts clock grant_loop grants lanes preemptions projected_shortage requests victim_holds victims work_budget
 -- @reads orphaned_lanes request unfinished
 -- @writes pool pool_preemptions
--- @args now events_kept chunk pool waiter victims unused_share_accounts reserved_accounts stack_exits used_ranges rules
--- @reply applied granted more
+-- @args now events_kept chunk pool waiter victims continues rest_count rest_units unused_share_accounts reserved_accounts stack_exits used_ranges rules
+-- @reply applied granted more begun exited
 -- @reply stale why
 
 clock.start(args.now)
@@ -20,18 +23,20 @@ local path = accounts.path(args.pool, lane.component)
 if not path or not lanes.is_attached(pool, lane) then return reply.stale('waiter') end
 local hold, index = victim_holds.find(pool, args.waiter)
 if (waiter.victim_hold_pool or args.pool) ~= args.pool then return reply.stale('hold elsewhere') end
+local continues = args.continues == '1'
+if continues and not hold then return reply.stale('hold') end
 if not hold and #victim_holds.list(pool) >= const.MAX_VICTIM_HOLDS then return reply.stale('many holds') end
 
 local minute_ago = clock.now - 60000
 local chosen = cjson.decode(args.victims)
 if #chosen == 0 then return reply.stale('nothing') end
 local max_per_minute = tonumber(pool.fields.max_preemptions_per_minute)
-if max_per_minute and redis.call('ZCOUNT', keys.pool_preemptions(pool.name), '(' .. amounts.format(minute_ago), amounts.format(clock.now)) + #chosen > max_per_minute then
+if max_per_minute and redis.call('ZCOUNT', keys.pool_preemptions(pool.name), '(' .. amounts.format(minute_ago), amounts.format(clock.now)) + #chosen + tonumber(args.rest_count) > max_per_minute then
   return reply.stale('budget')
 end
 local backoff_s = tonumber(pool.fields.backoff_s or const.BACKOFF_S[pool.fields.discipline] or 0)
 local rest_ends_ms = tonumber(pool.fields.decided_ms or 0) + backoff_s * 1000
-if backoff_s > 0 and pool.fields.decided_ms and rest_ends_ms > clock.now and tonumber(pool.fields.decided_ms) <= clock.now then return reply.stale('backoff') end
+if backoff_s > 0 and not continues and pool.fields.decided_ms and rest_ends_ms > clock.now and tonumber(pool.fields.decided_ms) <= clock.now then return reply.stale('backoff') end
 
 local seen_ids = {}
 for i, victim in ipairs(chosen) do
@@ -88,8 +93,11 @@ for _, name in ipairs(cjson.decode(args.reserved_accounts)) do  -- the waiter ha
     end
   end
 end
-projected_shortage.add_victims(rooms, chosen)
-projected_shortage.add_victims(reserved_rooms, chosen)
+local rest_units = cjson.decode(args.rest_units)
+for _, list in ipairs({rooms, reserved_rooms}) do
+  projected_shortage.add_units(list, rest_units)
+  projected_shortage.add_victims(list, chosen)
+end
 if not (projected_shortage.fits(rooms) and projected_shortage.fits(reserved_rooms)) then return reply.stale('not enough') end
 for i in ipairs(chosen) do
   if projected_shortage.fits(rooms, i) then return reply.stale('superfluous') end
@@ -97,14 +105,16 @@ end
 
 if pool.fields.patience == args.waiter then grants.end_patience_hold(pool) end
 hold = hold or victim_holds.open(path, lane, waiter)
-local rank, victim_ranks = preemptions.rank(path[1], waiter), {}
+local rank, victim_ranks, exited = preemptions.rank(path[1], waiter), {}, {}
 for i, victim in ipairs(chosen) do
+  if i > 1 and work_budget.is_used_up() then break end
   victim_ranks[i] = victim.request.id .. '@' .. preemptions.rank(victim.path[1], victim.request)
   redis.call('ZADD', keys.pool_preemptions(pool.name), amounts.format(clock.now), victim.request.id .. ':' .. victim.request.fence)
+  preemptions.begin(victim.path, hold, victim.request, victim.reason, rank)
+  if victim.request.status ~= states.preempting then exited[#exited + 1] = victim.request.id end
 end
-redis.call('ZREMRANGEBYSCORE', keys.pool_preemptions(pool.name), '-inf', amounts.format(minute_ago))
+preemptions.forget_old(pool)
 redis.call('HSET', pool.key, 'decided_ms', amounts.format(clock.now))
 requests.add_event(waiter, 'clearing', {}, {by = '', pool = args.pool, rank = rank, victims = table.concat(victim_ranks, ';'), reason = chosen[1].reason})
-for _, victim in ipairs(chosen) do preemptions.begin(victim.path, hold, victim.request, victim.reason, rank) end
 local more = grant_loop.settle(tonumber(args.chunk))
-return reply.applied(redis.call('HGET', keys.request(args.waiter), 'status') == states.queued and 0 or 1, more)
+return reply.applied(redis.call('HGET', keys.request(args.waiter), 'status') == states.queued and 0 or 1, more, #victim_ranks, exited)

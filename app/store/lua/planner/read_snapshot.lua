@@ -17,7 +17,7 @@
 clock.start(args.now)
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found() end
-if pool.fields.reviewing or pool.fields.unsettled then return reply.unfinished() end
+if pool.fields.reviewing or pool.fields.unsettled or pool.fields.orphaning then return reply.unfinished() end
 local most, max_lanes = tonumber(args.most), tonumber(args.max_lanes)
 local lane_ids = fair_share_order.applies(pool) and fair_share_pages.select_lanes(pool, most) or redis.call('ZRANGE', keys.pool_lanes(args.pool), 0, most - 1)
 local is_idle = #lane_ids == 0 and redis.call('HLEN', keys.pool_victims(args.pool)) == 0

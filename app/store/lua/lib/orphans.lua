@@ -1,0 +1,59 @@
+-- Orphaned victims: the hold that they leave for was closed. The number of victims of a hold has no bound: if the work budget is
+-- used up, `resume` orphans the rest. Until then they are listed with the closed hold, and no decision is made in the pool.
+-- @use amounts clock pool_changes victims work_budget
+-- @writes pool pool_unfinished preemption_deadlines request unfinished
+
+local PAGE = 32
+
+local is_first_page = true  -- of this call: it needs no budget when work is resumed, which other pools may have used up
+
+local function field(owner) return 'orphans ' .. owner end
+
+-- Orphan one victim. If the request exists (else it was lost), its deadline is paused from now on.
+function orphans.orphan(pool, id)
+  victims.set_owner(pool, id, '-')
+  redis.call('ZREM', keys.preemption_deadlines(), id)
+  if redis.call('EXISTS', keys.request(id)) == 1 then redis.call('HSET', keys.request(id), 'orphaned_ms', amounts.format(clock.now)) end
+end
+
+-- Orphan the victims of a closed hold while the work budget lasts. Return whether all are done.
+local function orphan_all(pool, owner, resumes)
+  while true do
+    if work_budget.is_used_up() and not (resumes and is_first_page) then return false end
+    is_first_page = false
+    local ids, changed = victims.of_hold(pool, owner, PAGE), {}
+    if #ids == 0 then return true end
+    for i, id in ipairs(ids) do
+      orphans.orphan(pool, id)
+      changed[i] = 'request:' .. id
+    end
+    pool_changes.add(pool.name, changed)
+  end
+end
+
+-- Orphan the victims of a hold that was closed now; what is beyond the work budget is left to `resume`.
+function orphans.begin(pool, owner)
+  if orphan_all(pool, owner) then return end
+  pool.fields.orphaning = '1'
+  redis.call('HSET', pool.key, 'orphaning', '1')
+  redis.call('HSET', keys.pool_unfinished(pool.name), field(owner), '1')
+  redis.call('SADD', keys.unfinished(), pool.name)
+end
+
+-- Orphan the rest of the victims. Return whether all are done.
+function orphans.resume(pool)
+  if not pool.fields.orphaning then return true end
+  for _, name in ipairs(redis.call('HKEYS', keys.pool_unfinished(pool.name))) do
+    local owner = string.match(name, '^orphans (.+)$')
+    if owner and not orphan_all(pool, owner, true) then return false end
+    if owner then redis.call('HDEL', keys.pool_unfinished(pool.name), name) end
+  end
+  pool.fields.orphaning = nil
+  redis.call('HDEL', pool.key, 'orphaning')
+  return true
+end
+
+-- True if an owner's hold was closed and its victims are still to be orphaned.
+function orphans.is_pending(pool, owner)
+  return pool.fields.orphaning ~= nil and redis.call('HEXISTS', keys.pool_unfinished(pool.name), field(owner)) == 1
+end
