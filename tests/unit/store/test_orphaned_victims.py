@@ -36,7 +36,7 @@ def holds_with_victims(world: World, count: int) -> tuple[list[Request], list[Re
     for part, owner in enumerate(owners):
         assert world.preempt(owner, *victims[part::count]).applied
     give_small_budget(world, BUDGET)
-    world.ledger._resume_later = lambda _: None
+    world.ledger._resume_later = lambda *_: None
     return owners, victims
 
 
