@@ -18,7 +18,7 @@ from app.domain.plan_steps import BorrowedCondition, Preempt, UsageCondition, Vi
 from app.domain.snapshot import PoolSnapshot
 from app.store.scripts import Arg
 
-VICTIMS_PER_CALL = 40
+VICTIMS_PER_CALL = 30
 """The most victims that one call checks; it begins with the first."""
 
 Units: TypeAlias = Counter[tuple[str, str]]

@@ -207,7 +207,8 @@ def taking_back(world: World) -> dict[str, Request]:
 def _preempt(of: dict[str, Request]) -> dict[str, Any]:
     victims = json.dumps([[of["prey"].id, str(of["prey"].fence), "priority"]])
     nothing = {"unused_share_accounts": "[]", "reserved_accounts": "[]", "stack_exits": "[]", "used_ranges": "[]"}
-    return {"pool": "prey", "waiter": of["hunter"].id, "victims": victims, "rules": "7", **nothing}
+    whole = {"continues": False, "rest_count": 0, "rest_units": "{}"}
+    return {"pool": "prey", "waiter": of["hunter"].id, "victims": victims, "rules": "7", **whole, **nothing}
 
 
 _ROWS = json.dumps([["policy:orchestrator/u", ["fair_share:gpu", "1", "status", "starving"], ["below_ms"]]])
