@@ -16,7 +16,7 @@ INDEXES = ("requests", "waiting", "leases", "preemption_deadlines", "ended", "re
 POOL_INDEXES = ("pool_queue", "pool_allocations", "pool_walltime_ends")
 LANE_INDEXES = ("lane", "lane_walltimes")
 TASK_INDEXES = ("delayed", "outbox", "unstarted")
-HOLD_KINDS = ("holds", "allocations", "records", "victims")
+HOLD_KINDS = ("allocations", "records", "victims")
 MAX_PAGE = 100
 """The most records that one call compares."""
 
@@ -36,8 +36,15 @@ class AuditStore:
 
     def check_holds(self, workspace: str, pool: str, *, repair: bool) -> Iterator[AuditFinding]:
         """Compare the victims and holds of a pool with the requests."""
+        holds = scan_pages(
+            self._scripts, "audit_holds", workspace, count=self._chunk, repair=repair, pool=pool, kind="holds", owner=""
+        )
+        for reply in holds:
+            yield from _findings(reply)
+            for owner in reply.fields.get("owners", []):
+                yield from self._scan("audit_holds", workspace, repair=repair, pool=pool, kind="members", owner=owner)
         for kind in HOLD_KINDS:
-            yield from self._scan("audit_holds", workspace, repair=repair, pool=pool, kind=kind)
+            yield from self._scan("audit_holds", workspace, repair=repair, pool=pool, kind=kind, owner="")
         yield from self._sums.check(workspace, pool, PoolSums.hold_differences, repair=repair)
 
     def check_requests(self, workspace: str, *, repair: bool) -> Iterator[AuditFinding]:

@@ -254,7 +254,7 @@ _NEW = {"op": "o", "reserved": "gpu=1", "limit": "gpu=2", "weight": 2, "pool": "
 TWICE: dict[str, Args] = {
     "list_active": lambda _: {"pool": "p", "after": 0, "count": 2},
     "resume_unfinished": lambda _: {},
-    "audit_holds": lambda _: {"pool": "leave", "kind": "allocations", "cursor": "0", "count": 100, "repair": True},
+    "audit_holds": lambda _: {"pool": "leave", "kind": "allocations", "owner": "", "cursor": "0", "count": 100, "repair": True},
     "start_sums": lambda _: {"pool": "leave"},
     "read_sum_rows": lambda _: {"pool": "leave", "kind": "holds", "cursor": "0", "count": 100},
     "read_sum_changes": lambda _: {"pool": "leave", "event": "0-0", "number": 0, "rules": "9", "most": 9},

@@ -8,9 +8,12 @@ import pytest
 
 from app.domain.models import Request
 from app.service.reconcile import Reconciler
+from app.store.audit import AuditStore
+from app.store.connection import RedisClient
 from app.store.keys import key
 from app.store.snapshot_reader import UnfinishedWork
 from app.store.workspace_copy import WorkspaceCopier
+from tests.properties.counted_scripts import CountedScripts
 from tests.support.audit_findings import findings
 from tests.support.fake_redis import FakeRedisProvider
 from tests.support.small_budget import give_small_budget
@@ -124,3 +127,17 @@ def test_a_copy_orphans_the_victims_of_closed_holds(world: World) -> None:
         assert [finding for finding in findings(there) if "bytes of bodies" not in finding] == []
         assert len(there.client.smembers(key("hold_victims", world.workspace, "p", other.id))) == VICTIMS // 2
         assert there.snapshot().holds[0].owner.id == other.id
+
+
+def test_an_audit_reads_the_victims_of_a_hold_apart_from_the_holds(client: RedisClient) -> None:
+    world = World(client)
+    owner, _ = hold_with_victims(world)
+    store = AuditStore(client, world.clock)
+    members = key("hold_victims", world.workspace, "p", owner.id)
+    assert list(store.check_holds(world.workspace, "p", repair=False)) == []
+    world.client.sadd(members, "lost")
+    assert [finding.location for finding in store.check_holds(world.workspace, "p", repair=True)] == ["p lost"]
+    assert not world.client.sismember(members, "lost")
+    scripts = CountedScripts(client)
+    scripts.call("audit_holds", world.workspace, pool="p", kind="holds", owner="", cursor="0", count=5, repair=False)
+    assert scripts.steps["audit_holds"] < VICTIMS

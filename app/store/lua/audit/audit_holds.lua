@@ -1,10 +1,11 @@
--- Compare a stretch of the allocations, the allocation records, the victims or the holds of a pool (`kind`) with the requests; repair
--- if asked. The sums of the holds are compared apart (`read_sum_rows`).
+-- Compare a stretch of the allocations, the allocation records, the victims or the holds of a pool (`kind`) with the requests, or of
+-- the victims listed with the hold of an owner (`members`); repair if asked. Return the owners of the holds of the stretch. The sums
+-- of the holds are compared apart (`read_sum_rows`).
 -- @use accounts amounts audit_findings orphans pool_changes requests victims
 -- @reads pool_allocations request
 -- @writes hold hold_victims pool pool_allocation_records pool_holds pool_victims preemption_deadlines
--- @args pool kind cursor count repair
--- @reply audited differences cursor
+-- @args pool kind owner cursor count repair
+-- @reply audited differences cursor owners
 -- @reply not_found
 
 audit_findings.start(args.repair)
@@ -54,13 +55,7 @@ local function check_member(owner, id)
   if audit_findings.add('leaving', args.pool .. ' ' .. id, 'not listed', owner) then redis.call('SADD', key, id) end
 end
 
--- Check that each listed victim of a hold leaves for it.
-local function check_victims(owner)
-  for _, id in ipairs(victims.of_hold(pool, owner)) do
-    local leaves = redis.call('HGET', owners, id) == owner
-    if not leaves and audit_findings.add('leaving', args.pool .. ' ' .. id, owner, nil) then redis.call('SREM', keys.hold_victims(args.pool, owner), id) end
-  end
-end
+local owners_in_page = {}
 
 local CHECKS = {
   allocations = function(id)
@@ -81,7 +76,7 @@ local CHECKS = {
     if not request or request.status ~= states.preempting then compare('leaving', owners, id, owner, nil) end
   end,
   holds = function(id, text)
-    check_victims(id)
+    owners_in_page[#owners_in_page + 1] = id
     if not string.match(text, '^victims ') or is_valid_owner(id) then return end
     if not audit_findings.add('hold', args.pool .. ' ' .. id, text, redis.call('HGET', keys.request(id), 'status')) then return end
     redis.call('HDEL', holds, id)
@@ -89,6 +84,16 @@ local CHECKS = {
     pool_changes.add(args.pool, {'request:' .. id})
   end,
 }
+
+if args.kind == 'members' then
+  local key = keys.hold_victims(args.pool, args.owner)
+  local page = redis.call('SSCAN', key, args.cursor, 'COUNT', args.count)
+  for _, id in ipairs(page[2]) do
+    local leaves = redis.call('HGET', owners, id) == args.owner
+    if not leaves and audit_findings.add('leaving', args.pool .. ' ' .. id, args.owner, nil) then redis.call('SREM', key, id) end
+  end
+  return reply.audited(audit_findings.list(), page[1], {})
+end
 
 local is_sorted_set = args.kind == 'allocations'
 local key = ({allocations = keys.pool_allocations(args.pool), records = records, victims = owners, holds = holds})[args.kind]
@@ -102,4 +107,4 @@ if args.kind == 'holds' and page[1] == '0' then  -- a pool has at most one hold 
     if count > 0 then redis.call('HSET', pool.key, 'victim_holds', amounts.format(count)) else redis.call('HDEL', pool.key, 'victim_holds') end
   end
 end
-return reply.audited(audit_findings.list(), page[1])
+return reply.audited(audit_findings.list(), page[1], owners_in_page)
