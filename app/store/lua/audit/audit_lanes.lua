@@ -1,5 +1,5 @@
--- Compare lanes of a pool with their expected scores, and check that the constraint of each still blocks it: those of `lanes`, else
--- the next page. Return the lanes of the page that are left.
+-- Compare lanes of a pool with their expected scores, and check that the constraint of each still blocks it. The lanes are `lanes`; if
+-- that is empty, the next page. The reply has the lanes that are left when the work budget is used up.
 -- @use accounts amounts audit_findings fair_share_order lane_grants lanes parking parking_rebuild parking_subtrees parking_tree queue_order rechecks share_sides work_budget
 -- @reads component_lanes pool_blocked_since pool_in_share pool_lanes pool_parked pool_parking pool_parking_counts pool_parking_needs
 -- @reads pool_queue_syncs pool_strict_line pool_unfinished

@@ -48,7 +48,7 @@ function account_updates.shift_group_stacks(path)
   end
 end
 
--- Add to the units that holds with victims keep at one account: `changes` is key → units.
+-- Add to the units that holds with victims keep at an account. `changes`: key → units.
 function account_updates.add_victim_held(account, changes)
   local fields = {}
   for key, units in pairs(changes) do set_column(account, 'victim_held', key, (account.victim_held[key] or 0) + units, fields) end

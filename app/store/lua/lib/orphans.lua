@@ -1,22 +1,22 @@
--- Orphaned victims: the hold that they leave for was closed. The number of victims of a hold has no bound: if the work budget is
--- used up, `resume` orphans the rest. Until then they are listed with the closed hold, and no decision is made in the pool.
+-- Orphaned victims: the hold that they leave for was closed. A hold can have any number of victims. If the work budget does not
+-- suffice for all, `resume` orphans the rest. Until then the rest is listed with the closed hold, and no decision is made in the pool.
 -- @use amounts clock pool_changes victims work_budget
 -- @writes pool pool_unfinished preemption_deadlines request unfinished
 
 local PAGE = 32
 
-local is_first_page = true  -- of this call: it needs no budget when work is resumed, which other pools may have used up
+local is_first_page = true  -- a call that resumes work orphans one page in any case: the work of other pools may use up its budget
 
 local function field(owner) return 'orphans ' .. owner end
 
--- Orphan one victim. If the request exists (else it was lost), its deadline is paused from now on.
+-- Orphan one victim: its deadline is paused from now on. If the request was lost, only its entries in the indexes change.
 function orphans.orphan(pool, id)
   victims.set_owner(pool, id, '-')
   redis.call('ZREM', keys.preemption_deadlines(), id)
   if redis.call('EXISTS', keys.request(id)) == 1 then redis.call('HSET', keys.request(id), 'orphaned_ms', amounts.format(clock.now)) end
 end
 
--- Orphan the victims of a closed hold while the work budget lasts. Return whether all are done.
+-- Orphan the victims of a closed hold while the work budget lasts. Return true if none is left.
 local function orphan_all(pool, owner, resumes)
   while true do
     if work_budget.is_used_up() and not (resumes and is_first_page) then return false end
@@ -31,7 +31,7 @@ local function orphan_all(pool, owner, resumes)
   end
 end
 
--- Orphan the victims of a hold that was closed now; what is beyond the work budget is left to `resume`.
+-- Orphan the victims of a hold that this call closed. What is beyond the work budget is left to `resume`.
 function orphans.begin(pool, owner)
   if orphan_all(pool, owner) then return end
   pool.fields.orphaning = '1'
@@ -40,7 +40,7 @@ function orphans.begin(pool, owner)
   redis.call('SADD', keys.unfinished(), pool.name)
 end
 
--- Orphan the rest of the victims. Return whether all are done.
+-- Orphan the rest of the victims of closed holds. Return true if none is left.
 function orphans.resume(pool)
   if not pool.fields.orphaning then return true end
   for _, name in ipairs(redis.call('HKEYS', keys.pool_unfinished(pool.name))) do
@@ -53,7 +53,7 @@ function orphans.resume(pool)
   return true
 end
 
--- True if an owner's hold was closed and its victims are still to be orphaned.
+-- True if the hold of an owner was closed and the rest of its victims is not orphaned yet.
 function orphans.is_pending(pool, owner)
   return pool.fields.orphaning ~= nil and redis.call('HEXISTS', keys.pool_unfinished(pool.name), field(owner)) == 1
 end

@@ -1,4 +1,5 @@
--- The repair of the lanes of a pool: all are detached, and damaged slots are deleted, in parts; the recheck attaches them again.
+-- The repair of the lanes of a pool, in parts: it deletes the slots of all constraints, then detaches all lanes. The recheck that
+-- follows attaches them again.
 -- @use lanes parking parking_subtrees work_budget
 -- @reads pool_parked
 -- @writes pool_blocked_since pool_in_share pool_lanes pool_parking_counts pool_strict_line pool_unfinished
@@ -8,7 +9,7 @@ local PAGE = 20
 -- Begin a rebuild. The caller starts a recheck.
 function parking_rebuild.start(pool) redis.call('HSET', keys.pool_unfinished(pool.name), 'rebuild', 'slots') end
 
--- Delete the slots of all constraints; false if the work budget ended first.
+-- Delete the slots of all constraints. Return false if the work budget ended first.
 local function clear_slots(pool)
   for _, constraint in ipairs(redis.call('HKEYS', keys.pool_parking_counts(pool.name))) do
     if not parking_subtrees.clear(pool, constraint, parking.BACKFILL) then return false end
@@ -17,7 +18,7 @@ local function clear_slots(pool)
   return true
 end
 
--- Detach all lanes; false if the work budget ended first.
+-- Detach all lanes. Return false if the work budget ended first.
 local function detach_lanes(pool)
   local page = {'0'}
   repeat
@@ -30,7 +31,7 @@ local function detach_lanes(pool)
   return redis.call('EXISTS', keys.pool_parked(pool.name)) == 0
 end
 
--- Continue a rebuild. Return whether it is done, also if there was none.
+-- Continue a rebuild. Return true if it is done, or if there was none.
 function parking_rebuild.step(pool)
   local work_key = keys.pool_unfinished(pool.name)
   local stage = redis.call('HGET', work_key, 'rebuild')

@@ -42,7 +42,7 @@ function parking_subtrees.broken_node(pool, slot, need)
   end
 end
 
--- Delete one leaf of a slot, the least at each node, with the nodes that are empty then.
+-- Delete one leaf of a slot, along the first digit of each node, and the nodes that are empty without it.
 local function clear_leaf(pool, slot)
   local length = redis.call('ZRANGE', keys.pool_parking_tree(pool.name, slot, parking_tree.ROOT), 0, 0)[1]
   local digits = ''
@@ -61,7 +61,7 @@ local function clear_leaf(pool, slot)
   redis.call('ZREM', keys.pool_parking_tree(pool.name, slot, parking_tree.ROOT), length)
 end
 
--- Delete a slot; false if the work budget ended first.
+-- Delete a slot. Return false if the work budget ended first.
 local function clear_slot(pool, slot)
   while parking_tree.any(pool, slot) do
     clear_leaf(pool, slot)
@@ -70,8 +70,8 @@ local function clear_slot(pool, slot)
   return true
 end
 
--- Delete the slots of a constraint with their trees, in parts; false if the work budget ended first. Only the audit needs this: a slot
--- without lanes has no tree.
+-- Delete the slots of a constraint with their trees, in parts. Return false if the work budget ended first. Only the audit needs this: a
+-- slot without lanes has no tree.
 function parking_subtrees.clear(pool, constraint, backfill_prefix)
   local needs_key = keys.pool_parking_needs(pool.name, constraint)
   for component in function() return redis.call('ZRANGE', needs_key, 0, 0)[1] end do

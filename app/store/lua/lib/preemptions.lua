@@ -5,7 +5,7 @@
 
 local PREEMPTION_FIELDS = {'directive', 'deadline_ms', 'preempting_ms', 'answered', 'extended', 'deferred_s', 'failed', 'rank', 'by_rank', 'orphaned_ms', 'reprieved'}
 local RECENT_MS = 60000
-local FORGOTTEN = 100  -- old preemptions that a call forgets: more than a call begins
+local MOST_FORGOTTEN = 100  -- old preemptions that a call forgets, at most: more than a call begins
 
 local function grace_ms(pool) return tonumber(pool.fields.grace_s or const.GRACE_S) * 1000 end
 local function checkpoint_timeout_ms(pool) return tonumber(pool.fields.checkpoint_timeout_s or const.CHECKPOINT_TIMEOUT_S) * 1000 end
@@ -87,7 +87,7 @@ end
 -- Forget preemptions that are too old for the bound per minute of the pool.
 function preemptions.forget_old(pool)
   local key = keys.pool_preemptions(pool.name)
-  local old = redis.call('ZRANGEBYSCORE', key, '-inf', amounts.format(clock.now - RECENT_MS), 'LIMIT', 0, FORGOTTEN)
+  local old = redis.call('ZRANGEBYSCORE', key, '-inf', amounts.format(clock.now - RECENT_MS), 'LIMIT', 0, MOST_FORGOTTEN)
   if #old > 0 then redis.call('ZREM', key, unpack(old)) end
 end
 

@@ -31,7 +31,7 @@ function projected_shortage.rooms(path, lane, index)
   return rooms
 end
 
--- Add the units that further victims free: `account|key` → units.
+-- Add the units that further victims free. `units`: `account|key` → units.
 function projected_shortage.add_units(rooms, units)
   for _, room in ipairs(rooms) do
     room.left = math.min(const.MAX_AMOUNT, room.left + tonumber(units[room.account.id .. '|' .. room.key] or 0))

@@ -1,5 +1,5 @@
--- How far the recheck of a pool is: its policies are read page by page, and the lanes of each in the order of their ids. Each master
--- has pages of its own, so that with another master the recheck begins anew.
+-- The position of the recheck of a pool. It reads the policies of the pool page by page, and the lanes of each policy in the order of
+-- their ids. The pages of a set differ between servers, so with another master the recheck begins anew.
 -- @reads component_lanes meta pool_policies
 -- @writes pool_unfinished
 
@@ -11,7 +11,8 @@ function recheck_cursor.start(pool)
   redis.call('HSET', keys.pool_unfinished(pool.name), 'review', '', 'review_page', '')
 end
 
--- Return the cursor of a recheck under way: the next page, the policies of this page that are left, the last lane of the first of them.
+-- Return the cursor of a recheck under way. `page`: the next page. `components`: the policies of this page that are left. `lane`: the
+-- last lane of the first of these policies that was rechecked, empty if none was. With another master it is a cursor at the beginning.
 function recheck_cursor.load(pool)
   local lane, page, components = unpack(redis.call('HMGET', keys.pool_unfinished(pool.name), 'review', 'review_page', 'review_policies'))
   local master, cursor = redis.call('HGET', keys.meta(), 'master') or '', {page = '0', components = {}, lane = ''}
@@ -34,7 +35,8 @@ end
 
 function recheck_cursor.is_at_end(cursor) return cursor.page == END and #cursor.components == 0 end
 
--- Return the next lanes of a policy. None if it has no more, and if this was the step to the next page.
+-- Return the next lanes of the first policy of the cursor. If it has no more, or if no policy of the page is left, return no lanes and
+-- go on to the next policy or page.
 function recheck_cursor.next_lanes(pool, cursor)
   local component = cursor.components[1]
   if not component then

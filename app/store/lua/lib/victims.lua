@@ -28,13 +28,13 @@ function victims.set_owner(pool, id, owner)
   if owner == '-' then count_orphans(pool, 1) end
 end
 
--- Return the victims of a hold, all or at most `count`.
+-- Return all victims of a hold, or at most `count`.
 function victims.of_hold(pool, owner, count)
   local key = keys.hold_victims(pool.name, owner)
   return count and redis.call('SRANDMEMBER', key, count) or redis.call('SMEMBERS', key)
 end
 
--- True if a victim is orphaned, or will be (`orphans`), and is not yet judged.
+-- True if a victim is orphaned and not yet judged, or is still to be orphaned (`orphans`).
 function victims.has_orphans(pool) return pool.fields.orphaned_victims ~= nil or pool.fields.orphaning ~= nil end
 
 -- Count the units of an allocation that begins to leave (1), or that left or was reprieved (-1).

@@ -1,6 +1,5 @@
 -- Enforce passed deadlines of victims (not of leases), at most `chunk` and within the work budget: extend once for a victim that
--- reports progress, then terminate, then
--- force.
+-- reports progress, then terminate, then force. A victim of a closed hold is orphaned instead.
 -- @use accounts amounts clock grant_loop orphans preemptions requests work_budget
 -- @reads pool_victims
 -- @writes meta preemption_deadlines

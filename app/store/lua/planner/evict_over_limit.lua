@@ -1,5 +1,5 @@
--- Preempt allocations over a limit, the first of these that the work budget allows, or none. It is stale if one has changed, or if
--- its account is not over its limit once those before it have left. `partly`: further ones are left to the next plan.
+-- Preempt allocations over a limit: the first of `victims`, as many as the work budget allows. If any of `victims` has changed, or its
+-- account is not over its limit once those before it have left, none is preempted. `partly`: 1 if some are left to the next plan.
 -- @use accounts amounts clock grant_loop lanes preemptions requests victims work_budget
 -- @reads orphaned_lanes unfinished
 -- @writes pool_preemptions

@@ -40,8 +40,8 @@ local function is_in_share(id)
   return request ~= nil and redis.call('SISMEMBER', keys.pool_in_share(args.pool), lanes.of(request).id) == 1
 end
 
--- Read the next waiter of a stream. A stream that passes over waiters stalls when the work budget is used up: its score is that of the
--- last waiter it has passed over.
+-- Read the next waiter of a stream. The queue of the pool has waiters of the other side, which its stream passes over. If the work budget
+-- is used up meanwhile, the stream stalls: its queue score is that of the last waiter it read.
 local function fetch(stream)
   repeat
     stream.id = nil

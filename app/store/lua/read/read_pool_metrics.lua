@@ -1,6 +1,6 @@
--- Read the metrics of a pool and of some of its policies: those of `components`, else the next page. Numbers by name, amounts by column
--- and key. With fair share also the starvation status of each policy. A number that does not apply is empty. Return the policies of
--- the page that are left.
+-- Read the metrics of a pool and of some of its policies: numbers by name, amounts by column and key, with fair share also the
+-- starvation status of each policy. A number that does not apply is empty. The policies are those of `components`; if that is empty,
+-- the next page. The reply has the components that are left when the work budget is used up.
 -- @use accounts amounts clock fair_share_order work_budget
 -- @reads component_lanes lane policy pool pool_allocations pool_parked pool_policies pool_policy_queue pool_queue pool_victims request
 -- @args now pool cursor components count

@@ -1,4 +1,4 @@
--- Count the waiters, and their shapes, of a token or component with limits of its own: `token/id` or `component/type/name`.
+-- Count the waiters of a token or component with limits of its own, and their shapes. `subject`: `token/id` or `component/type/name`.
 -- @reads limited_lanes limited_waiting
 -- @args subject
 -- @reply counted waiting shapes
