@@ -40,7 +40,7 @@ def page() -> str:
         f"*Granting commands* end with a grant pass: {_names(granting)}.",
         f"Two keys belong to no workspace. `{WORKSPACES}` is the set of their names; the first use of a workspace writes it.",
         f"`{SCHEMA_NUMBER}` is the number of the schema; a process that finds Redis empty writes it.",
-        f"No script writes `{BARRIER}`: with `replicas_acknowledge` the connections write it, and it expires soon.",
+        f"No script writes `{BARRIER}`: with `replicas_acknowledge` a connection writes it, and it expires after the WAIT.",
         "This page is generated from `app/store/keys.py` and the heads of the scripts: `make generated`.",
     ]
     return _HEAD + "\n".join(table) + "\n\n" + "\n\n".join(notes) + "\n"

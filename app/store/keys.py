@@ -203,7 +203,7 @@ WORKSPACES = "pk:workspaces"
 """A key outside workspaces: the set of their names."""
 
 BARRIER = "barrier"
-"""A key of a workspace that a connection writes before a WAIT, for replicas to confirm; it expires soon."""
+"""A key of a workspace that a connection writes before a WAIT, for replicas to confirm. It expires after the WAIT."""
 
 SCHEMA_NUMBER = "pk:schema"
 """A key outside workspaces: the number of the schema that this Redis holds (`schema.py`)."""

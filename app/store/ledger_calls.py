@@ -31,8 +31,8 @@ class LedgerCalls:
         resume_later: Callable[[str, float], None] | None = None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`resume_later` takes a workspace with unfinished work, and the seconds of the script that left it; without it, each
-        method resumes the work itself."""
+        """`resume_later` takes a workspace with unfinished work and the seconds that the script took which left it. Without it,
+        each method resumes the work itself."""
         self._scripts = Scripts(client)
         self._clock = clock or RedisClock()
         self._limits = limits or LedgerLimits()
@@ -94,7 +94,7 @@ class LedgerCalls:
         return reply
 
     def resume_after(self, workspace: str, script_s: float) -> bool:
-        """Pause as long as the script took that left work, and resume until none is left."""
+        """Pause for `script_s`, the time of the script that left work, then resume. Return False if some is left."""
         return self._resumer.finish(workspace, script_s=script_s)
 
     def resume_all_unfinished(self, workspace: str, max_calls: int = MAX_CALLS) -> bool:

@@ -78,7 +78,7 @@ def resolve_constants(text: str, file: str) -> str:
 
 @cache
 def qualify_libraries(text: str, names: tuple[str, ...]) -> str:
-    """The text with `libraries.` before each mention of one of these libraries."""
+    """Return the text with `libraries.` before each mention of one of these libraries."""
     if not names:
         return text
     mention = re.compile(rf"(?<![\w:])(?<!(?<!\.)\.)(?=(?:{'|'.join(names)})\s*\.(?!\.))")

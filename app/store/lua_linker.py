@@ -96,8 +96,8 @@ class LuaCommand:
     text: str
     sha: str
     spans: tuple[tuple[int, int, str], ...]
-    given_args: tuple[str, ...]
-    """The arguments of a caller, in order; the connection adds the id of the master."""
+    caller_args: tuple[str, ...]
+    """The arguments that a caller passes, in order; the connection adds the id of the master."""
     arg_names: frozenset[str]
     writes: frozenset[str]
     """The keys that the command can write, with what it reaches in its libraries."""
@@ -275,7 +275,7 @@ def _compose(command: LuaSource, libraries: list[LuaSource]) -> LuaCommand:
         spans.append((len(lines) - source.text.count("\n"), len(lines), source.file))
         lines += after
     text = "\n".join(lines) + "\n"
-    given_args = tuple(name for name in command.declarations["args"] if name != MASTER_ARGUMENT)
+    caller_args = tuple(name for name in command.declarations["args"] if name != MASTER_ARGUMENT)
     return LuaCommand(
         name=command.name,
         file=command.file,
@@ -286,8 +286,8 @@ def _compose(command: LuaSource, libraries: list[LuaSource]) -> LuaCommand:
         text=text,
         sha=hashlib.sha1(text.encode()).hexdigest(),
         spans=tuple(spans),
-        given_args=given_args,
-        arg_names=frozenset(given_args),
+        caller_args=caller_args,
+        arg_names=frozenset(caller_args),
         writes=writes,
     )
 

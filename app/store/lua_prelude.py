@@ -1,7 +1,7 @@
 """The prelude of a composed Lua text, and the frame of its libraries.
 
 A library is a function that runs when the library is first used: a call makes only the functions that it needs. Other files
-reach it through one table, as a local of its own would cost each call a table and a search among the locals.
+reach the libraries through one table: with a local for each, every call would make a table and search among the locals.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LIBRARY_LOADER = (
     "return library",
     "end})",
 )
-"""Lua that makes a library when it is first used. A library that a call does not use costs the call one closure."""
+"""Lua that makes a library when it is first used. For a library that a call does not use, the call makes one closure."""
 STEP_COUNTER = (
     "local server_calls, _call = {count = 0}, redis.call",
     "local redis = {call = _call, pcall = redis.pcall}",
@@ -35,7 +35,7 @@ STEP_COUNTER = (
     "end",
     "end",
 )
-"""Lua that counts the commands of a call from `start()` on: a call with one item of work does not pay for the counter."""
+"""Lua that counts the commands of a call from `start()` on, so a call with one item of work has no counter."""
 
 
 def library_frame(name: str) -> tuple[list[str], list[str]]:

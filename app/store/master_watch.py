@@ -3,7 +3,7 @@
 A replica may be promoted while the old master still answers: it goes on for seconds, and its connections stay. So a process
 
 1. hears of the change: from a message `+switch-master` of any Sentinel, or from a look at the Sentinels or the topology each
-   second; the answer with the highest configuration epoch counts, until its Sentinel gives another one
+   second; the answer with the highest configuration epoch counts until the same Sentinel gives another one
 2. is in doubt: no script is sent, and callers get 503
 3. stops the use of all connections, and discards replies that still arrive over them
 4. deposes the old master, if that answers as a master under the id it had: every script that writes refuses it from then on
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 LOOK_S: Final = 1.0
 """The time between two looks."""
 FRESH_S: Final = 5.0
-"""The age up to which the answer of a Sentinel goes before other answers of the same epoch."""
+"""The age up to which an answer of a Sentinel precedes older ones of the same epoch."""
 ANSWER_S: Final = 0.5
 """The time that a server has to answer."""
 DEPOSED_MS: Final = 60_000
@@ -170,11 +170,11 @@ class MasterWatch:
 
 
 def _precedence(answer: _Answer, now_s: float, followed: Address | None) -> tuple[int, bool, bool]:
-    """Return the sort key of the last answers of the Sentinels; the highest counts:
+    """Return the sort key of the last answer of a Sentinel. The answer with the highest key counts:
 
-    1. the answer with the highest epoch, however old it is: a Sentinel that is silent may still be the only one to know it
-    2. a fresh answer
-    3. an answer that names the master that is followed
+    1. the highest epoch, however old the answer is: a silent Sentinel may be the only one that knows the epoch
+    2. a fresh answer before an older one
+    3. the master that is followed before another one
     """
     return answer.epoch, answer.at_s > now_s - FRESH_S, answer.address == followed
 
@@ -196,7 +196,7 @@ class SentinelWatch(MasterWatch):
         with self._lock:
             self._answers[number] = answer
             before = self._manager.master_address
-            newest = max(self._answers.values(), key=lambda one: _precedence(one, answer.at_s, before)).address
+            newest = max(self._answers.values(), key=lambda last: _precedence(last, answer.at_s, before)).address
             if before and newest != before:
                 log.warning("the master of %s is now %s:%d; it was %s:%d", self._service, *newest, *before)
                 self._tracker.in_doubt = True

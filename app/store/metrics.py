@@ -1,4 +1,4 @@
-"""The numbers behind the metrics, read from Redis at each scrape: bounded scripts for a pool, and one for a workspace."""
+"""The numbers behind the metrics, read from Redis at each scrape by bounded scripts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from app.store.scripts import ScriptReply, Scripts
 
 BILLION = 10**9
 """The unit of a stored satisfaction ratio: billionths."""
-POLICIES = 100
-"""The policies that one call reads, about."""
+PAGE = 100
+"""The policies that one call reads, approximately: SSCAN may return more."""
 STARVATION_LEVELS = {"": 0, "starving": 1, "aggressively_starving": 2}
 
 
@@ -37,7 +37,7 @@ class MetricsStore:
         return WorkspaceMetrics(**numbers, counts=counts, limits=settings.use, component_limits=settings.component_use)
 
     def get_pool(self, workspace: str, pool: str) -> PoolMetrics | None:
-        """Return the metrics of a pool and its policies; None if the pool is deleted. Bounded calls."""
+        """Return the metrics of a pool and its policies; None if the pool is deleted. The calls are bounded."""
         policies: dict[str, PolicyMetrics] = {}
         reply = self._read_pool(workspace, pool, "0", [])
         while True:
@@ -59,9 +59,9 @@ class MetricsStore:
         )
 
     def _read_pool(self, workspace: str, pool: str, cursor: str, components: Sequence[str]) -> ScriptReply:
-        """Read the numbers of a pool and of these policies, or of the next ones if there are none."""
+        """Read the numbers of a pool and of the policies of these components; if there are none, of the next page."""
         page = {"cursor": cursor, "components": json.dumps(components)}
-        return self._scripts.call("read_pool_metrics", workspace, now=self._clock.now_ms(), pool=pool, count=POLICIES, **page)
+        return self._scripts.call("read_pool_metrics", workspace, now=self._clock.now_ms(), pool=pool, count=PAGE, **page)
 
 
 def _numbers(flat: Sequence[str]) -> dict[str, int]:

@@ -29,7 +29,7 @@ class StepResult(NamedTuple):
     """The result of a step: applied, or stale with a reason.
 
     `has_progressed`: the pool changed more than the plan says. `is_unfinished`: the script left work. `rest`: the step that
-    takes the victims for which this script had no time."""
+    takes the victims that this script left; None if it left none."""
 
     applied: bool
     has_progressed: bool
@@ -85,7 +85,7 @@ class PlanStore:
     def apply_step(self, workspace: str, snapshot: PoolSnapshot, step: PlanStep) -> StepResult:
         """Apply one step of a plan that was made from this snapshot, if the step still holds.
 
-        Of a preemption with many victims one call takes the first; the caller applies the `rest` of the result.
+        A preemption of many victims takes only the first of them; the caller applies the `rest` of the result.
         """
         reply = self._call_step(workspace, snapshot, step)
         if reply.tag != "applied":

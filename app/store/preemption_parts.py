@@ -1,8 +1,8 @@
-"""A preemption in parts: a script preempts the first of the victims, as many as its work budget allows, and the next script
-further ones for the same hold.
+"""A preemption in parts: each script preempts the first of the remaining victims, as many as its work budget allows, for the
+same hold.
 
-Each part is checked as a whole decision is: the victims of the part and the planned units of the rest have to suffice. Between
-two parts the hold does not suffice, so its owner may ask again: if the process dies, the next reconcile plans the rest anew, or
+Each part is checked as the whole decision is: its victims and the planned units of the rest have to suffice. Between two parts
+the hold does not suffice. If the process dies there, the next reconcile judges the owner again: it plans further victims, or
 ends the hold.
 """
 
@@ -19,7 +19,7 @@ from app.domain.snapshot import PoolSnapshot
 from app.store.scripts import Arg
 
 VICTIMS_PER_CALL = 30
-"""The most victims that one call checks; it begins with the first."""
+"""The most victims of one part."""
 
 Units: TypeAlias = Counter[tuple[str, str]]
 """(Account, key) → units."""
@@ -49,10 +49,10 @@ def encode_part(snapshot: PoolSnapshot, step: Preempt) -> dict[str, Arg]:
 
 
 def rest_of_step(snapshot: PoolSnapshot, step: Preempt, begun: int, exited: Collection[str]) -> Preempt | None:
-    """Return the step that takes the rest when the first victims have begun to leave; None if all have.
+    """Return the step that takes the rest of the victims after the first `begun`; None if there is no rest.
 
-    The conditions rest on the pool as it was before the first part, so each moves along with the units of these victims: they
-    have left their stacks, and `exited` ones use nothing any more.
+    The conditions of the step describe the pool before this part, so they are adjusted by the units of its victims: each has
+    left its stack, and the `exited` ones use nothing any more.
     """
     begun_victims, rest = step.victims[:begun], step.victims[begun:]
     if not rest:
@@ -63,21 +63,21 @@ def rest_of_step(snapshot: PoolSnapshot, step: Preempt, begun: int, exited: Coll
         step,
         victims=rest,
         continues=True,
-        borrowed_conditions=tuple(_moved(condition, out_of_stacks) for condition in step.borrowed_conditions),
-        usage_conditions=tuple(_lowered(condition, out_of_use) for condition in step.usage_conditions),
+        borrowed_conditions=tuple(_with_more_exits(condition, out_of_stacks) for condition in step.borrowed_conditions),
+        usage_conditions=tuple(_with_less_use(condition, out_of_use) for condition in step.usage_conditions),
     )
 
 
-def _moved(condition: BorrowedCondition, units: Units) -> BorrowedCondition:
+def _with_more_exits(condition: BorrowedCondition, units: Units) -> BorrowedCondition:
     return replace(condition, max_stack_exits=condition.max_stack_exits + units[condition.account, condition.key])
 
 
-def _lowered(condition: UsageCondition, units: Units) -> UsageCondition:
+def _with_less_use(condition: UsageCondition, units: Units) -> UsageCondition:
     return replace(condition, min_units=max(0, condition.min_units - units[condition.account, condition.key]))
 
 
 def _strictest(conditions: Iterable[BorrowedCondition]) -> tuple[BorrowedCondition, ...]:
-    """Return one condition for each account and key: the strictest includes the others."""
+    """Return one condition for each account and key, the strictest, which implies the others."""
     strictest: dict[tuple[str, str], BorrowedCondition] = {}
     for condition in conditions:
         place = condition.account, condition.key
@@ -87,7 +87,7 @@ def _strictest(conditions: Iterable[BorrowedCondition]) -> tuple[BorrowedConditi
 
 
 def _sum_units(snapshot: PoolSnapshot, victims: Iterable[Victim], accounts: Collection[str] | None = None) -> Units:
-    """Return the units that victims hold, at all accounts or only at these."""
+    """Return the units that victims hold at all accounts, or only at `accounts`."""
     units = Units()
     for _, path, amounts in _allocations(snapshot, victims):
         for account in path:

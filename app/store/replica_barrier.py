@@ -1,10 +1,10 @@
-"""The barriers of one master: what replicas have to confirm before the replies of scripts count, once for all calls that wait.
+"""The barriers of one master: a reply of a script counts when replicas have confirmed a barrier that began after it.
 
 A barrier is a write of a key and a WAIT on the same connection. WAIT asks the replicas for the last write of its connection,
 and a replica applies writes in order. So a barrier that begins after the reply of a script confirms all that the reply shows,
 also writes of other connections.
 
-One barrier is under way at a time. The calls that come meanwhile share the next one, which the first of them runs.
+One barrier is under way at a time. The calls that come meanwhile share the next one, and the first of these calls runs it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class NotAcknowledged(errors.RedisError):
 
 
 class _Barrier:
-    """A barrier: the one that it follows, whether it is over, and the error that it ended with."""
+    """A barrier: the barrier before it, whether it is over, and the error that it ended with; None is success."""
 
     def __init__(self, before: _Barrier | None) -> None:
         self.before = before
@@ -30,7 +30,7 @@ class _Barrier:
 
 
 class Ticket(NamedTuple):
-    """The part of a call in a barrier: one of the calls that share a barrier runs it."""
+    """The barrier that a call waits for, and whether this call runs it."""
 
     barrier: _Barrier
     runs_it: bool
@@ -45,7 +45,7 @@ class ReplicaBarriers:
         self._next: _Barrier | None = None
 
     def join(self) -> Ticket:
-        """Return a part in a barrier that has not begun yet; `wait` has to follow at once."""
+        """Return a ticket for a barrier that has not begun yet. The caller has to call `wait` with it at once."""
         with self._lock:
             if self._next:
                 return Ticket(self._next, runs_it=False)
@@ -57,18 +57,18 @@ class ReplicaBarriers:
             return Ticket(barrier, runs_it=True)
 
     def wait(self, ticket: Ticket, run: Callable[[], None], timeout_s: float) -> None:
-        """Return when the barrier of a call is over, or raise its error. `run` is called if this call runs the barrier."""
+        """Wait until the barrier of a ticket is over, or raise its error. The call that runs the barrier does so by `run`."""
         barrier = ticket.barrier
         if ticket.runs_it:
             self._run(barrier, run, timeout_s)
         elif not barrier.over.wait(timeout_s):
             raise errors.TimeoutError("the barrier of another call took too long")
-        elif barrier.error:  # a connection error is raised anew: the call is repeated, as after a loss of its own connection
+        elif barrier.error:  # after a connection error the call is repeated, as if its own connection was lost
             kind = NotAcknowledged if isinstance(barrier.error, NotAcknowledged) else errors.ConnectionError
             raise kind(str(barrier.error)) from barrier.error
 
     def _run(self, barrier: _Barrier, run: Callable[[], None], timeout_s: float) -> None:
-        """Run a barrier when the one before it is over. Its error is raised here, and in all calls that share it."""
+        """Run a barrier when the barrier before it is over. Its error is raised here and in all calls that share it."""
         try:
             if barrier.before and not barrier.before.over.wait(timeout_s):
                 raise errors.TimeoutError("the barrier of another call took too long")
@@ -86,7 +86,7 @@ class ReplicaBarriers:
             barrier.over.set()
 
     def _begin(self, barrier: _Barrier) -> None:
-        """Close a barrier: a call that comes from now on needs a later one."""
+        """Begin a barrier: calls from now on join a later one."""
         self._running = barrier
         if self._next is barrier:
             self._next = None

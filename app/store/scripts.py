@@ -168,7 +168,7 @@ def _arguments(command: LuaCommand, workspace: str, args: Mapping[str, Arg]) -> 
     if args.keys() != command.arg_names:
         missing, unknown = sorted(command.arg_names - args.keys()), sorted(args.keys() - command.arg_names)
         raise TypeError(f"{command.name}: missing {missing}, unknown {unknown}")
-    values = [_encode_argument(args[name]) for name in command.given_args]
+    values = [_encode_argument(args[name]) for name in command.caller_args]
     return 2, *_keys(workspace), *values, MASTER_ID
 
 

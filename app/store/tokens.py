@@ -63,7 +63,7 @@ class TokenStore:
         return sorted(tokens, key=lambda token: (token.created_ms, token.id)), int(fields["now_ms"])
 
     def count_waiters(self, token: str, workspace: str) -> tuple[int, int]:
-        """Return how many requests of a token with limits wait in a workspace, and in how many shapes."""
+        """Return the number of waiters of a token with limits in a workspace, and the number of their shapes."""
         fields = self._scripts.call("count_subject_waiters", workspace, subject=f"token/{token}").fields
         return int(fields["waiting"]), int(fields["shapes"])
 

@@ -1,7 +1,7 @@
 """Resumes the work that bounded scripts leave, so that no workspace keeps Redis from the others.
 
-1. The process whose script left work pauses as long as that script took.
-2. It takes the job lock `resume` of the workspace. While another process has it, that process goes on.
+1. A process whose script left work pauses as long as that script took.
+2. It takes the job lock `resume` of the workspace. If another process has the lock, that process resumes the work.
 3. It runs `resume_unfinished`, and pauses as long as the script took, until no work is left.
 4. It releases the lock, and looks once more: a script may have left work after the last call and found the lock taken.
 
@@ -61,8 +61,9 @@ class WorkResumer:
     def finish(self, workspace: str, max_calls: int = MAX_CALLS, *, waits: bool = True, script_s: float = 0) -> bool:
         """Resume until no work is left. Return False if some is left after `max_calls`.
 
-        `script_s` are the seconds of the script that left the work. The first call needs no lock, as mostly it is the last.
-        While another process has the lock, wait for it, or (`waits` False) leave the work to it and return True.
+        `script_s` is the time of the script that left the work, and the pause before the first call. That call needs no lock,
+        as mostly it is the last. While another process has the lock, wait for it, or (`waits` False) leave the work to it and
+        return True.
         """
         if script_s:
             self._pause(script_s)
@@ -115,7 +116,7 @@ class BackgroundResumer:
     def add(self, workspace: str, script_s: float = 0) -> None:
         """Add a workspace whose work the thread resumes soon, after a pause of `script_s`.
 
-        A workspace that already waits for its turn is not added again. The longest of its pauses counts.
+        A workspace that already waits for its turn is not added again; then the longest pause counts.
         """
         with self._lock:
             is_waiting = workspace in self._waiting

@@ -94,7 +94,7 @@ class WorkspaceRows:
                         places[name, part][id_] = value
                 if not _is_waiter(row) and row[8:9] not in ([], [""], ["-"], ["!"]):
                     contents.setdefault(KEYS["hold_victims"].of(workspace, row[3], row[8]), ("set", {}))[1][id_] = ""
-                    if row[8] not in owners:  # the copy orphans the rest of the victims
+                    if row[8] not in owners:  # its hold was closed: the copy orphans the rest of its victims
                         unfinished = contents.setdefault(KEYS["pool_unfinished"].of(workspace, row[3]), ("hash", {}))
                         unfinished[1][f"orphans {row[8]}"] = "1"
                 if _is_waiter(row) and len(row) > WAITER_COLUMNS:
