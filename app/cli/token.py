@@ -127,8 +127,8 @@ def create(
 def show(config: Path | None) -> None:
     """Show every token, the oldest first. Its secret is not stored and cannot be shown.
 
-    WAITING and SHAPES are the use of its limits and the limit: 12/10000. A limit holds in each workspace; the use is the
-    largest in one of them.
+    WAITING and SHAPES are use and limit, as 12/10000. A limit holds in each workspace; the use is that of the workspace
+    with the largest.
 
     Tokens that expire within seven days are named again on stderr.
     """

@@ -9,10 +9,10 @@ FENCE_JUMP: Final = 10**9
 """The least jump of the fence counter with a new master: more than the grants of an old master before it is stopped."""
 
 MAX_STEPS = 500
-"""Redis commands after which a script begins no more work (1 to 2 ms). The reply then says `more`."""
+"""The Redis commands after which a script begins no more work (1 to 2 ms). The reply then says `more`."""
 
 MAX_VICTIM_HOLDS: Final = 128
-"""Open holds with victims of a pool: scripts that judge its lanes read each of them (15 us)."""
+"""The most open holds with victims of a pool: a script that judges its lanes reads each of them (15 us)."""
 
 
 @dataclass(frozen=True, slots=True)

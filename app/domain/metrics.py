@@ -87,7 +87,7 @@ class WorkspaceMetrics:
     limits: Mapping[str, LimitUse]
     """The use of each limit, by the name of the limit."""
     component_limits: Mapping[str, Mapping[str, LimitUse]]
-    """The same of each component with limits of its own, by `type/name`."""
+    """The use of each limit of a component that has limits of its own, by `type/name` and the name of the limit."""
 
     @cached_property
     def by_name(self) -> Mapping[str, Mapping[tuple[str, ...], int]]:

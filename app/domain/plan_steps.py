@@ -62,7 +62,7 @@ class Preempt:
     borrowed_conditions: tuple[BorrowedCondition, ...] = ()
     usage_conditions: tuple[UsageCondition, ...] = ()
     continues: bool = False
-    """True if the first victims of the decision are leaving already: these are the rest."""
+    """True if the first victims of the decision are leaving already, and these are the rest."""
 
 
 @dataclass(frozen=True, slots=True)

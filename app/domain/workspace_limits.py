@@ -64,7 +64,7 @@ class WaitLimits:
 
 @dataclass(frozen=True, slots=True)
 class WaitUse:
-    """The use of the limits of a token or a component, as `WaitLimits` limits it."""
+    """The present numbers that the `WaitLimits` of a token limit."""
 
     waiting: int
     shapes: int

@@ -48,9 +48,7 @@ DECISION_SENTENCES: dict[DecisionReason, str] = {
     DecisionReason.NO_POLICY: "its component has no policy in this pool",
     DecisionReason.FIXED_SHARE_USED_UP: "it is not preemptible, and the fixed share of its policy is used up",
     DecisionReason.BEHIND: "the queueing is strict, and somebody before it waits for capacity",
-    DecisionReason.MANY_HOLDS: (
-        "as many waiters of the pool have holds with victims as may have: it is judged when one of these holds ends"
-    ),
+    DecisionReason.MANY_HOLDS: "the pool has as many holds with victims as it may; it is judged again when one of them ends",
     DecisionReason.BACKOFF: "the pool pauses between two decisions to preempt",
     DecisionReason.MINUTE_USED_UP: "the pool has preempted as many in this minute as it may",
     DecisionReason.NOT_ENOUGH: "all that it may take would not make it fit",

@@ -21,7 +21,7 @@ from app.store.workspaces import WorkspaceRegistry
 log = logging.getLogger(__name__)
 
 MAX_CALLS = 150
-"""Bounded calls a workspace gets in one tidying; what is left comes with the next."""
+"""The most bounded calls for a workspace in one cleanup; the next cleanup does the rest."""
 
 
 class Cleanup:

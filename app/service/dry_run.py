@@ -107,7 +107,7 @@ class DryRun:
         self._copier, self._limits = copier, replace(limits, events_kept=EVENTS_KEPT)
 
     def submit(self, workspace: str, spec: RequestSpec, token: LimitedToken | None = None) -> SubmitOutcome:
-        """Return what a submit of this would come to. Raise LimitReached beyond a limit, also of the token."""
+        """Return what a submit of this would lead to. Raise LimitReached if it is beyond a limit, also one of the token."""
         with self._copy_services(workspace) as copy:
             before, own_request = copy.ledger.get_last_event_id(workspace), request_id()
             copy.ledger.submit(workspace, spec, own_id=own_request, token=token)

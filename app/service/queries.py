@@ -60,7 +60,10 @@ class RequestQueries:
         return rows, None if last is None else f"q:{last}:{position + len(ids)}"
 
     def _list_queue(self, workspace: str, pool: str, after: int | None, count: int) -> tuple[list[str], int | None]:
-        """Return a page of a queue: ids, and the score the next page begins after. It is short if it needs too many calls."""
+        """Return a page of a queue: its ids, and the queue score behind which the next page begins, None at the end.
+
+        If MAX_CALLS calls do not fill the page, it is short.
+        """
         ids: list[str] = []
         for _ in range(MAX_CALLS):
             page, after = self._ledger.list_queue(workspace, pool, after, count - len(ids))

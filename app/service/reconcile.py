@@ -31,7 +31,7 @@ from app.store.snapshot_reader import UnfinishedWork
 log = logging.getLogger(__name__)
 
 MAX_CALLS = 150
-"""How many bounded calls of one kind a pass makes; the next pass does the rest."""
+"""The most bounded calls of one kind in a pass; the next pass does the rest."""
 LOG_INTERVAL_S = 30.0
 """How often an error of one pool is logged, at most: each nudge tries that pool again."""
 MAX_SNAPSHOTS = 200
@@ -169,8 +169,11 @@ class Reconciler:
         return True
 
     def _apply_step(self, workspace: str, snapshot: PoolSnapshot, step: PlanStep) -> StepResult:
-        """Apply a step; one with many victims in parts, with a pause as long as each took, so that other workspaces are served.
-        If a later part does not hold any more, the pool has progressed, and its hold is planned anew."""
+        """Apply a step. A preemption of many victims is applied in parts.
+
+        After each part, pause as long as it took, so that other workspaces are served. If a later part is stale, the result
+        says that the pool has progressed, so that it is planned anew.
+        """
         has_progressed, part = False, step
         while True:
             start = self._monotonic()

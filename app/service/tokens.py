@@ -83,8 +83,8 @@ class Tokens:
         return self._store.list_tokens()
 
     def read_wait_use(self, token: Token, workspaces: Iterable[str]) -> WaitUse:
-        """Return the use of a token's limits: of these workspaces, the largest number in one that the token may use."""
-        if token.wait_limits.is_unlimited:  # then nothing is counted
+        """Return the use of a token's limits: each number is the largest in any of these workspaces that it may use."""
+        if token.wait_limits.is_unlimited:  # then its waiters are not counted
             return WaitUse(0, 0)
         counts = [self._store.count_waiters(token.id, workspace) for workspace in workspaces if token.can_access(workspace)]
         return WaitUse(max((waiting for waiting, _ in counts), default=0), max((shapes for _, shapes in counts), default=0))

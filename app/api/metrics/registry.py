@@ -182,14 +182,14 @@ REQUEST_METRICS = (
         "component_limit_use",
         "gauge",
         ("workspace", "component", "limit"),
-        "The use of a limit of a component; a row for each component with limits of its own, at most 1,000 of them.",
+        "The use of a limit of a component; a row only for components with limits of their own, at most 1,000.",
         read=metric_values.component_limit_use,
     ),
     WorkspaceMetric(
         "component_limit",
         "gauge",
         ("workspace", "component", "limit"),
-        "The limit of a component with limits of its own.",
+        "The limit of a component; a row only for components with limits of their own.",
         read=metric_values.component_limits,
     ),
     WorkspaceMetric(

@@ -1,4 +1,4 @@
-"""The limits of a pool on its preemptions: how often it decides, how many victims a decision may have, and how many holds."""
+"""The limits of a pool on its preemptions: the pause between decisions, the number of victims, and the number of holds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PreemptionBudget:
         )  # a clock that was set back is no reason to pause
 
     def refusal(self, other_holds: int) -> DecisionReason | None:
-        """Return why a waiter may not preempt now, whatever it is short of, beside so many holds of others; None if it may."""
+        """Return why the pool lets a waiter preempt nothing now; None if it may. `other_holds`: the holds of other waiters."""
         if other_holds >= MAX_VICTIM_HOLDS:
             return DecisionReason.MANY_HOLDS
         if self.is_backing_off:
