@@ -92,8 +92,8 @@ def measure(case: Case, seconds: float) -> Figures:
 
 
 def _act(figures: Figures, adversary: Remote, url: str, elsewhere: Connection, seconds: float) -> None:
-    """Measure in this order: quiet, the control (beside processes that compute and call nothing), the queue, the release of the
-    whole pool, releases one by one, all calls."""
+    """Measure in this order: quiet, the control beside processes that call nothing, the queue, the release of the whole pool,
+    releases one by one, all calls."""
     figures.quiet_p99_ms = _p99_ms(elsewhere, lambda: time.sleep(seconds))
     with _apart(compute_until, url), _apart(compute_until, url):
         figures.control_p99_ms = _p99_ms(elsewhere, lambda: time.sleep(seconds))

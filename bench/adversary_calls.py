@@ -38,7 +38,7 @@ GRANTS = 1_000
 PAGES = 20
 RATE_PER_S = 200
 BURST_S, REST_S = 0.004, 0.004
-"""A process of the control measurement computes and rests in turn."""
+"""A process of the control computes for BURST_S and rests for REST_S, in turn."""
 MAX_ROUND_S = 15
 """The time after which no further call of a round begins."""
 TICK_S = 2.0
@@ -234,9 +234,9 @@ class Adversary:
 
 
 def _yield_cores() -> None:
-    """Make this process run only when no process of normal priority wants its core: the server and the other workspace.
+    """Run this process only when no process of normal priority needs its core: neither the server nor the other workspace.
 
-    In production the clients have cores of their own. A core that they share with the server would be measured otherwise.
+    In production clients have cores of their own. Without this, the bench would measure the sharing of a core.
     """
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
