@@ -169,7 +169,7 @@ def _read_parts(world: BoundedWorld) -> None:
 
 
 def _audit(world: BoundedWorld) -> None:
-    """Run the whole audit with a repair, in parts of ten; a sum and a lane are damaged, so that both are repaired."""
+    """Run the whole audit with a repair, in parts of ten, after damage to a sum and a lane."""
     pool = key("pool", world.workspace, "p")
     world.client.hincrby(pool, "patience_held:cpu", 1)
     store = AuditOfFewLanes(world.client, world.clock, PAGE)
@@ -403,7 +403,7 @@ def create_tokens(world: BoundedWorld, count: int) -> None:
 
 
 def hold_for_waiters(world: BoundedWorld, count: int) -> None:
-    """Have waiters, each of which asks for the units of an allocation of its own. As many have a hold as may, but for three."""
+    """Queue waiters, each with an allocation that it may preempt. As many preempt as may have a hold; then three cancel."""
     world.submit("b", disk=DISK - 2 * count)
     victims = world.submit_many([world.request_spec("b", disk=2, checkpoint="auto") for _ in range(count)])
     owners = world.submit_many([world.request_spec("owner", disk=2)] * count)

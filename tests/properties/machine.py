@@ -68,7 +68,7 @@ BRIEF = {
 }
 """What a pool is told where it is told nothing else, so that it happens in a short history."""
 BUDGETS = (MAX_STEPS, MAX_STEPS, 20, 60)
-"""Redis commands after which a script begins no more work; with few, every preemption of two is made in parts."""
+"""Work budgets. With a small one, a preemption of two victims is made in parts."""
 new_settings = settings.map(lambda chosen: {**BRIEF, **chosen})
 own_settings = st.fixed_dictionaries({}, optional={"over_limit": st.sampled_from(("keep", "evict"))})
 numbers = st.fixed_dictionaries(

@@ -76,7 +76,7 @@ def take(client: RedisClient, workspace: str, now_ms: int) -> Snapshot:
 
 
 def _orphan_all(data: dict[tuple[str, ...], Value], pool: str) -> None:
-    """Show the victims of closed holds as they count and as the next script will have them: orphaned."""
+    """Show the victims of closed holds as orphaned: they count as such, and the next scripts make them so."""
     fields, owners = data["pool", pool], data.get(("pool_victims", pool), {})
     deadlines = data.get(("preemption_deadlines",), {})
     closed_holds = {field.removeprefix("orphans ") for field in data["pool_unfinished", pool] if field.startswith("orphans ")}

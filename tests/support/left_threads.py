@@ -1,4 +1,4 @@
-"""Threads that a test has started: they end with it, because they would act in the next one."""
+"""A check that the threads of a test end with it: a thread that goes on would act in the next test."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 END_WITHIN_S = 10
-"""The time that threads have to end; they end at once unless a test has left them behind."""
+"""The time that threads have to end. A thread that the test has stopped ends at once."""
 
 
 @contextmanager
 def no_threads_left() -> Iterator[None]:
-    """Wait for the end of the threads that are started within the context; fail if one goes on."""
+    """Wait for the end of the threads that start within the context. Fail if one goes on."""
     before = set(threading.enumerate())
     yield
     until_s = time.monotonic() + END_WITHIN_S

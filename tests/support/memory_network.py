@@ -82,7 +82,7 @@ class MemoryNetwork:
 
 @contextmanager
 def memory_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryNetwork]:
-    """Have clients connect on a new network. At the end all threads that could connect are over before the patch is undone."""
+    """Have clients connect on a new network. Before the patch is undone, wait for all threads that could connect."""
     network = MemoryNetwork()
     monkeypatch.setattr(socket, "create_connection", network.connect)
     with no_threads_left():

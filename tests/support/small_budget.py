@@ -15,7 +15,7 @@ from tests.support.world import World
 
 @cache
 def commands_with_budget(budget: int) -> Mapping[str, LuaCommand]:
-    """Return the commands such that they begin no more work after so many Redis commands. A batch of submits is not cut."""
+    """Return all commands with this work budget, except `submit`: a batch of submits is not made in parts."""
     return {name: command if name == "submit" else _with_budget(command, budget) for name, command in load_commands().items()}
 
 

@@ -15,7 +15,7 @@ from tests.support.unit_guard import guard
 
 @pytest.fixture(autouse=True)
 def without_threads_left() -> Iterator[None]:
-    """Fail the test if a thread of it goes on after the test."""
+    """Fail the test if one of its threads goes on after it."""
     with no_threads_left():
         yield
 

@@ -18,13 +18,13 @@ pytestmark = pytest.mark.backends("fake", "embedded")
 
 LANES = 60
 MAX_STEPS = 30 * BUDGET
-"""The steps of a call that ends with its work budget: a step is also an argument, and an element of a reply."""
+"""The most steps of a call that ends with its work budget. Arguments and elements of replies of its commands are steps too."""
 BOUNDED = ("audit_lanes", "audit_requests", "resume_unfinished")
 SLOT = "limit|pool|unit"
 
 
 def queue_lanes(world: World, settings: dict[str, object]) -> None:
-    """Queue requests of which no two ask the same."""
+    """Queue requests, each of another shape."""
     world.pool(unit=1, settings=settings)
     for component in ("a", "b"):
         world.policy(component)

@@ -47,7 +47,7 @@ def test_what_is_known_is_told_though_the_estimate_takes_all_the_time(world: Wor
     assert now == 60
 
 
-def test_a_submit_beyond_the_shapes_of_the_workspace_is_refused_as_the_submit_is(world: World) -> None:
+def test_a_dry_run_beyond_the_shapes_of_the_workspace_is_refused_as_a_submit_is(world: World) -> None:
     world.ledger.update_workspace(world.workspace, WorkspaceSettings(max_shapes=1))
     world.pool(gpu=2)
     world.policy()
@@ -61,7 +61,7 @@ def test_a_submit_beyond_the_shapes_of_the_workspace_is_refused_as_the_submit_is
         assert (refusal.value.subject, refusal.value.name, refusal.value.present) == ("workspace", "max_shapes", 1)
 
 
-def test_a_submit_beyond_the_limits_of_its_token_is_refused_as_the_submit_is(world: World) -> None:
+def test_a_dry_run_beyond_the_limits_of_its_token_is_refused(world: World) -> None:
     token = LimitedToken("ci", WaitLimits(max_waiting=1))
     world.pool(gpu=2)
     world.policy()

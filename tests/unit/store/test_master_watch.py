@@ -1,4 +1,4 @@
-"""The watch of Sentinels: of their answers the one with the highest epoch counts, however old it is."""
+"""The watch of Sentinels: the answer with the highest epoch counts, however old it is."""
 
 from __future__ import annotations
 

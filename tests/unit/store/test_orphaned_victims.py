@@ -1,4 +1,4 @@
-"""The end of a hold with many victims: they are orphaned in parts, and in between nothing happens to one that is not yet."""
+"""The end of a hold with many victims: they are orphaned in parts, and are not judged or forced before."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BUDGET = 40
 
 
 def hold_with_victims(world: World) -> tuple[Request, list[Request]]:
-    """Make a waiter for which many allocations are leaving. After that the work budget is small, and no thread resumes work."""
+    """Make a waiter for which many allocations are leaving. From then on the work budget is small, and no call resumes work."""
     (owner,), victims = holds_with_victims(world, 1)
     return owner, victims
 

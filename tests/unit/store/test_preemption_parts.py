@@ -1,4 +1,4 @@
-"""A preemption of many victims in parts: each is checked as a whole decision is, and the hold stands between two parts."""
+"""A preemption of many victims in parts: each part is checked as the whole decision is, and the hold stays between parts."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_reconcile_takes_all_parts_and_pauses_as_long_as_each_took(world: Worl
     assert pauses == [1.0, 1.0]
 
 
-# ---- a plan that fails is seen before its first part
+# ---- a plan that does not hold is refused before its first part
 
 
 def test_no_part_begins_if_the_whole_plan_does_not_suffice(world: World) -> None:
@@ -145,7 +145,7 @@ def test_the_backoff_of_a_pool_does_not_stop_the_rest_of_a_decision(world: World
     assert large.take(rest).applied
 
 
-# ---- the conditions of a plan move along
+# ---- the conditions of a plan are adjusted for the victims of earlier parts
 
 
 def test_a_later_part_counts_the_victims_of_earlier_ones_as_out_of_the_stack(world: World) -> None:
@@ -190,7 +190,7 @@ def test_a_later_part_counts_units_that_earlier_victims_freed_at_once(world: Wor
 
 
 def release_the_rest(large: LargeWaiter, rest: Preempt) -> None:
-    """Release all that the plan would have taken yet."""
+    """Release the victims that are left in the plan."""
     for victim in rest.victims:
         large.world.release(large.world.get(victim.request))
 
@@ -218,7 +218,7 @@ def test_units_that_become_free_meanwhile_are_kept_for_the_owner(world: World) -
 
 
 def protect_the_rest(large: LargeWaiter) -> None:
-    """Let what the plan would take yet become work that cannot be preempted."""
+    """Protect the victims that are left in the plan from preemption."""
     large.world.update_pool(settings={"min_runtime_s": 100_000})
 
 

@@ -1,4 +1,4 @@
-"""Barriers: a call gets one that begins after it came, and calls that come meanwhile share one."""
+"""Barriers: a call joins one that has not begun, and calls that come during a barrier share the next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The consumer of a worker: every error of its broker is a lost connection, and a request to end is none."""
+"""The consumer of a worker: any error of its broker is a lost connection, but a request to end is not."""
 
 from __future__ import annotations
 
