@@ -106,7 +106,7 @@ def live(world: World) -> None:
     live_with_fair_shares(world)
     live_with_tasks(world, TaskStore(world.client, world.clock))
     world.ledger.record_refused_poll(world.workspace, waiting[0].id, None)
-    live_with_tokens(TokenStore(world.client, world.clock))
+    live_with_tokens(TokenStore(world.client, world.clock), world.workspace)
     live_with_availability(AvailabilityStore(world.client, world.clock), world)
     for component, pool in (("a", "p"), ("b", "p"), ("a", "q")):
         world.ledger.delete_policy(world.workspace, pool, f"orchestrator/{component}")
@@ -215,11 +215,12 @@ def live_with_tasks(world: World, store: TaskStore) -> None:
     world.ledger.delete_pool(here, "tasks")
 
 
-def live_with_tokens(store: TokenStore) -> None:
-    """Every command of the service's own records."""
+def live_with_tokens(store: TokenStore, workspace: str) -> None:
+    """Every command of the service's own records, and the one of the use of a token."""
     token = store.create_token("digest", Token(id="1", name="ci", role=Role.VIEWER, workspaces=("*",)), lasts_s=60)
     assert (store.find_token("digest"), store.list_tokens(), store.throttle_token("1", 1)) == (token, [token], 0)
     store.charge_token("1", 1, 2)
+    assert store.count_waiters("1", workspace) == (0, 0)
     assert store.revoke_token("ci") == token
 
 

@@ -152,7 +152,14 @@ def test_a_grant_counts_when_a_replica_has_confirmed_it(world: World, port: int,
     with pytest.raises(StoreUnavailable):
         world.used()  # a reading call may tell of a grant, too
     with replica_of(port, tmp_path / "replica") as replica:
-        granted = world.submit(gpu=1, key="k")
+        answers: list[Request] = []
+
+        def submit() -> bool:
+            answers.append(world.submit(gpu=1, key="k"))  # a repeated call asks for the same request, by its key
+            return True
+
+        wait_until(submit, "the replica confirms the grant")
+        granted = answers[0]
         assert granted.status == RequestState.ALLOCATED
         assert replica.hget(key("request", "test", granted.id), "status") == "allocated"
 
