@@ -11,7 +11,7 @@ from app.service.reconcile import Reconciler
 from app.store.audit import AuditStore
 from app.store.connection import RedisClient
 from app.store.keys import key
-from app.store.snapshot_reader import UnfinishedWork
+from app.store.snapshot_reader import SnapshotReader, SnapshotSizes, UnfinishedWork
 from app.store.workspace_copy import WorkspaceCopier
 from tests.properties.counted_scripts import CountedScripts
 from tests.support.audit_findings import findings
@@ -141,3 +141,15 @@ def test_an_audit_reads_the_victims_of_a_hold_apart_from_the_holds(client: Redis
     scripts = CountedScripts(client)
     scripts.call("audit_holds", world.workspace, pool="p", kind="holds", owner="", cursor="0", count=5, repair=False)
     assert scripts.steps["audit_holds"] < VICTIMS
+
+
+def test_a_copied_row_of_a_victim_whose_deadline_passed_is_read_again(world: World) -> None:
+    owner, victims = hold_with_victims(world)
+    sizes = SnapshotSizes(allocations=VICTIMS // 2)
+    world.plan_store._reader = SnapshotReader(world.clock, sizes)
+    world.snapshot()
+    world.cancel(owner)
+    world.clock.advance(700)
+    assert world.plan_store.enforce_deadlines(world.workspace)[0] == 0
+    assert world.ledger.resume_all_unfinished(world.workspace)
+    assert {each.leaving_for for each in world.snapshot().allocations} == {""}

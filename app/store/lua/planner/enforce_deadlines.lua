@@ -1,6 +1,6 @@
 -- Enforce passed deadlines of victims (not of leases), at most `chunk` and within the work budget: extend once for a victim that
 -- reports progress, then terminate, then force. A victim of a closed hold is orphaned instead.
--- @use accounts amounts clock grant_loop orphans preemptions requests work_budget
+-- @use accounts amounts clock grant_loop orphans pool_changes preemptions requests work_budget
 -- @reads pool_victims
 -- @writes meta preemption_deadlines
 -- @args now events_kept chunk
@@ -28,7 +28,9 @@ for i, id in ipairs(due_ids) do
   local request = requests.load(id)
   local pool = request and request.status == states.preempting and accounts.pool(request.pool)
   if not pool or not accounts.policy(request.pool, request.component) then redis.call('ZREM', keys.preemption_deadlines(), id)  -- lost
-  elseif pool.fields.orphaning and orphans.is_pending(pool, redis.call('HGET', keys.pool_victims(pool.name), id)) then orphans.orphan(pool, id)
+  elseif pool.fields.orphaning and orphans.is_pending(pool, redis.call('HGET', keys.pool_victims(pool.name), id)) then
+    orphans.orphan(pool, id)
+    pool_changes.add(pool.name, {'request:' .. id})
   elseif request.directive == 'checkpoint' then
     if not extend(pool, request) then
       preemptions.terminate(pool, request)
