@@ -62,7 +62,7 @@ class ReplicaBarriers:
         if ticket.runs_it:
             self._run(barrier, run, timeout_s)
         elif not barrier.over.wait(timeout_s):
-            raise errors.TimeoutError("the barrier of another call took too long")
+            raise self._abandon(barrier)
         elif barrier.error:  # after a connection error the call is repeated, as if its own connection was lost
             kind = NotAcknowledged if isinstance(barrier.error, NotAcknowledged) else errors.ConnectionError
             raise kind(str(barrier.error)) from barrier.error
@@ -71,7 +71,7 @@ class ReplicaBarriers:
         """Run a barrier when the barrier before it is over. Its error is raised here and in all calls that share it."""
         try:
             if barrier.before and not barrier.before.over.wait(timeout_s):
-                raise errors.TimeoutError("the barrier of another call took too long")
+                raise self._abandon(barrier.before)
             with self._lock:
                 self._begin(barrier)
             run()
@@ -84,6 +84,12 @@ class ReplicaBarriers:
                 self._end(barrier)
             barrier.before = None
             barrier.over.set()
+
+    def _abandon(self, barrier: _Barrier) -> errors.TimeoutError:
+        """Let later calls wait no more for a barrier: a call that was interrupted before it never ends. Return the error."""
+        with self._lock:
+            self._end(barrier)
+        return errors.TimeoutError("the barrier of another call took too long")
 
     def _begin(self, barrier: _Barrier) -> None:
         """Begin a barrier: calls from now on join a later one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 import redis.exceptions as errors
@@ -88,6 +89,19 @@ def test_a_barrier_that_takes_too_long_fails_the_calls_behind_it(barriers: Repli
     wait(barriers, stuck, "stuck", run)
     wait(barriers, later, "later", run)
     assert run == ["stuck", "later"]
+
+
+@pytest.mark.parametrize("tickets", [1, 2, 3])
+def test_a_call_that_was_interrupted_before_its_barrier_does_not_stop_later_ones(
+    barriers: ReplicaBarriers, run: list[str], tickets: int
+) -> None:
+    for _ in range(tickets):
+        barriers.join()
+    for _ in range(2):
+        with suppress(errors.TimeoutError):
+            wait(barriers, barriers.join(), "behind", run)
+    wait(barriers, barriers.join(), "later", run)
+    assert run[-1] == "later"
 
 
 def test_an_interrupted_barrier_counts_for_no_call(barriers: ReplicaBarriers, run: list[str]) -> None:
