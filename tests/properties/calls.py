@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from app.domain.ledger_limits import MAX_STEPS, LedgerLimits
+from app.store.keys import key
 from app.store.ledger import Ledger
 from app.store.scripts import Arg, ScriptReply, Scripts
 from tests.properties.invariants import RETENTION_S, stream_length
@@ -54,6 +55,7 @@ class Calls(Scripts):
             assert reply.fields.get("more") == "1" or stream_length(self.world) == before, f"{command} twice is not once"
         if command == "preempt" and reply.tag == "applied":
             self._note_part(args, reply)
+        self.partly -= {waiter for waiter in self.partly if not self._has_hold(waiter)}
         is_between_parts = self.partly and command in ("preempt", "resume_unfinished")  # a decision is judged as a whole
         if self.after and not is_between_parts and "now" in args and reply.tag not in ("stale", "found", "none"):
             self._look(command)
@@ -65,6 +67,9 @@ class Calls(Scripts):
             self.partly.add(str(args["waiter"]))
         else:
             self.partly.discard(str(args["waiter"]))
+
+    def _has_hold(self, waiter: str) -> bool:
+        return bool(self.world.client.hexists(key("request", self.world.workspace, waiter), "victim_hold_pool"))
 
     def _look(self, command: str) -> None:
         """What is done after a call, by somebody who lives."""

@@ -441,6 +441,8 @@ class Structures:
             yield f"{pool} inshare: {self.snapshot.get('pool_in_share', pool)}"
 
     def _listed(self, pool: str) -> Iterator[str]:
+        if "crossing" in self.snapshot.get("pool", pool):  # until all lanes have crossed, nothing is granted
+            return
         queue = self.model.queue(pool)
         heads: dict[str, Request] = {}
         for waiter in queue:
