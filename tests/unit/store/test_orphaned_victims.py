@@ -144,7 +144,7 @@ def test_an_audit_reads_the_victims_of_a_hold_apart_from_the_holds(client: Redis
 
 
 def test_a_copied_row_of_a_victim_whose_deadline_passed_is_read_again(world: World) -> None:
-    owner, victims = hold_with_victims(world)
+    owner, _ = hold_with_victims(world)
     sizes = SnapshotSizes(allocations=VICTIMS // 2)
     world.plan_store._reader = SnapshotReader(world.clock, sizes)
     world.snapshot()
