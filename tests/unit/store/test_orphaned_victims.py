@@ -153,3 +153,13 @@ def test_a_copied_row_of_a_victim_whose_deadline_passed_is_read_again(world: Wor
     assert world.plan_store.enforce_deadlines(world.workspace)[0] == 0
     assert world.ledger.resume_all_unfinished(world.workspace)
     assert {each.leaving_for for each in world.snapshot().allocations} == {""}
+
+
+def test_a_damaged_list_of_victims_does_not_keep_work_unfinished(world: World) -> None:
+    owner, victims = hold_with_victims(world)
+    world.client.sadd(key("hold_victims", world.workspace, "p", owner.id), "lost")
+    world.cancel(owner)
+    assert world.ledger.resume_all_unfinished(world.workspace, VICTIMS)
+    assert findings(world) == []
+    reconcile(world)
+    assert set(world.status(*victims)) == {"allocated"}

@@ -1,7 +1,8 @@
 -- Orphaned victims: the hold that they leave for was closed. A hold can have any number of victims. If the work budget does not
 -- suffice for all, `resume` orphans the rest. Until then the rest is listed with the closed hold, and no decision is made in the pool.
 -- @use amounts clock pool_changes victims work_budget
--- @writes pool pool_unfinished preemption_deadlines request unfinished
+-- @reads pool_victims
+-- @writes hold_victims pool pool_unfinished preemption_deadlines request unfinished
 
 local PAGE = 32
 
@@ -23,10 +24,12 @@ local function orphan_all(pool, owner, resumes)
     is_first_page = false
     local ids, changed = victims.of_hold(pool, owner, PAGE), {}
     if #ids == 0 then return true end
+    local owners = redis.call('HMGET', keys.pool_victims(pool.name), unpack(ids))
     for i, id in ipairs(ids) do
-      orphans.orphan(pool, id)
+      if owners[i] == owner then orphans.orphan(pool, id) end
       changed[i] = 'request:' .. id
     end
+    redis.call('SREM', keys.hold_victims(pool.name, owner), unpack(ids))  -- also one that does not leave for it, else this has no end
     pool_changes.add(pool.name, changed)
   end
 end
