@@ -30,6 +30,8 @@ LOCK, LOCK_S = "resume", 1
 LOCK_RENEWAL_S = 0.3
 HELD_PAUSE_S = 0.01
 """The pause before another look at the lock of another process."""
+MAX_PAUSE_S = 0.25
+"""The longest pause after a call. A script ends much sooner: a longer call has waited for Redis, not kept it busy."""
 MAX_CALLS = 100_000
 """The calls for a workspace after which the resumer gives up: enough for millions of waiters, finite if keys are damaged."""
 TURN_CALLS = 50
@@ -66,7 +68,7 @@ class WorkResumer:
         return True.
         """
         if script_s:
-            self._pause(script_s)
+            self._pause(min(script_s, MAX_PAUSE_S))
         calls, token = 1, secrets.token_hex(8)
         if not self._resume(workspace):
             return True
@@ -100,7 +102,7 @@ class WorkResumer:
         start = time.monotonic()
         more = self._ledger.resume_unfinished(workspace)
         if more:
-            self._pause(time.monotonic() - start)
+            self._pause(min(time.monotonic() - start, MAX_PAUSE_S))
         return more
 
 

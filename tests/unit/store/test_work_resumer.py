@@ -18,7 +18,7 @@ from app.store.ledger import Ledger
 from app.store.ledger_calls import WAITING_CALLS
 from app.store.lua_linker import LuaCommand
 from app.store.scripts import EvalArgs, Scripts
-from app.store.work_resumer import HELD_PAUSE_S, BackgroundResumer, WorkResumer
+from app.store.work_resumer import HELD_PAUSE_S, MAX_PAUSE_S, BackgroundResumer, WorkResumer
 from tests.support.world import World
 
 W = "lab"
@@ -92,8 +92,14 @@ def test_work_left_between_the_last_call_and_the_release_is_not_lost(now: list[f
 
 def test_the_process_whose_script_left_the_work_pauses_before_it_resumes(now: list[float]) -> None:
     ledger, pauses = StubLedger(2, now), list[float]()
-    assert WorkResumer(ledger, pause=pauses.append).finish(W, script_s=0.5)
-    assert pauses == [0.5, CALL_S]
+    assert WorkResumer(ledger, pause=pauses.append).finish(W, script_s=0.2)
+    assert pauses == [0.2, CALL_S]
+
+
+def test_a_call_that_waited_for_redis_is_followed_by_a_bounded_pause(now: list[float]) -> None:
+    pauses = list[float]()
+    assert WorkResumer(StubLedger(2, now), pause=pauses.append).finish(W, script_s=30)
+    assert pauses == [MAX_PAUSE_S, CALL_S]
 
 
 class SlowScripts(Scripts):
