@@ -13,7 +13,7 @@ from redis import Redis
 
 from app.store.connection import connect
 from app.store.embedded_redis import EmbeddedRedis, find_server
-from bench import adversary, cycle, depth, estimates, service, sharing, taking_back, tasks
+from bench import adversary, cycle, declarations, depth, estimates, service, sharing, taking_back, tasks
 from bench.timing import machine
 
 
@@ -47,6 +47,9 @@ def main() -> None:
         if not row_names or "adversary" in row_names:
             print("adversary: many shapes of one workspace, and what they cost")
             adversary.run(sizes or ((1_000, 10_000) if quick else (1_000, 10_000, 100_000)), quick=quick)
+        if not row_names or "declarations" in row_names:
+            print("declarations: the longest scripts in a pool with many policies")
+            declarations.run((100, 1_000) if quick else (100, 1_000, 10_000))
         if not row_names or "http" in row_names:
             print("http: the service under gunicorn")
             service.run(client, server.url, quick=quick)

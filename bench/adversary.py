@@ -77,7 +77,7 @@ def measure(case: Case, seconds: float) -> Figures:
     with tempfile.TemporaryDirectory() as folder, EmbeddedRedis(Path(folder)) as server:
         client = connect(server.url, timeout_s=5)
         assert isinstance(client, Redis)
-        _log_scripts(client)
+        log_scripts(client)
         server_pid = int(client.info("server")["process_id"])
         with _apart(submit_elsewhere, server.url) as elsewhere, _apart(be_adversary, server.url, case) as connection:
             adversary = Remote(connection, case.max_s)
@@ -85,7 +85,7 @@ def measure(case: Case, seconds: float) -> Figures:
                 _act(figures, adversary, server.url, elsewhere, seconds)
             except CutOff as cut_off:
                 figures.cut_off = str(cut_off)
-        figures.longest_ms, figures.noise_ms = _longest_scripts(server.url)
+        figures.longest_ms, figures.noise_ms = longest_scripts(server.url)
         if figures.cut_off:
             os.kill(server_pid, signal.SIGKILL)  # a script that writes cannot be ended otherwise
     return figures
@@ -156,7 +156,7 @@ def _apart(work: Callable[..., None], url: str, *args: object) -> Iterator[Conne
         process.kill()
 
 
-def _log_scripts(client: Redis) -> None:
+def log_scripts(client: Redis) -> None:
     """Make the server log its scripts, and load all scripts, so that each is called by its hash."""
     for command in load_commands().values():
         client.script_load(command.text)
@@ -164,7 +164,7 @@ def _log_scripts(client: Redis) -> None:
     client.config_set("slowlog-log-slower-than", LOGGED_US)
 
 
-def _longest_scripts(url: str) -> tuple[dict[str, float], float]:
+def longest_scripts(url: str) -> tuple[dict[str, float], float]:
     """Return the milliseconds of the longest call of each command, the longest first, and of any in the other workspace.
 
     What is long in the other workspace was not long by its work, but waited for a core. Nothing if the server does not answer.

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from app.domain.clock import Clock, RedisClock
 from app.domain.ledger_limits import LedgerLimits
 from app.domain.models import AuditFinding
-from app.store.audit_sums import PoolSums, SumsAudit, scan_pages
+from app.store.audit_sums import PoolSums, SumsAudit
 from app.store.connection import RedisClient
-from app.store.scripts import ScriptReply, Scripts
+from app.store.scripts import ScriptReply, Scripts, scan_pages
 
 INDEXES = ("requests", "waiting", "leases", "preemption_deadlines", "ended", "rejected")
 POOL_INDEXES = ("pool_queue", "pool_allocations", "pool_walltime_ends")

@@ -22,7 +22,7 @@ from app.domain import amounts
 from app.domain.amounts import Amounts
 from app.domain.models import AuditFinding
 from app.store.codec import to_mapping
-from app.store.scripts import Arg, ScriptReply, Scripts
+from app.store.scripts import Scripts, scan_pages
 
 log = logging.getLogger(__name__)
 
@@ -243,12 +243,3 @@ class SumsAudit:
 def _is_among(difference: Difference, others: Iterable[Difference]) -> bool:
     """True if another read found the same number of units too many or too few."""
     return any(difference.correction()[:3] == other.correction()[:3] for other in others)
-
-
-def scan_pages(scripts: Scripts, command: str, workspace: str, /, **args: Arg) -> Iterator[ScriptReply]:
-    """Yield the replies of a command that reads a page at a cursor, until the cursor is at the end."""
-    cursor = ""
-    while cursor != "0":
-        reply = scripts.call(command, workspace, cursor=cursor or "0", **args)
-        yield reply
-        cursor = reply.fields.get("cursor", "0")

@@ -23,6 +23,7 @@ from app.domain.states import HOLDING_STATES, RequestState
 from app.domain.workspace_limits import MAX_COMPONENT_LIMITS, LimitedToken
 from app.store import codec, declaration_codec, workspace_codec
 from app.store.ledger_calls import LedgerCalls
+from app.store.pool_reader import read_pool
 from app.store.reply_outcomes import (
     not_preempting,
     release_outcome,
@@ -226,8 +227,8 @@ class Ledger(LedgerCalls):
         return sorted(codec.to_mapping(self._scripts.call("list_pools", workspace).fields["pools"]))
 
     def get_pool(self, workspace: str, name: str) -> Pool:
-        """Return a pool with its groups and policies, read at one moment."""
-        return codec.decode_pool(name, require_found(self._scripts.call("get_pool", workspace, name=name), "pool", name).fields)
+        """Return a pool with its groups and policies. Raise NotFound if there is none."""
+        return read_pool(self._scripts, workspace, name)
 
     def list_queue(self, workspace: str, name: str, after: int | None = None, count: int = 100) -> tuple[list[str], int | None]:
         """Return a page of a pool's queue in order: ids, and the score the next page begins after (None: the last page)."""

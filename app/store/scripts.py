@@ -126,6 +126,15 @@ class Scripts:
             return error
 
 
+def scan_pages(scripts: Scripts, command: str, workspace: str, /, **args: Arg) -> Iterator[ScriptReply]:
+    """Yield the replies of a command that reads a page at a cursor, until the cursor is at the end."""
+    cursor = ""
+    while cursor != "0":
+        reply = scripts.call(command, workspace, cursor=cursor or "0", **args)
+        yield reply
+        cursor = reply.fields.get("cursor", "0")
+
+
 class translated_errors:  # noqa: N801 - reads as a word
     """A context that raises StoreUnavailable if Redis cannot serve; any other error passes as it is."""
 

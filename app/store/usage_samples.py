@@ -13,10 +13,12 @@ from app.domain.clock import Clock, RedisClock
 from app.domain.errors import NotFound
 from app.store import codec
 from app.store.connection import RedisClient
-from app.store.scripts import Scripts
+from app.store.scripts import Scripts, scan_pages
 
 MAX_POLICIES = 100
 """The most policies in one sample, so that it stays short."""
+PAGE = 100
+"""The policies whose names one call reads, approximately: SSCAN may return more."""
 MIN_INTERVAL_PART = 0.75
 """The part of the interval that has to pass between two samples. Ticks may be late or come twice."""
 
@@ -49,12 +51,15 @@ class UsageSampleStore:
         return self._scripts.call("sample_usage", workspace, now=self._clock.now_ms(), pool=pool, **often).tag == "sampled"
 
     def read_usage_history(self, workspace: str, pool: str) -> list[UsageSample]:
-        """Return the samples of a pool, oldest first."""
-        reply = self._scripts.call("read_usage_history", workspace, pool=pool)
-        if reply.tag == "not_found":
-            raise NotFound("pool", pool)
-        names = {number: component for component, number in codec.to_mapping(reply.fields["numbers"]).items()}
-        return [_decode_sample(line, names) for line in reply.fields["samples"]]
+        """Return the samples of a pool, oldest first. The names of its policies are read in pages."""
+        lines: list[str] = []
+        names: dict[str, str] = {}
+        for reply in scan_pages(self._scripts, "read_usage_history", workspace, pool=pool, count=PAGE):
+            if reply.tag == "not_found":
+                raise NotFound("pool", pool)
+            lines += reply.fields["samples"]
+            names |= {number: component for component, number in codec.to_mapping(reply.fields["numbers"]).items()}
+        return [_decode_sample(line, names) for line in lines]
 
 
 def _decode_sample(line: str, names: dict[str, str]) -> UsageSample:

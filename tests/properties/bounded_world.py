@@ -125,7 +125,7 @@ def _read(world: BoundedWorld) -> None:
     assert world.call("list_active", pool="p", after=0, count=PAGE).fields["found"]
     first = world.call("list_queue", pool="p", after=-BORROWING_STEP - 1, count=PAGE).fields
     world.call("list_queue", pool="p", after=first["queue_scores"][-1], count=PAGE)
-    assert world.call("get_pool", name="p").tag == "found"
+    assert world.call("get_pool", name="p", kind="groups", cursor="0", count=PAGE).tag == "found"
     assert world.call("list_pools").fields["pools"]
     assert world.call("list_component_pools", component="orchestrator/a").fields["pools"]
     assert world.call("get_workspace").tag
@@ -142,7 +142,7 @@ def _read_as_a_service(world: BoundedWorld) -> None:
     world.call("read_run_times", pool="p", components=json.dumps(["orchestrator/a"]))
     samples = {"apart_ms": 0, "most": PAGE, "listed": PAGE}
     assert world.call("sample_usage", pool="p", **samples).tag == "sampled"
-    assert world.call("read_usage_history", pool="p").fields["samples"]
+    assert world.call("read_usage_history", pool="p", cursor="0", count=PAGE).fields["samples"]
     world.availability.record(1)
     assert world.availability.read_since_ms(1)
     assert world.call("adopt", stored="").tag == "changed"

@@ -63,16 +63,12 @@ GROWS_WITH_DECLARATIONS: dict[str, set[str]] = {
     "policies": {
         "declare",
         "delete_group",
-        "get_pool",
-        "read_usage_history",
         "sample_usage",
         "update_pool",
     },
     "waiting policies": {
         "declare",
         "delete_group",
-        "get_pool",
-        "read_usage_history",
         "sample_usage",
         "update_pool",
     },
@@ -80,10 +76,8 @@ GROWS_WITH_DECLARATIONS: dict[str, set[str]] = {
         "declare",
         "delete_group",
         "explain",
-        "get_pool",
         "get_request",
         "list_queue",
-        "read_usage_history",
         "resume_unfinished",
         "sample_usage",
         "submit",
@@ -92,7 +86,6 @@ GROWS_WITH_DECLARATIONS: dict[str, set[str]] = {
     "groups": {
         "declare",
         "delete_group",
-        "get_pool",
         "update_pool",
     },
     "pools": {
@@ -131,7 +124,7 @@ No requester can make it large. A workspace has at most `max_pools` pools, `max_
 limits of their own; no limit counts groups and tokens.
 
 These commands grow with policies and are not in parts: `declare`, `update_pool` and `delete_group` compare all policies
-and change all or nothing. `get_pool` reads a pool at one moment. A sample of the usage has a number of each policy. With fair
+and change all or nothing. A sample of the usage has a number of each policy. With fair
 share, the tier of a waiter is the rank of its policy among all."""
 
 SCRIPT_USERS = (
@@ -154,6 +147,7 @@ def measure(servers: Servers, monkeypatch: pytest.MonkeyPatch, size: str, count:
         monkeypatch.setattr(f"{module}.Scripts", lambda _: scripts)
     for name in bounded_world.READ_PAGES:
         monkeypatch.setattr(f"app.store.workspace_reader.{name}", bounded_world.PAGE)
+    monkeypatch.setattr("app.store.pool_reader.PAGE", bounded_world.PAGE)
     world = BoundedWorld(client, settings)
     make(world, count)
     world.resume_all()

@@ -22,7 +22,7 @@ for command in (
     "get_workspace",
 ):
     register_call(command, "found")
-register_call("read_usage_history", "found", pool="p")
+register_call("read_usage_history", "found", pool="p", cursor="0", count=100)
 register_call("list_components", "found", pool="p", cursor="0", count=10)
 register_call("list_lanes", "found", component="orchestrator/t", cursor="0", count=10)
 register_call("audit_holds", "audited", pool="p", kind="holds", owner="", **PAGE)
@@ -57,7 +57,7 @@ register_call("set_group", "refused", pool="p", group="new", parent="", **NUMBER
 register_call("set_group", "not_found", pool="p", group="new", parent=NOWHERE, **NUMBERS)
 register_call("heartbeat", "not_found", id=ABSENT, fence=1)
 register_call("end_hold", "stale", pool="p", owner=ABSENT)
-register_call("read_usage_history", "not_found", pool=NOWHERE)
+register_call("read_usage_history", "not_found", pool=NOWHERE, cursor="0", count=100)
 register_call("read_latest_events", "found", count=10)
 register_call("release_job_lock", "given_back", job="audit", token="a")
 register_call("take_job_lock", "taken", job="audit", token="a", ttl_ms=1000)

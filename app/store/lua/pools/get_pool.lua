@@ -1,21 +1,31 @@
--- Read a pool with its groups and policies at one moment.
+-- Read a pool and a page of its groups (`kind`) or policies, from a cursor on. If the page of the groups is the last one and there is
+-- room in it, the page of the policies follows: a pool with few of both is read at one moment. Return the kind and cursor of the next
+-- page; the kind is empty behind the last.
 -- @use accounts
 -- @reads group policy pool pool_allocations pool_groups pool_holds pool_policies pool_queue pools
--- @args name
--- @reply found description pool groups policies queued active holds
+-- @args name kind cursor count
+-- @reply found description pool groups policies queued active holds kind cursor
 -- @reply not_found
 
 local pool = accounts.pool(args.name)
 if not pool then return reply.not_found() end
 
-local groups, policies = {}, {}
-for _, name in ipairs(redis.call('SMEMBERS', keys.pool_groups(args.name))) do
-  groups[#groups + 1] = {name, redis.call('HGETALL', keys.group(args.name, name))}
+local groups, policies, kind, cursor = {}, {}, args.kind, args.cursor
+if kind == 'groups' then
+  local page = redis.call('SSCAN', keys.pool_groups(args.name), cursor, 'COUNT', args.count)
+  for i, name in ipairs(page[2]) do groups[i] = {name, redis.call('HGETALL', keys.group(args.name, name))} end
+  cursor = page[1]
+  if cursor == '0' then kind = 'policies' end
 end
-for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.name))) do
-  local queued = redis.call('HGET', keys.policy(args.name, component), 'queue_length') or '0'
-  policies[#policies + 1] = {component, redis.call('HGETALL', keys.policy(args.name, component)), queued}
+if kind == 'policies' and #groups < tonumber(args.count) then
+  local page = redis.call('SSCAN', keys.pool_policies(args.name), cursor, 'COUNT', args.count)
+  for i, component in ipairs(page[2]) do
+    local flat = redis.call('HGETALL', keys.policy(args.name, component))
+    policies[i] = {component, flat, redis.call('HGET', keys.policy(args.name, component), 'queue_length') or '0'}
+  end
+  cursor = page[1]
+  if cursor == '0' then kind = '' end
 end
 return reply.found(redis.call('HGET', keys.pools(), args.name), redis.call('HGETALL', keys.pool(args.name)), groups, policies,
   redis.call('ZCARD', keys.pool_queue(args.name)), redis.call('ZCARD', keys.pool_allocations(args.name)),
-  redis.call('HGETALL', keys.pool_holds(args.name)))
+  redis.call('HGETALL', keys.pool_holds(args.name)), kind, cursor)

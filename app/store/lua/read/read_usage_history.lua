@@ -1,13 +1,15 @@
--- Read the usage samples of a pool, oldest first, and the creation numbers of its policies.
+-- Read the usage samples of a pool, oldest first, with the first page, and the creation numbers of a page of its policies, from a
+-- cursor on. Return the cursor of the next page.
 -- @reads policy pool pool_policies pool_usage_history
--- @args pool
--- @reply found samples numbers
+-- @args pool cursor count
+-- @reply found samples numbers cursor
 -- @reply not_found
 
 if redis.call('EXISTS', keys.pool(args.pool)) == 0 then return reply.not_found() end
-local numbers = {}
-for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))) do
+local samples = args.cursor == '0' and redis.call('LRANGE', keys.pool_usage_history(args.pool), 0, -1) or {}
+local page, numbers = redis.call('SSCAN', keys.pool_policies(args.pool), args.cursor, 'COUNT', args.count), {}
+for _, component in ipairs(page[2]) do
   numbers[#numbers + 1] = component
   numbers[#numbers + 1] = redis.call('HGET', keys.policy(args.pool, component), 'creation_number') or ''
 end
-return reply.found(redis.call('LRANGE', keys.pool_usage_history(args.pool), 0, -1), numbers)
+return reply.found(samples, numbers, page[1])
