@@ -1,6 +1,6 @@
 -- Delete a group without children.
 -- @use accounts clock deletions operation_replies quotas rechecks requests unfinished_work
--- @reads pool_groups pool_policies
+-- @reads group policy pool_groups pool_policies
 -- @args now events_kept chunk op pool group
 -- @reply deleted more
 -- @reply in_use child
@@ -13,10 +13,10 @@ local pool = accounts.pool(args.pool)
 local group = pool and accounts.group(args.pool, args.group)
 if not group then return reply.not_found() end
 for _, name in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))) do
-  if accounts.policy(args.pool, name).fields.group == args.group then return reply.in_use('policy:' .. name) end
+  if redis.call('HGET', keys.policy(args.pool, name), 'group') == args.group then return reply.in_use('policy:' .. name) end
 end
 for _, name in ipairs(redis.call('SMEMBERS', keys.pool_groups(args.pool))) do
-  if accounts.group(args.pool, name).fields.parent == args.group then return reply.in_use('group:' .. name) end
+  if redis.call('HGET', keys.group(args.pool, name), 'parent') == args.group then return reply.in_use('group:' .. name) end
 end
 
 quotas.update_reserved_sums(pool, quotas.parent(pool, group), group.reserved, -1)
