@@ -97,7 +97,7 @@ def test_who_does_not_go_is_killed(site: Site, pool: str) -> None:
 
 
 def test_who_has_begun_in_time_is_not_too_late_when_it_comes_back(site: Site, pool: str) -> None:
-    expires = datetime.now(UTC) + timedelta(seconds=3)
+    expires = datetime.now(UTC) + timedelta(seconds=8)
     ask: dict[str, Any] = {"lease_s": 3, "resources": {"gpu": GPUS // 2}, "expires": expires}
     results = [patient.apply_async(checkpoint="manual", **ask), deaf.apply_async(checkpoint="none", **ask)]
     began = [site.wait_for_note(result, "began") for result in results]
