@@ -158,13 +158,7 @@ class Estimator:
 
     def _list_waiters(self, workspace: str, snapshot: PoolSnapshot) -> list[Request]:
         """The first of the queue, and behind them whoever has a hold."""
-        ids: list[str] = []
-        after: int | None = None
-        while len(ids) < MAX_WAITERS:
-            page, after = self._ledger.list_queue(workspace, snapshot.pool, after, MAX_WAITERS - len(ids))
-            ids += page
-            if after is None:
-                break
+        ids, _ = self._ledger.fill_queue_page(workspace, snapshot.pool, None, MAX_WAITERS, max_calls=MAX_WAITERS)
         owners = [hold.owner.id for hold in snapshot.holds] + (
             [snapshot.patience_hold_owner] if snapshot.patience_hold_owner else []
         )

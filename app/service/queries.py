@@ -54,23 +54,10 @@ class RequestQueries:
             rows = [PoolRequest(request, None) for request in allocations]
             next_cursor = f"a:{fence}" if fence else "q:" if view == "all" else None
             return rows, next_cursor
-        ids, last = self._list_queue(workspace, pool, after, count)
+        ids, last = self._ledger.fill_queue_page(workspace, pool, after, count, MAX_CALLS)
         positions = {request: position + number for number, request in enumerate(ids, start=1)}
         rows = [PoolRequest(request, positions[request.id]) for request in self._query_store.get_requests(workspace, ids)]
         return rows, None if last is None else f"q:{last}:{position + len(ids)}"
-
-    def _list_queue(self, workspace: str, pool: str, after: int | None, count: int) -> tuple[list[str], int | None]:
-        """Return a page of a queue: its ids, and the queue score behind which the next page begins, None at the end.
-
-        If MAX_CALLS calls do not fill the page, it is short.
-        """
-        ids: list[str] = []
-        for _ in range(MAX_CALLS):
-            page, after = self._ledger.list_queue(workspace, pool, after, count - len(ids))
-            ids += page
-            if after is None or len(ids) == count:
-                break
-        return ids, after
 
     def list_component_policies(self, workspace: str, component: str, kind: str = "orchestrator") -> list[tuple[Pool, Policy]]:
         """A component's policies in all pools, the most preferred first."""

@@ -238,6 +238,18 @@ class Ledger(LedgerCalls):
         fields = require_found(reply, "pool", name).fields
         return fields["ids"], int(fields["last"]) if fields["last"] else None
 
+    def fill_queue_page(
+        self, workspace: str, name: str, after: int | None, count: int, max_calls: int
+    ) -> tuple[list[str], int | None]:
+        """Return a page of a queue as `list_queue` does, in several calls. If `max_calls` do not fill the page, it is short."""
+        ids: list[str] = []
+        for _ in range(max_calls):
+            page, after = self.list_queue(workspace, name, after, count - len(ids))
+            ids += page
+            if after is None or len(ids) == count:
+                break
+        return ids, after
+
     def set_policy(self, workspace: str, pool: str, component: str, spec: PolicySpec) -> bool:
         """Create or replace the policy of a component (`type/name`) in a pool. True if it is new."""
         fields = {"component": component, "priority": spec.priority, "profile": spec.profile}
