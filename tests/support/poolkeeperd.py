@@ -103,8 +103,20 @@ def descendants(pid: int) -> dict[int, str]:
 
 def living(pids: Mapping[int, str]) -> dict[int, str]:
     """Return those of them that still run; a process that waits to be reaped does not."""
-    stats = {pid: _stat(Path(f"/proc/{pid}")) for pid in pids}
-    return {pid: args for pid, args in pids.items() if (stat := stats[pid]) and stat.state not in "ZX"}
+    return {pid: args for pid, args in pids.items() if _has_running_thread(pid)}
+
+
+def _has_running_thread(pid: int) -> bool:
+    """Return whether a thread of the process runs: its files are open until the last one ends, and the first may end before."""
+    stats = [_stat(thread) for thread in _list_folders(Path(f"/proc/{pid}/task"))]
+    return any(stat.state not in "ZX" for stat in stats if stat)
+
+
+def _list_folders(parent: Path) -> list[Path]:
+    try:
+        return list(parent.iterdir())
+    except OSError:  # the process has ended
+        return []
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import sys
@@ -142,6 +143,13 @@ class Site:
     def wait_until_free(self) -> None:
         """Returns when nothing is held or waits."""
         wait_until(lambda: self.used() == 0 and self.client.pool("gpus").queue_length == 0, "all is free")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_results_left() -> Iterator[None]:
+    """Delete the results of the module's tasks with it: a result that ends during another test uses the broker."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
@@ -22,6 +23,13 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     if TOKEN.search(text := str(report.longrepr)):
         report.longrepr = TOKEN.sub("pk_…", text)
     return report
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_results_left() -> Iterator[None]:
+    """Delete the results of the module's tasks with it: a result that ends during another test uses the broker."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

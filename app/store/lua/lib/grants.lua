@@ -72,7 +72,7 @@ function grants.dequeue(request, lane)
     local is_patient = pool.fields.patience == request.id
     local hold = pool.fields.victim_holds and redis.call('HEXISTS', keys.pool_holds(name), request.id) == 1 and victim_holds.find(pool, request.id)
     -- Before the first HSET: a server out of memory refuses a script whose first write adds data.
-  if is_patient or hold then redis.call('ZREM', keys.waiting(), request.id) end
+    if is_patient or hold then redis.call('ZREM', keys.waiting(), request.id) end
     if is_patient then grants.end_patience_hold(pool) end
     if hold then grants.end_victim_hold(pool, hold) end
   end
