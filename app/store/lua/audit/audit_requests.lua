@@ -1,4 +1,4 @@
--- Compare a stretch of requests with the structures each has to be in, and in no others; repair if asked.
+-- Compare a range of requests with the structures each has to be in, and in no others; repair if asked.
 -- @use accounts amounts audit_findings clock eligibility fair_share_order lanes leases queue_order rechecks requests work_budget
 -- @reads delayed pool_holds pool_queue_syncs task unstarted
 -- @writes component_lanes ended lane lane_walltimes leases meta outbox pool_allocations pool_policy_queue pool_queue

@@ -1,4 +1,4 @@
--- Check that a stretch of the lanes of the workspace have waiters, and compare the number of policies with the pools.
+-- Check that a range of the lanes of the workspace have waiters, and compare the number of policies with the pools.
 -- @use amounts audit_findings
 -- @reads lane pool_policies pools
 -- @writes lanes meta

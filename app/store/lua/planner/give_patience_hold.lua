@@ -51,8 +51,8 @@ local function compare(id)
   if blocker and blocker.account == 'pool' then best = {id = request_id, queue_score = queue_score, path = path, lane = lane} end
 end
 
--- Compare a stretch of the pool's lanes in queue order. Return the number of lanes seen so far, nil if no later lane can be better.
-local function compare_stretch(first)
+-- Compare a range of the pool's lanes in queue order. Return the number of lanes seen so far, nil if no later lane can be better.
+local function compare_range(first)
   local scores = redis.call('ZRANGE', keys.pool_lanes(pool.name), first, first + count - 1, 'WITHSCORES')
   for i = 1, #scores, 2 do
     if best and tonumber(scores[i + 1]) > best.queue_score then return nil end
@@ -71,7 +71,7 @@ if #overdue <= count then
   for _, id in ipairs(overdue) do compare(id) end
 else
   if args.best ~= '' then compare(args.best) end
-  local next_first = compare_stretch(tonumber(args.first))
+  local next_first = compare_range(tonumber(args.first))
   if next_first then return reply.more(amounts.format(next_first), best and best.lane.id) end
 end
 if not best then return reply.none() end
