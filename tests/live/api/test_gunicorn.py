@@ -93,6 +93,7 @@ def test_while_redis_is_away_everything_says_when_to_come_again(live: Live) -> N
             assert problem["detail"] == "Redis cannot be reached", "and not where it is"
         assert live.ask("GET", "/healthz").body == {"status": "ok"}, "the process itself lives"
         assert live.ask("GET", "/docs").status == 200
+        wait_until(lambda: live.ask("POST", "/api/v1/requests", {}).status != 400, "what the API knew of tokens is out of date")
         live.ask("POST", "/api/v1/requests", {}).refused(503, "redis_unreachable")
     finally:
         live.start_redis()
