@@ -164,7 +164,8 @@ def test_a_pager_behind_it_and_the_command_have_the_terminal_in_turn(lab: RunLab
     pager.write_text('for i in 1 2; do read -r said; echo "$$ shows $said"; read -r key </dev/tty; echo "key $key"; done')
     script = BEGIN + f'echo first; read <{go}; read -r typed; echo "typed $typed"; read <{go}'
     with shell(lab) as terminal:
-        terminal.type(f"poolkeeper run {' '.join(ALL)} -- bash {written(lab, script)} | bash {pager}; echo codes ${{PIPESTATUS[@]}}\n")
+        run = f"poolkeeper run {' '.join(ALL)} -- bash {written(lab, script)}"
+        terminal.type(f"{run} | bash {pager}; echo codes ${{PIPESTATUS[@]}}\n")
         terminal.wait_for("shows first\r\n")
         terminal.type("\x1a")
         terminal.wait_for("Ctrl-Z does not stop what holds units")
