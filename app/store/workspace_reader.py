@@ -96,7 +96,7 @@ class WorkspaceRows:
                     contents.setdefault(KEYS["hold_victims"].of(workspace, row[3], row[8]), ("set", {}))[1][id_] = ""
                     if row[8] not in owners:  # its hold was closed: the copy orphans the rest of its victims
                         unfinished = contents.setdefault(KEYS["pool_unfinished"].of(workspace, row[3]), ("hash", {}))
-                        unfinished[1][f"orphans {row[8]}"] = "1"
+                        unfinished[1][f"orphaning {row[8]}"] = "1"
                 if _is_waiter(row) and len(row) > WAITER_COLUMNS:
                     yield KEYS["hold"].of(workspace, row[5], id_), "hash", row[7]
         for place, (kind, values) in contents.items():

@@ -79,7 +79,8 @@ def _orphan_all(data: dict[tuple[str, ...], Value], pool: str) -> None:
     """Show the victims of closed holds as orphaned: they count as such, and the next scripts make them so."""
     fields, owners = data["pool", pool], data.get(("pool_victims", pool), {})
     deadlines = data.get(("preemption_deadlines",), {})
-    closed_holds = {field.removeprefix("orphans ") for field in data["pool_unfinished", pool] if field.startswith("orphans ")}
+    items = [field.partition(" ") for field in data["pool_unfinished", pool]]
+    closed_holds = {owner for kind, _, owner in items if kind == "orphaning"}
     assert bool(closed_holds) == (fields.pop("orphaning", None) is not None), f"{pool} has {fields}, unfinished {closed_holds}"
     for closed in closed_holds:
         victims = {id_ for id_, owner in owners.items() if owner == closed}

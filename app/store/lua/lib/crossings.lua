@@ -1,8 +1,8 @@
 -- Lanes that cross between share and borrowing when the use of their policy changes: each gets its new place in the queue. The
 -- number of lanes that cross at once has no bound. If the work budget is used up, the pool grants nothing until the rest have moved.
 -- The first lane of each move needs no budget, which the reading of many pools may have used up.
--- @use accounts lanes share_sides work_budget
--- @writes pool pool_unfinished unfinished
+-- @use accounts lanes share_sides unfinished_items work_budget
+-- @writes pool
 
 local function move_all(path, kind, key)
   local is_first = true
@@ -21,24 +21,18 @@ function crossings.move(path, units, kind)
   local policy, pool = path[1], path[#path]
   for _, key in ipairs(units.keys) do
     if (policy.reserved[key] or 0) > 0 and not move_all(path, kind, key) then
-      pool.fields.crossing, pool.fields.unsettled = '1', '1'
-      redis.call('HSET', pool.key, 'crossing', '1', 'unsettled', '1')
-      redis.call('HSET', keys.pool_unfinished(pool.name), 'crossing ' .. policy.component .. '|' .. kind .. '|' .. key, '1')
-      redis.call('SADD', keys.unfinished(), pool.name)
+      pool.fields.unsettled = '1'
+      redis.call('HSET', pool.key, 'unsettled', '1')
+      unfinished_items.note(pool, 'crossing', policy.component .. '|' .. kind .. '|' .. key)
     end
   end
 end
 
 -- Move the rest of the lanes that crossed. Return whether all are done.
 function crossings.resume(pool)
-  if not pool.fields.crossing then return true end
-  for _, field in ipairs(redis.call('HKEYS', keys.pool_unfinished(pool.name))) do
-    local component, kind, key = string.match(field, '^crossing ([^|]+)|([pf])|(.+)$')
-    local path = component and accounts.path(pool.name, component)
-    if path and not move_all(path, kind, key) then return false end
-    if component then redis.call('HDEL', keys.pool_unfinished(pool.name), field) end
-  end
-  pool.fields.crossing = nil
-  redis.call('HDEL', pool.key, 'crossing')
-  return true
+  return unfinished_items.resume(pool, 'crossing', function(item)
+    local component, kind, key = string.match(item, '^([^|]+)|([pf])|(.+)$')
+    local path = accounts.path(pool.name, component)
+    return not path or move_all(path, kind, key)
+  end)
 end

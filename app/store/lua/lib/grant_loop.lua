@@ -89,7 +89,7 @@ local function grant_in_order(pool)
     unfinished = true
     return
   end
-  if not crossings.resume(pool) then return mark_unsettled(pool) end
+  if pool.fields.crossing and not crossings.resume(pool) then return mark_unsettled(pool) end
   for _, hold in ipairs(pool.fields.victim_holds and hold_owners.unfillable(pool) or {}) do grants.end_victim_hold(pool, hold) end
   local grant_all = pool.fields.queueing == 'strict' and strict or best_effort
   if not grant_all(pool, not was_unsettled and set or nil) or pool.fields.crossing then return mark_unsettled(pool) end

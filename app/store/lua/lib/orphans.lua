@@ -1,14 +1,12 @@
 -- Orphaned victims: the hold that they leave for was closed. A hold can have any number of victims. If the work budget does not
 -- suffice for all, `resume` orphans the rest. Until then the rest is listed with the closed hold, and no decision is made in the pool.
--- @use amounts clock pool_changes victims work_budget
+-- @use amounts clock pool_changes unfinished_items victims work_budget
 -- @reads pool_victims
--- @writes hold_victims pool pool_unfinished preemption_deadlines request unfinished
+-- @writes hold_victims preemption_deadlines request
 
 local PAGE = 32
 
 local is_first_page = true  -- a call that resumes work orphans one page in any case: the work of other pools may use up its budget
-
-local function field(owner) return 'orphans ' .. owner end
 
 -- Orphan one victim: its deadline is paused from now on. If the request was lost, only its entries in the indexes change.
 function orphans.orphan(pool, id)
@@ -36,27 +34,13 @@ end
 
 -- Orphan the victims of a hold that this call closed. What is beyond the work budget is left to `resume`.
 function orphans.begin(pool, owner)
-  if orphan_all(pool, owner) then return end
-  pool.fields.orphaning = '1'
-  redis.call('HSET', pool.key, 'orphaning', '1')
-  redis.call('HSET', keys.pool_unfinished(pool.name), field(owner), '1')
-  redis.call('SADD', keys.unfinished(), pool.name)
+  if not orphan_all(pool, owner) then unfinished_items.note(pool, 'orphaning', owner) end
 end
 
 -- Orphan the rest of the victims of closed holds. Return true if none is left.
 function orphans.resume(pool)
-  if not pool.fields.orphaning then return true end
-  for _, name in ipairs(redis.call('HKEYS', keys.pool_unfinished(pool.name))) do
-    local owner = string.match(name, '^orphans (.+)$')
-    if owner and not orphan_all(pool, owner, true) then return false end
-    if owner then redis.call('HDEL', keys.pool_unfinished(pool.name), name) end
-  end
-  pool.fields.orphaning = nil
-  redis.call('HDEL', pool.key, 'orphaning')
-  return true
+  return unfinished_items.resume(pool, 'orphaning', function(owner) return orphan_all(pool, owner, true) end)
 end
 
 -- True if the hold of an owner was closed and the rest of its victims is not orphaned yet.
-function orphans.is_pending(pool, owner)
-  return pool.fields.orphaning ~= nil and redis.call('HEXISTS', keys.pool_unfinished(pool.name), field(owner)) == 1
-end
+function orphans.is_pending(pool, owner) return unfinished_items.contains(pool, 'orphaning', owner) end

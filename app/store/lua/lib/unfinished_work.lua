@@ -18,7 +18,7 @@ function unfinished_work.resume(count)
   end
   for _, name in ipairs(pools) do
     local pool = accounts.pool(name)
-    if pool and not orphans.resume(pool) then return 1 end
+    if pool and pool.fields.orphaning and not orphans.resume(pool) then return 1 end
     if pool and pool.fields.unsettled then dirty_pools.mark(pool) end
   end
   if grant_loop.run(remaining) then return 1 end
