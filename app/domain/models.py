@@ -52,6 +52,7 @@ class Request(NamedTuple):  # made for every answer, and three times as fast to 
     walltime_s: int | None = None
     lease_s: int | None = None
     queue_ttl_s: int | None = None
+    name: str | None = None
     labels: Mapping[str, str] = MappingProxyType({})
     reason: Reason | None = None
     pool: str | None = None

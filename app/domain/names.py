@@ -17,6 +17,7 @@ LABEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_./-]{0,62}$"
 IDEMPOTENCY_PATTERN = r"^[ -~]{1,255}$"
 COMPONENT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}/[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
 TASK_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$"
+TITLE_PATTERN = r"^[^\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]{1,100}$"
 
 PATTERN_TEXTS: dict[str, str] = {
     KEY_PATTERN: "must be 1 to 63 of a-z 0-9 _ . - and begin with a letter",
@@ -25,6 +26,7 @@ PATTERN_TEXTS: dict[str, str] = {
     IDEMPOTENCY_PATTERN: "must be 1 to 255 printable ASCII characters",
     COMPONENT_PATTERN: "must be type/name, each 1 to 63 of A-Z a-z 0-9 _ . - and begin with a letter or digit",
     TASK_PATTERN: "must be 1 to 128 of A-Z a-z 0-9 _ . - and begin with a letter or digit",
+    TITLE_PATTERN: "must be 1 to 100 characters, none of them invisible or a line break",
 }
 """Each pattern in words for people."""
 
@@ -39,6 +41,9 @@ FullComponent = Annotated[str, Field(strict=True, pattern=COMPONENT_PATTERN)]
 
 LabelKey = Annotated[str, Field(strict=True, pattern=LABEL_PATTERN)]
 """What a label is called."""
+
+Title = Annotated[str, Field(strict=True, pattern=TITLE_PATTERN)]
+"""The name of a request: any visible text."""
 
 IdempotencyKey = Annotated[str, Field(strict=True, pattern=IDEMPOTENCY_PATTERN)]
 """What a client repeats to say that it means the same submission."""

@@ -63,6 +63,7 @@ REQUEST_FIELDS: tuple[RequestField, ...] = (
     _public("id", FieldKind.TEXT, is_required=True, is_stored=False),
     RequestField("component", "component", FieldKind.TEXT, "component", is_required=True, is_computed=True),  # `type/name`
     RequestField("component", "component_type", FieldKind.TEXT, "component_type", is_required=True, is_computed=True),
+    _public("name", FieldKind.TEXT),
     _public("resources", FieldKind.AMOUNTS, is_required=True),
     _public("preemptible", FieldKind.FLAG, is_required=True),
     RequestField("class", "preemption_class", FieldKind.INTEGER, "preemption_class", is_required=True),

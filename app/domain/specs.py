@@ -28,7 +28,7 @@ from app.domain.field_types import (
     StrictModel,
     Weight,
 )
-from app.domain.names import FullComponent, Name
+from app.domain.names import FullComponent, Name, Title
 from app.domain.pool_settings import (
     DEFAULT_MODE,
     DEFAULT_PRIORITY,
@@ -75,6 +75,8 @@ class RequestSpec(StrictModel):
     """Who asks."""
     component_type: Name = "orchestrator"
     """What kind of component asks."""
+    name: Title | None = Field(default=None, examples=["nightly training"])
+    """The name of the request, for people: any visible text of at most 100 characters. It need not be unique."""
     resources: RequestedUnits = Field(default={}, examples=[{"gpu": 2}])
     """Resource key → units. `step_run: 1` is always added; with nothing else asked, it is all that is."""
     settings: ResourceSettings = Field(default_factory=ResourceSettings)

@@ -109,7 +109,7 @@ _PLAIN_FIELDS = [field for field in REQUEST_FIELDS if field.attribute and not fi
 _OPTIONAL_SPEC_FIELDS = [
     field.name
     for field in _PLAIN_FIELDS
-    if field.kind is FieldKind.INTEGER and not field.is_required and field.name in RequestSpec.model_fields
+    if field.kind in (FieldKind.INTEGER, FieldKind.TEXT) and not field.is_required and field.name in RequestSpec.model_fields
 ]
 _REQUIRED_FIELDS = [(field.attribute, _DECODERS[field.kind], field.name) for field in _PLAIN_FIELDS if field.is_required]
 _OPTIONAL_FIELDS = [(field.attribute, _DECODERS[field.kind], field.name) for field in _PLAIN_FIELDS if not field.is_required]

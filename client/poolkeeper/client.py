@@ -29,6 +29,7 @@ class Client(PoolApi):
         component: str,
         *,
         component_type: str | None = None,
+        name: str | None = None,
         resources: Mapping[str, int] | None = None,
         settings: Mapping[str, Any] | None = None,
         preemptible: bool | None = None,
@@ -50,6 +51,7 @@ class Client(PoolApi):
         body = request_spec(
             component,
             component_type=component_type,
+            name=name,
             resources=resources,
             settings=settings,
             preemptible=preemptible,
@@ -173,6 +175,7 @@ class Client(PoolApi):
         component: str,
         *,
         component_type: str | None = None,
+        name: str | None = None,
         resources: Mapping[str, int] | None = None,
         settings: Mapping[str, Any] | None = None,
         preemptible: bool | None = None,
@@ -199,6 +202,7 @@ class Client(PoolApi):
         body = request_spec(
             component,
             component_type=component_type,
+            name=name,
             resources=resources,
             settings=settings,
             preemptible=preemptible,

@@ -73,6 +73,7 @@ class Request(Record):
     status: str
     component: str = ""
     component_type: str = "orchestrator"
+    name: str | None = None
     reason: Reason | None = _record_field(Reason)
     resources: Mapping[str, int] = _map_field()
     preemptible: bool = True

@@ -11,6 +11,7 @@ def request_spec(
     component: str,
     *,
     component_type: str | None = None,
+    name: str | None = None,
     resources: Mapping[str, int] | None = None,
     settings: Mapping[str, Any] | None = None,
     preemptible: bool | None = None,
@@ -30,6 +31,7 @@ def request_spec(
     values = {
         "component": component,
         "component_type": component_type,
+        "name": name,
         "resources": _merge_resources(resources or {}, amounts) or None,
         "settings": dict(settings) if settings else None,
         "preemptible": preemptible,

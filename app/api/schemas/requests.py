@@ -65,6 +65,8 @@ class RequestResponse(ResponseModel):
     id: str
     component: str
     component_type: str
+    name: str | None
+    """Its name for people."""
     status: RequestState
     reason: ReasonResponse | None
     """Why it was rejected, has to leave, was preempted or ended."""
@@ -118,6 +120,7 @@ class RequestResponse(ResponseModel):
             id=request.id,
             component=request.component,
             component_type=request.component_type,
+            name=request.name,
             status=request.status,
             reason=ReasonResponse.of(request.reason) if request.reason else None,
             resources=request.resources,

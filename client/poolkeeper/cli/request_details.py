@@ -88,6 +88,7 @@ def _facts(request: Mapping[str, Any]) -> list[tuple[str, Any]]:
     is_allocated = request["status"] in ("allocated", "preempting")
     return [
         ("Request", request["id"]),
+        ("Name", request.get("name")),
         ("Component", formatting.component(request)),
         ("Asks", formatting.requested_amounts(request)),
         ("Status", request["status"]),

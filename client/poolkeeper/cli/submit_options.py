@@ -24,6 +24,7 @@ OPTION_BY_KEY = {
 _OPTIONS = (
     click.option("--component", type=param_types.COMPONENT, required=True, help="Who asks: NAME or TYPE/NAME."),
     click.option("--type", "kind", type=param_types.ANY_NAME, help="Type of the component, orchestrator if not said."),
+    click.option("--name", help="Name of the request, for people: up to 100 characters."),
     click.option(
         "--resource",
         "--resources",
@@ -74,7 +75,7 @@ def spec_of(values: Mapping[str, Any]) -> dict[str, Any]:
         },
         without=({},),
     )
-    plain = ("preemption_class", "checkpoint", "checkpoint_minutes", "retries")
+    plain = ("name", "preemption_class", "checkpoint", "checkpoint_minutes", "retries")
     spec |= _non_null({field: values[field] for field in plain})
     durations = {"walltime_s": values["walltime"], "lease_s": values["lease"], "queue_ttl_s": values["queue_ttl"]}
     spec |= {field: param_types.seconds(value) for field, value in _non_null(durations).items()}

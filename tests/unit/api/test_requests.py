@@ -22,6 +22,7 @@ ASKED = {
     "lease_s": 60,
     "queue_ttl_s": 600,
     "preemptions": 0,
+    "name": None,
     "resume": False,
     "checkpoint_reference": None,
     "submitted_at": NOW,
@@ -111,6 +112,7 @@ def test_every_field_of_an_ask_is_taken_and_said_again(everywhere: Site) -> None
     fields: dict[str, Any] = {
         "component": "team",
         "component_type": "orchestrator",
+        "name": "nightly training, Zoë",
         "preemption_class": 10,
         "checkpoint": "auto",
         "checkpoint_minutes": 5,

@@ -45,6 +45,7 @@ WHOLE = "must be a whole number"
 KEY = "must be 1 to 63 of a-z 0-9 _ . - and begin with a letter"
 NAME = "must be 1 to 63 of A-Z a-z 0-9 _ . - and begin with a letter or digit"
 LABEL = "must be 1 to 63 of A-Z a-z 0-9 _ . / - and begin with a letter or digit"
+TITLE = "must be 1 to 100 characters, none of them invisible or a line break"
 COMPONENT = "must be type/name, each 1 to 63 of A-Z a-z 0-9 _ . - and begin with a letter or digit"
 MEMORY = "must be a number and one of KB KiB MB MiB GB GiB TB TiB PB PiB, such as 16GiB"
 
@@ -74,6 +75,7 @@ def test_a_request_with_its_defaults() -> None:
     assert a_request().model_dump() == {
         "component": "t",
         "component_type": "orchestrator",
+        "name": None,
         "resources": {},
         "settings": {"gpu_count": None, "cpu_count": None, "memory": None, "pool_resources": {}},
         "preemptible": True,
@@ -92,6 +94,7 @@ def test_a_request_with_everything() -> None:
     body = {
         "component": "gpu-step-op",
         "component_type": "step_operator",
+        "name": "été: " + "x" * 95,
         "resources": {"gpu": MAX_AMOUNT},
         "settings": {"gpu_count": 1, "cpu_count": 0.5, "memory": "1.5GiB", "pool_resources": {"licence.x": 1}},
         "preemptible": False,
@@ -331,6 +334,12 @@ REQUESTS: list[tuple[dict[str, Any], str, str]] = [
     ({"lease_s": MAX_AMOUNT}, "lease_s", "must be at most 315360000"),
     ({"queue_ttl_s": 0}, "queue_ttl_s", "must be at least 1"),
     ({"queue_ttl_s": -600}, "queue_ttl_s", "must be at least 1"),
+    ({"name": ""}, "name", TITLE),
+    ({"name": "x" * 101}, "name", TITLE),
+    ({"name": "two\nlines"}, "name", TITLE),
+    ({"name": "end\n"}, "name", TITLE),
+    ({"name": "turned \u202e round"}, "name", TITLE),
+    ({"name": 7}, "name", "must be a text"),
     ({"labels": {"my label": "x"}}, "labels.my label", LABEL),
     ({"labels": {"run\n": "x"}}, "labels.run\n", LABEL),
     ({"labels": {"k" * 64: "x"}}, f"labels.{'k' * 64}", LABEL),
