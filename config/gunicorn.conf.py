@@ -1,5 +1,6 @@
 """How gunicorn serves the API, by the settings of Poolkeeper: what `poolkeeperd api` hands to `gunicorn --config`."""
 
+import gc
 import glob
 import os
 import pathlib
@@ -67,6 +68,12 @@ class ServerLogger(Logger):
 
 
 logger_class = ServerLogger
+
+
+def pre_fork(server, worker):
+    """Keep the garbage collector from writing to what the processes share."""
+    gc.collect()
+    gc.freeze()
 
 
 def post_fork(server, worker):

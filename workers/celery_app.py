@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import warnings
@@ -85,16 +86,31 @@ def _spare_warnings(**_: object) -> None:
 
 @signals.worker_init.connect
 def _find_brokers(**_: object) -> None:
+    _main_process.append(os.getpid())
     try:
         _senders.update(broker_routes(celery_brokers.read_brokers(_settings)))
     except InvalidSetting as wrong:  # of any other error Celery only makes a line in the log, and goes on
         raise SystemExit(f"poolkeeperd worker: {wrong}") from wrong
 
 
+def prepare_before_fork() -> None:
+    """Load the tasks and build what the worker and beat have in common, once for both."""
+    app.loader.import_default_modules()
+    app.finalize()
+    app.amqp.queues  # noqa: B018 - it is made when it is read
+
+
+@signals.worker_before_create_process.connect  # in the main process
+def _share_memory(**_: object) -> None:
+    """Keep the garbage collector from writing to what the children share."""
+    gc.collect()
+    gc.freeze()
+
+
 @signals.worker_process_init.connect  # in each child, before its first task
 def _prepare_child(**_: object) -> None:
-    if _main_process != os.getpid():  # else the pool has threads and no children
-        end_with_parent(_main_process)
+    if _main_process and _main_process[0] != os.getpid():  # else the pool has threads and no children
+        end_with_parent(_main_process[0])
     if _settings.traces:
         import_module("workers.tasks").traces()
 
@@ -134,6 +150,6 @@ def _send(workspace: str) -> None:
 _senders: dict[str, BrokerRoute] = {}
 _threads: list[NudgeListener | OutboxDispatcher] = []
 _stopping = Event()
-_main_process = os.getpid()  # a child of the pool is a fork, and reads the id of its parent here
+_main_process: list[int] = []  # the id of the worker's main process; a child of the pool is a fork, and reads it here
 _settings = Settings.read()
 app = make_celery_app(_settings)

@@ -16,8 +16,6 @@ ROOT = Path(__file__).resolve().parents[2]
 CONFIG_FOLDERS = (DEFAULT_FILE.parent, ROOT / "app" / "config")
 """Where the files of `config/` are: beside the packages, or in one if they came as a wheel."""
 
-_PYTHON = (sys.executable, "-P", "-m")
-_CELERY = (*_PYTHON, "celery", "--quiet", "--app", "workers.celery_app")
 _QUIETLY = ("--without-gossip", "--without-mingle", "--without-heartbeat")
 
 
@@ -30,11 +28,16 @@ def config_file(name: str) -> Path:
 
 
 def commands() -> dict[str, tuple[str, ...]]:
-    """By name, what each process is started with."""
+    """Return the command of each process by its name."""
+    return {name: (sys.executable, "-P", "-m", *words) for name, words in modules().items()}
+
+
+def modules() -> dict[str, tuple[str, ...]]:
+    """Return the module that each process runs, with its arguments, by the name of the process."""
     return {
-        "api": (*_PYTHON, "gunicorn", "--config", str(config_file("gunicorn.conf.py")), "app.wsgi:application()"),
-        "worker": (*_CELERY, "worker", *_QUIETLY, "--hostname", "poolkeeper@%h"),
-        "beat": (*_CELERY, "beat", "--pidfile="),
+        "api": ("gunicorn", "--config", str(config_file("gunicorn.conf.py")), "app.wsgi:application()"),
+        "worker": ("workers", "worker", *_QUIETLY, "--hostname", "poolkeeper@%h"),
+        "beat": ("workers", "beat", "--pidfile="),
     }
 
 

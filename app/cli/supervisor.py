@@ -13,12 +13,12 @@ import shutil
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from app.domain.errors import StoreUnavailable
-from app.store.child_process import ChildProcess
+from app.store.child_process import RunningProcess
 from app.store.connection import StoreMisconfigured
 from app.store.embedded_redis import EmbeddedRedis
 
@@ -67,9 +67,9 @@ class RestartBackoff:
 class ManagedProcess:
     """One process, and its successors."""
 
-    def __init__(self, name: str, command: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path) -> None:
-        self.name, self._command, self._env, self._cwd, self.log = name, command, env, cwd, log
-        self._child: ChildProcess | None = None
+    def __init__(self, name: str, start: Callable[[], RunningProcess], log: Path) -> None:
+        self.name, self._start_child, self.log = name, start, log
+        self._child: RunningProcess | None = None
         self._due = 0.0
         self.backoff = RestartBackoff(name)
         if log.exists():
@@ -101,9 +101,7 @@ class ManagedProcess:
     def _start(self, report: Callable[[str], None]) -> None:
         self.backoff.begin()
         try:
-            self._child = ChildProcess(
-                self._command, self.log, env=self._env, cwd=self._cwd, death_signal=signal.SIGKILL
-            )  # nothing of them has data to write, and a port that is still served keeps the next service from starting
+            self._child = self._start_child()
         except OSError as error:
             self._schedule_restart(f"could not be started: {error}", report)
 

@@ -11,19 +11,22 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from types import FrameType
 from urllib.parse import urlsplit
 
 import click
+from setproctitle import getproctitle
 
 from app import celery_brokers
 from app.api.metrics import multiprocess_dir
 from app.bootstrap import ServiceContext, open_services
 from app.cli.context import CONFIG, read_settings, report_errors
 from app.cli.listen_address import check_bindable, local_url, require_token_if_reachable
-from app.cli.process_commands import ROOT, commands, config_file, environment
+from app.cli.preloaded_process import PreloadedProcess, preload
+from app.cli.process_commands import ROOT, config_file, environment, modules
 from app.cli.supervisor import ManagedProcess, Supervisor
 from app.domain.declaration import Declaration
 from app.domain.errors import Refusal
@@ -84,6 +87,7 @@ def up(config: Path | None, file: Path | None, no_pools: bool) -> None:
     poolkeeperd up
     POOLKEEPER_REDIS_URL=redis://127.0.0.1:6379/0 poolkeeperd up --pools our-pools.yaml
     """
+    getproctitle()  # gunicorn and Celery set titles, for which the place has to be found before the environment changes
     settings = read_settings(config)
     with report_errors(), stopping() as stop_signal, _runtime_folder(settings) as counters:
         pools = None if no_pools else _pools(file)
@@ -96,8 +100,10 @@ def up(config: Path | None, file: Path | None, no_pools: bool) -> None:
             _declare(context, pools)
             secret = _first_token(settings, context)
             environ = environment(settings, config, redis_url=context.url, port=port)
-            processes = _managed_processes(settings, {multiprocess_dir.ENVIRONMENT_VARIABLE: str(counters)} | environ)
-            supervisor = Supervisor(processes, context.server, lambda line: click.echo(line, err=True))
+            os.environ.clear()  # the processes are forks of this one
+            os.environ.update(environ | {multiprocess_dir.ENVIRONMENT_VARIABLE: str(counters)})
+            preload()
+            supervisor = Supervisor(_managed_processes(settings), context.server, lambda line: click.echo(line, err=True))
             _serve(supervisor, stop_signal, _Endpoint(settings, port, context, secret))
     click.echo("stopped")
 
@@ -172,10 +178,14 @@ def _runtime_folder(settings: Settings) -> Iterator[Path]:
             lock.release()
 
 
-def _managed_processes(settings: Settings, environ: dict[str, str]) -> list[ManagedProcess]:
+def _managed_processes(settings: Settings) -> list[ManagedProcess]:
     logs = settings.data_dir.absolute() / "log"
     logs.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return [ManagedProcess(name, command, environ, ROOT, logs / f"{name}.log") for name, command in commands().items()]
+    return [
+        ManagedProcess(name, partial(PreloadedProcess, module, arguments, log, ROOT), log)
+        for name, (module, *arguments) in modules().items()
+        for log in [logs / f"{name}.log"]
+    ]
 
 
 @dataclass(frozen=True, slots=True)

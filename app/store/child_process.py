@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from subprocess import DEVNULL, Popen
 from threading import Event, Thread
+from typing import Protocol
 
 PR_SET_PDEATHSIG = 1
 """The option of prctl: the signal that the kernel sends when the thread that started this process is gone."""
@@ -41,6 +42,34 @@ def end_with_parent(parent: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before the call of prctl
         os._exit(1)
+
+
+class RunningProcess(Protocol):
+    """A process that this one started."""
+
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+
+    @property
+    def alive(self) -> bool:
+        """True if the process runs."""
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code, negative for a signal; None while the process runs."""
+
+    def stop(self, timeout_s: float) -> None:
+        """Ask the process to end, and kill it if it has not ended in time."""
+
+    def kill(self) -> None:
+        """Kill the process with its session, and wait for its end."""
+
+    def send_signal(self, sign: signal.Signals) -> None:
+        """Send a signal and do not wait; SIGKILL goes to the whole session."""
+
+    def output_tail(self, lines: int) -> str:
+        """Return the last lines that the process wrote."""
 
 
 class ChildProcess:
@@ -134,9 +163,12 @@ class ChildProcess:
                 self._process.send_signal(sign)
 
     def output_tail(self, lines: int = 10) -> str:
-        """The end of what it wrote."""
-        output = self._output.read_bytes()
-        output = (
-            output[self._output_before :] if len(output) >= self._output_before else output
-        )  # the log may have been cut since
-        return "\n".join(output.decode(errors="replace").splitlines()[-lines:])
+        """Return the last lines that the process wrote."""
+        return output_since(self._output, self._output_before, lines)
+
+
+def output_since(output: Path, start: int, lines: int) -> str:
+    """Return the last lines of a log after its first `start` bytes; all of a log that was cut since counts."""
+    content = output.read_bytes()
+    content = content[start:] if len(content) >= start else content
+    return "\n".join(content.decode(errors="replace").splitlines()[-lines:])

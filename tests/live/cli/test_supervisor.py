@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,6 +13,7 @@ import pytest
 from app.cli import supervisor
 from app.cli.supervisor import ManagedProcess, RestartBackoff, RestartsExhausted, Supervisor
 from app.domain.errors import StoreUnavailable
+from app.store.child_process import ChildProcess
 from app.store.embedded_redis import EmbeddedRedis
 from tests.support.backends import wait_until
 
@@ -19,13 +21,17 @@ LIVES = "import time; print('here', flush=True); time.sleep(60)"
 DIES = "print('first'); print('no such thing', flush=True); raise SystemExit(7)"
 
 
+def managed_process(name: str, command: list[str], log: Path) -> ManagedProcess:
+    """Return a process of the service that runs this command."""
+    return ManagedProcess(name, lambda: ChildProcess(command, log, env={}, death_signal=signal.SIGKILL), log)
+
+
 @pytest.fixture
 def parts(tmp_path: Path) -> Iterator[list[ManagedProcess]]:
     """`api`, `worker` and `beat`, the worker one that dies at once."""
     programs = {"api": LIVES, "worker": DIES, "beat": LIVES}
     made = [
-        ManagedProcess(name, [sys.executable, "-c", text], {}, tmp_path, tmp_path / f"{name}.log")
-        for name, text in programs.items()
+        managed_process(name, [sys.executable, "-c", text], tmp_path / f"{name}.log") for name, text in programs.items()
     ]
     yield made
     for part in made:
@@ -100,7 +106,7 @@ def test_once_the_service_is_ready_no_part_ends_the_others(
 
 def test_what_cannot_even_be_started_is_said_and_tried_again(tmp_path: Path) -> None:
     messages: list[str] = []
-    ManagedProcess("it", [sys.executable], {}, tmp_path, tmp_path / "no folder" / "it.log").watch(messages.append)
+    managed_process("it", [sys.executable], tmp_path / "no folder" / "it.log").watch(messages.append)
     (line,) = messages
     assert line.startswith("it could not be started: [Errno 2]")
     assert line.endswith("it is started again in 0.5 s")
@@ -140,7 +146,7 @@ def test_a_log_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(supervisor, "LARGEST_LOG", 1000)
     log, older = tmp_path / "it.log", tmp_path / "it.log.1"
     log.write_text("of the run before\n")
-    part = ManagedProcess("it", [sys.executable, "-c", "print('x' * 2000, flush=True); " + LIVES], {}, tmp_path, log)
+    part = managed_process("it", [sys.executable, "-c", "print('x' * 2000, flush=True); " + LIVES], log)
     assert (log.exists(), older.read_text()) == (False, "of the run before\n")
     try:
         part.watch(lambda _: None)

@@ -146,7 +146,7 @@ def test_killed_it_loses_nothing_and_what_dies_under_the_next_comes_back(folder:
 
 def kill_every_process(here: Up) -> None:
     """Kill one process of the service after the other, and wait until each is started again."""
-    command_words = {"api": "gunicorn", "worker": "app worker", "beat": "app beat", "the embedded Redis": "redis.sock"}
+    command_words = {"api": "gunicorn", "worker": "celeryd", "beat": "celery beat", "the embedded Redis": "redis.sock"}
     for name, words in command_words.items():
         wait_until(lambda words=words: here.pid_of(words), f"{name} runs", every_s=0.05)  # type: ignore[misc]
         before = here.pid_of(words)

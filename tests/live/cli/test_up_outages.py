@@ -48,7 +48,7 @@ def test_killed_its_processes_end_at_once_and_the_port_is_free(folder: Path) -> 
 
 def has_forks(below: dict[int, str]) -> bool:
     """True if the API and the worker run with their forks."""
-    least = {"gunicorn": 3, "app worker": 3, "app beat": 1, "redis.sock": 1}
+    least = {"gunicorn": 3, "celeryd": 3, "celery beat": 1, "redis.sock": 1}
     return all(sum(words in command for command in below.values()) >= count for words, count in least.items())
 
 
