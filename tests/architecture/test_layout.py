@@ -36,7 +36,7 @@ ANY_BELOW = ("integrations/", "tests/unit/store/malformed/")
 
 TOP_LEVEL_MODULES = {
     "app": "__init__ bootstrap celery_brokers logging_config settings temporary_folders tracing wsgi",
-    "workers": "__init__ broker_publisher celery_app consumer nudge_listener outbox_dispatcher schedule tasks",
+    "workers": "__init__ __main__ broker_publisher celery_app consumer nudge_listener outbox_dispatcher schedule tasks",
     "tests": "__init__ conftest",
 }
 """Folders that take no further module: it belongs to one of their packages."""
