@@ -9,15 +9,13 @@ import os
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from app.domain import variable_names
 from app.domain.ledger_limits import LedgerLimits
 
-OTHER_VARIABLES = ("CONFIG", "URL", "TOKEN", "WORKSPACE")
-"""Variables POOLKEEPER_… that are no settings: the path of the file, and the configuration of the client."""
 TEN_YEARS_S = 10 * 365 * 86_400
 DEFAULT_FILE = Path(__file__).resolve().parent.parent / "config" / "default.toml"
 _LEDGER = LedgerLimits()
@@ -213,24 +211,14 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def _from_variables(environ: Mapping[str, str], kinds: Mapping[str, SettingKind]) -> dict[str, Any]:
-    values = {}
-    _reject_misspelt_variables(environ, kinds)
+    if refusal := variable_names.refusal_of_unknown(environ):
+        raise InvalidSetting(refusal)
+    links, values = variable_names.service_links(environ), {}
     for key, kind in kinds.items():
         name = f"POOLKEEPER_{key.upper()}"
-        if name in environ:
+        if name in environ and name not in links:
             values[key] = parse_setting(name, kind, environ[name], parse=kind.parse)
     return values
-
-
-def _reject_misspelt_variables(environ: Mapping[str, str], kinds: Mapping[str, SettingKind]) -> None:
-    """Raise InvalidSetting for a variable that is nearly a setting: POOLKEEPER_REQUIRE_TOKENS must not be ignored."""
-    names = [key.upper() for key in kinds]
-    for variable in environ:
-        _, prefix, name = variable.rpartition("POOLKEEPER_")
-        if not prefix or variable != prefix + name or name in names or name in OTHER_VARIABLES:
-            continue
-        for near in get_close_matches(name, names, 1, 0.8):
-            raise InvalidSetting(f"{variable}: there is no such setting; POOLKEEPER_{near} was meant?")
 
 
 def parse_setting(location: str, kind: SettingKind, value: Any, parse: Callable[[Any], Any] = lambda value: value) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, get_args
 
 import click
 import pytest
-from poolkeeper import Client, config, failures, http_client, models, request_spec
+from poolkeeper import Client, config, failures, http_client, models, request_spec, variable_names
 from poolkeeper import client as client_module
 from poolkeeper.celery import message, publish_hook, task_options, worker_request
 from poolkeeper.cli import error_output, groups, param_types, policies, pools, request_details, requests, submit_options
@@ -27,6 +28,7 @@ from app.api.schemas import requests as request_schemas
 from app.domain import errors, explanations, names, reasons, specs, states
 from app.domain.tasks import TaskStatus
 from app.domain.tokens import Permission
+from app.settings import Settings
 from tests.support.paths import ROOT
 
 RESPONSES: dict[type[Record], type[BaseModel]] = {
@@ -165,3 +167,11 @@ def test_limits_and_names() -> None:
     assert specs.RequestSpec(component="a", resources={key: int(value)}).resources[key] == param_types.LARGEST
     with pytest.raises(ValueError, match=str(param_types.LARGEST)):
         specs.RequestSpec(component="a", resources={"gpu": param_types.LARGEST + 1})
+
+
+def test_variable_names() -> None:
+    assert Path(variable_names.__file__).read_text("utf-8") == (ROOT / "app/domain/variable_names.py").read_text("utf-8")
+    assert set(variable_names.SETTINGS) == {field.name.upper() for field in fields(Settings)}
+    sources = "".join(path.read_text("utf-8") for path in (ROOT / "client/poolkeeper").rglob("*.py"))
+    read = set(re.findall(r"""environ(?:\.get\(|\[)"POOLKEEPER_(\w+)\"""", sources))
+    assert read - set(variable_names.RUN) == set(variable_names.CLIENT)

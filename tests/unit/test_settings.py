@@ -155,18 +155,67 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         Settings.read(latin, {})
 
 
-@pytest.mark.parametrize(
-    ("name", "near"),
-    [("REQUIRE_TOKENS", "REQUIRE_TOKEN"), ("PORTT", "PORT"), ("REDIS_URI", "REDIS_URL"), ("APITHREADS", "API_THREADS")],
-)
-def test_a_misspelt_variable_is_refused(name: str, near: str) -> None:
-    with pytest.raises(InvalidSetting, match=f"POOLKEEPER_{name}: there is no such setting; POOLKEEPER_{near} was meant"):
+MISSPELT = [
+    ("PROT", "PORT"),
+    ("REQUIRE_TOKENS", "REQUIRE_TOKEN"),
+    ("REDIS_URI", "REDIS_URL"),
+    ("APITHREADS", "API_THREADS"),
+    ("port", "PORT"),
+    ("TOKNE", "TOKEN"),
+]
+
+
+@pytest.mark.parametrize(("name", "near"), MISSPELT)
+def test_an_unknown_variable_is_refused_with_the_similar_one(name: str, near: str) -> None:
+    message = f"^POOLKEEPER_{name}: there is no such variable; did you mean POOLKEEPER_{near}\\?$"
+    with pytest.raises(InvalidSetting, match=message):
         Settings.read(environ={f"POOLKEEPER_{name}": "1"})
 
 
-OTHERS = ["POOLKEEPER_URL", "POOLKEEPER_TOKEN", "POOLKEEPER_SERVICE_HOST", "MY_POOLKEEPER_PORTT", "PORTT"]
+def test_each_unknown_variable_is_named() -> None:
+    with pytest.raises(InvalidSetting) as refusal:
+        Settings.read(environ={"POOLKEEPER_ZQX": "1", "POOLKEEPER_HOTS": "h", "POOLKEEPER_CHUNK": "20"})
+    assert str(refusal.value) == (
+        "POOLKEEPER_HOTS: there is no such variable; did you mean POOLKEEPER_HOST? "
+        "POOLKEEPER_ZQX: there is no such variable; variables of other programs need another prefix."
+    )
+
+
+OTHERS = ["POOLKEEPER_URL", "POOLKEEPER_TOKEN", "POOLKEEPER_TOKEN_FILE", "MY_POOLKEEPER_PORTT", "PORTT", "_POOLKEEPER_COMPLETE"]
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_variables_of_others_do_not_matter(name: str) -> None:
     assert Settings.read(environ={name: "x"}) == Settings()
+
+
+POD = {
+    "POOLKEEPER_SERVICE_HOST": "10.0.0.1",
+    "POOLKEEPER_SERVICE_PORT": "8080",
+    "POOLKEEPER_SERVICE_PORT_HTTP": "8080",
+    "POOLKEEPER_PORT": "tcp://10.0.0.1:8080",
+    "POOLKEEPER_PORT_8080_TCP": "tcp://10.0.0.1:8080",
+    "POOLKEEPER_PORT_8080_TCP_PROTO": "tcp",
+    "POOLKEEPER_PORT_8080_TCP_PORT": "8080",
+    "POOLKEEPER_PORT_8080_TCP_ADDR": "10.0.0.1",
+    "POOLKEEPER_REDIS_SERVICE_HOST": "10.0.0.2",
+    "POOLKEEPER_REDIS_SERVICE_PORT": "6379",
+    "POOLKEEPER_REDIS_PORT": "tcp://10.0.0.2:6379",
+}
+"""What Kubernetes sets in every pod for services with the names `poolkeeper` and `poolkeeper-redis`."""
+
+
+def test_service_links_are_no_settings() -> None:
+    assert Settings.read(environ=POD) == Settings()
+    assert Settings.read(environ=POD | {"POOLKEEPER_PORT": "8102"}).port == 8102
+
+
+def test_links_of_an_old_docker_are_no_settings() -> None:
+    link = {"POOLKEEPER_PORT": "tcp://172.17.0.2:8080", "POOLKEEPER_NAME": "/web/poolkeeper", "POOLKEEPER_ENV_GPG_KEY": "x"}
+    assert Settings.read(environ=link) == Settings()
+
+
+@pytest.mark.parametrize("name", ["SERVICE_PORT", "SERVICE_HOST", "REDIS_SERVICE_PORT", "REDIS_PORT", "NAME", "PORT_8080_TCP"])
+def test_a_part_of_a_service_link_is_refused(name: str) -> None:
+    with pytest.raises(InvalidSetting, match=f"POOLKEEPER_{name}: there is no such variable"):
+        Settings.read(environ={f"POOLKEEPER_{name}": "8102"})

@@ -44,7 +44,10 @@ class VerbCommand(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Invoke the command. Similar names are added to a NotFound, and the names of options to a BadRequest."""
         from poolkeeper.errors import BadRequest, NotFound
+        from poolkeeper.variable_names import refusal_of_unknown
 
+        if refusal := refusal_of_unknown(os.environ):
+            raise error_output.CommandError(refusal, ExitCode.USAGE)
         try:
             return super().invoke(ctx)
         except NotFound as error:

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from poolkeeper import variable_names
 from poolkeeper.runner.checkpoint_files import FILE_VARIABLE
 
 if TYPE_CHECKING:
     from poolkeeper.client import Client
     from poolkeeper.models import Request
 
-RUN_VARIABLES = ("REQUEST", "FENCE", "POOL", "RESUME", "CHECKPOINT_REFERENCE", "CHECKPOINT_FILE", "RESOURCES")
-AMOUNT_PREFIX = "POOLKEEPER_AMOUNT_"
+AMOUNT_PREFIX = variable_names.PREFIX + variable_names.AMOUNT
 
 
 def command_environment(
@@ -31,7 +31,7 @@ def command_environment(
     The address of the service and the workspace are those that `run` uses. A token of the command line of `run` is not passed
     on, because other users of the machine may see the environment of the command.
     """
-    outer_run = {f"POOLKEEPER_{name}" for name in RUN_VARIABLES}
+    outer_run = {f"POOLKEEPER_{name}" for name in variable_names.RUN}
     base = {name: text for name, text in inherited.items() if name not in outer_run and not name.startswith(AMOUNT_PREFIX)}
     variables = {
         "POOLKEEPER_URL": client.url,

@@ -59,6 +59,7 @@ def test_tidy_does_one_round(folder: Path) -> None:
         ({"POOLKEEPER_REDIS_URL": "http://nowhere"}, 1, "http"),
         ({"POOLKEEPER_REDIS_URL": "redis://127.0.0.1:1/0"}, 1, "127.0.0.1:1"),
         ({"POOLKEEPER_CHUNK": "many"}, 2, "POOLKEEPER_CHUNK"),
+        ({"POOLKEEPER_PROT": "8102"}, 2, "did you mean POOLKEEPER_PORT?"),
     ],
 )
 def test_wrong_surroundings_are_one_line(folder: Path, wrong: dict[str, str], code: int, message: str) -> None:

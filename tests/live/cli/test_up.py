@@ -190,6 +190,7 @@ def _reason(here: Up, request: dict[str, object]) -> tuple[str, str]:
         ({"POOLKEEPER_REDIS_URL": "redis://127.0.0.1:1/0"}, 1, "127.0.0.1:1"),
         ({"POOLKEEPER_REDIS_URL": "redis+cluster://127.0.0.1:1"}, 1, "POOLKEEPER_BROKER_URL"),
         ({"POOLKEEPER_API_PROCESSES": "many"}, 2, "POOLKEEPER_API_PROCESSES"),
+        ({"POOLKEEPER_PROT": "8102"}, 2, "did you mean POOLKEEPER_PORT?"),
         ({"POOLKEEPER_CONFIG": "none.toml"}, 2, "none.toml"),
         ({"POOLKEEPER_HOST": "0.0.0.0"}, 2, "POOLKEEPER_REQUIRE_TOKEN"),
         ({"POOLKEEPER_HOST": "192.0.2.1", "POOLKEEPER_REQUIRE_TOKEN": "1"}, 1, "192.0.2.1 is not an address of this machine"),

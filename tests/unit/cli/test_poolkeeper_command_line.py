@@ -5,15 +5,21 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
+from poolkeeper import Client
 from poolkeeper.cli.command_base import VerbCommand
 from poolkeeper.cli.exit_codes import MEANINGS, ExitCode
 from poolkeeper.cli.main import COMMANDS, main
 from poolkeeper.cli.pool_settings import ACCOUNT_SETTINGS
+from poolkeeper.models import Request
+from poolkeeper.runner.command_env import command_environment
 
+from app.settings import Settings
 from tests.support.cli_program import PROGRAM, Program
 from tests.support.stub_server import Action, StubServer, cut, refuse, reply
 
@@ -240,6 +246,23 @@ def test_variables_are_heard_and_options_go_before_them(stubbed: Program, stub: 
     stubbed("whoami", "-o", "name", POOLKEEPER_TOKEN="t2")
     assert [call.headers["poolkeeper-workspace"] for call in stub.calls] == ["w1", "default"]
     assert stub.calls[1].headers["authorization"] == "Bearer t2"
+
+
+def test_an_unknown_variable_is_refused_before_any_call(stubbed: Program, stub: StubServer) -> None:
+    ran = stubbed("whoami", ends=ExitCode.USAGE, POOLKEEPER_WORKSPCE="w1")
+    assert ran.err == "poolkeeper: POOLKEEPER_WORKSPCE: there is no such variable; did you mean POOLKEEPER_WORKSPACE?\n"
+    assert (stub.calls, ran.out) == ([], "")
+    assert "Examples" in stubbed("whoami", "--help", POOLKEEPER_WORKSPCE="w1").out
+
+
+def test_variables_of_the_service_and_of_a_run_are_accepted(stubbed: Program, stub: StubServer) -> None:
+    stub.script(reply(WHO))
+    request = Request("r1", "allocated", resources={"a100.80-gb": 1}, pool="gpus", fence=7)
+    environ = command_environment({}, Client(stubbed.url), request, Path("/x"), resume=False, reference=None)
+    settings: dict[str, Any] = {f"POOLKEEPER_{field.name.upper()}": "x" for field in fields(Settings)}
+    link = {"POOLKEEPER_SERVICE_HOST": "10.0.0.1", "POOLKEEPER_SERVICE_PORT": "8080", "POOLKEEPER_SERVICE_PORT_HTTP": "8080"}
+    stubbed("whoami", "-o", "name", **settings | environ | link, POOLKEEPER_CONFIG="/x")
+    assert len(stub.calls) == 1
 
 
 def completed(program: Program, line: str) -> list[str]:
