@@ -56,5 +56,6 @@ def logging_config(settings: Settings) -> dict[str, Any]:
 
 
 def configure_logging(settings: Settings) -> None:
-    """Configure the logging of this process."""
+    """Configure the logging of this process. Warnings of Python are entries as well."""
+    logging.captureWarnings(True)
     dictConfig(logging_config(settings))

@@ -5,7 +5,6 @@ The API does not import the dashboard. This module puts the two together.
 
 from __future__ import annotations
 
-import logging.config
 from functools import partial
 
 from flask import Flask
@@ -18,7 +17,7 @@ from app.api.metrics.registry import SCRIPT_DURATION
 from app.api.server import gunicorn_worker
 from app.api.server.availability_recorder import AvailabilityRecorder
 from app.bootstrap import make_services
-from app.logging_config import logging_config
+from app.logging_config import configure_logging
 from app.settings import Settings
 from app.store.connection import connect
 from app.store.lua_linker import load_commands
@@ -36,7 +35,7 @@ def prepare_before_fork() -> None:
 def application() -> Flask:
     """Return the application on the Redis of the settings, which need not be reachable yet."""
     settings = Settings.read()
-    logging.config.dictConfig(logging_config(settings))
+    configure_logging(settings)
     client = connect(settings.redis_url or "", settings.redis_timeout_s, settings.replicas_acknowledge)
     process_metrics = ProcessMetrics()
     watch_master(client)

@@ -11,7 +11,7 @@ from threading import Event, Thread
 from typing import Any
 
 from celery import Celery, signals
-from celery.exceptions import CPendingDeprecationWarning
+from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 
 from app import celery_brokers, logging_config
 from app.bootstrap import make_task_store
@@ -30,6 +30,8 @@ from workers.schedule import CLOCK_SKEW_S, schedule
 log = logging.getLogger(__name__)
 
 QUEUE = "poolkeeper"
+
+warnings.simplefilter("ignore", SecurityWarning)  # of a start as root: `poolkeeperd` says it, in a line of the log
 
 RETRY_S = 1.0
 """How soon a Redis that is away at the start is tried again."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
 from app.bootstrap import ServiceContext
+from app.domain import variable_names
 from app.domain.errors import Refusal, StoreUnavailable
 from app.settings import InvalidSetting, Settings
 from app.store.connection import StoreMisconfigured, redact_url
@@ -29,6 +31,19 @@ def read_settings(config: Path | None) -> Settings:
         sys.exit(2)
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     return settings
+
+
+def start_notes(settings: Settings, environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Return a sentence for each circumstance of this start that is allowed and probably not wanted."""
+    notes = []
+    if os.geteuid() == 0:
+        notes.append("this service runs as root; none of its processes needs root rights: start it as a user of its own")
+    if "POOLKEEPER_PORT" in variable_names.service_links(environ):
+        notes.append(
+            f"POOLKEEPER_PORT={environ['POOLKEEPER_PORT']} is the address of a service, set by Kubernetes or Docker, and not "
+            f"the setting: port {settings.port} is used; enableServiceLinks: false removes such variables from a pod"
+        )
+    return notes
 
 
 @contextmanager

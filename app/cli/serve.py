@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -9,9 +10,9 @@ from pathlib import Path
 
 import click
 
-from app import celery_brokers
+from app import celery_brokers, logging_config
 from app.bootstrap import make_services
-from app.cli.context import CONFIG, read_settings, report_errors
+from app.cli.context import CONFIG, read_settings, report_errors, start_notes
 from app.cli.listen_address import check_bindable, is_loopback, require_token_if_reachable
 from app.cli.process_commands import ROOT, commands, environment
 from app.domain.errors import StoreUnavailable
@@ -20,12 +21,14 @@ from app.store.celery_url import celery_broker
 from app.store.connection import check_server, connect, parse_url
 from app.store.schema import SchemaMismatch, check_schema
 
+log = logging.getLogger(__name__)
+
 
 @click.command()
 @CONFIG
 def api(config: Path | None) -> None:
     """Serve the HTTP API. A Redis that is away is waited for: until then every answer is 503."""
-    settings = read_settings(config)
+    settings = _read_settings(config)
     with report_errors():
         _needs_redis(settings, "api")
         parse_url(str(settings.redis_url))
@@ -34,32 +37,39 @@ def api(config: Path | None) -> None:
         reachable = not is_loopback(settings.host)
         _require_safe_address(settings)
     # Should the last token be revoked later, a service that others can reach must not open to everybody.
-    _replace_process("api", environment(settings, config, **({"require_token": 1} if reachable else {})))
+    _replace_process("api", settings, environment(settings, config, **({"require_token": 1} if reachable else {})))
 
 
 @click.command()
 @CONFIG
 def worker(config: Path | None) -> None:
     """Do what ticks and nudges ask for: decisions, housekeeping and audit. Any number may run."""
-    settings = read_settings(config)
+    settings = _read_settings(config)
     with report_errors():
         _needs_redis(settings, "worker")
         celery_broker(str(settings.broker_url or settings.redis_url))
         celery_brokers.check_brokers(settings)
         _report_unavailable_redis(settings)
-    _replace_process("worker", environment(settings, config))
+    _replace_process("worker", settings, environment(settings, config))
 
 
 @click.command()
 @CONFIG
 def beat(config: Path | None) -> None:
     """Tick: tell the workers when it is time. One is enough, and more do no harm."""
-    settings = read_settings(config)
+    settings = _read_settings(config)
     with report_errors():
         _needs_redis(settings, "beat")
         celery_broker(str(settings.broker_url or settings.redis_url))
         _report_unavailable_redis(settings)
-    _replace_process("beat", environment(settings, config))
+    _replace_process("beat", settings, environment(settings, config))
+
+
+def _read_settings(config: Path | None) -> Settings:
+    """Return the settings, with the logging of the process that takes the place of this one."""
+    settings = read_settings(config)
+    logging_config.configure_logging(settings)
+    return settings
 
 
 def _needs_redis(settings: Settings, name: str) -> None:
@@ -76,7 +86,7 @@ def _report_unavailable_redis(settings: Settings) -> None:
     except SchemaMismatch:
         raise
     except StoreUnavailable as away:
-        click.echo(f"poolkeeperd: {away}; waiting for it", err=True)
+        log.warning("%s; waiting for it", away)
 
 
 def _require_safe_address(settings: Settings) -> None:
@@ -96,7 +106,9 @@ def _tokens_exist(settings: Settings) -> bool:
         return True
 
 
-def _replace_process(name: str, environ: Mapping[str, str]) -> None:
+def _replace_process(name: str, settings: Settings, environ: Mapping[str, str]) -> None:
     command = commands()[name]
+    for note in start_notes(settings):
+        log.warning("%s", note)
     os.chdir(ROOT)
     os.execve(command[0], command, environ)

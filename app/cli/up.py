@@ -23,7 +23,7 @@ from setproctitle import getproctitle
 from app import celery_brokers
 from app.api.metrics import multiprocess_dir
 from app.bootstrap import ServiceContext, open_services
-from app.cli.context import CONFIG, read_settings, report_errors
+from app.cli.context import CONFIG, read_settings, report_errors, start_notes
 from app.cli.listen_address import check_bindable, local_url, require_token_if_reachable
 from app.cli.preloaded_process import PreloadedProcess, preload
 from app.cli.process_commands import ROOT, config_file, environment, modules
@@ -219,6 +219,7 @@ class _Endpoint:
         data = self.settings.data_dir.absolute()
         redis = f"embedded, data in {data}" if self.context.server else redact_url(self.context.url)
         lines = [f"Poolkeeper is ready at {self.url} (documentation: {self.url}/docs)", f"Redis: {redis}; logs: {data / 'log'}"]
+        lines += [f"Note: {note}" for note in start_notes(self.settings)]
         if self.secret:
             lines.append("An admin token was made; it is shown only now.")
         lines.append("Try, in another terminal:")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
@@ -130,8 +132,17 @@ def test_the_services_work_together_as_soon_as_there_is_a_redis(composed: Compos
         for child in children:
             child.stop()
             assert child.exit_code == 0
+        for name in OURS:
+            _check_log(composed.folder / f"{name}.log")
         assert not (composed.folder / "nowhere").exists()
         assert list((composed.folder / "tmp").iterdir()) == []
+
+
+def _check_log(log: Path) -> None:
+    """Check that each line is an entry, and that one of them says it if the service runs as root."""
+    lines = [line for line in log.read_text().splitlines() if line and line != "worker: Warm shutdown (MainProcess)"]
+    messages = [json.loads(line)["message"] for line in lines]
+    assert sum("root" in message for message in messages) == (os.geteuid() == 0), messages
 
 
 def _check_api_without_redis(composed: Composed) -> None:
