@@ -11,7 +11,7 @@ from werkzeug.datastructures import Headers
 
 from app.api.errors import HttpRefusal, MalformedInput
 from app.domain.names import NAME_PATTERN, PATTERN_TEXTS, is_name
-from app.domain.tokens import ANONYMOUS, Permission, Token
+from app.domain.tokens import ANONYMOUS, PERMISSION_ACTIONS, Permission, Token, role_words, roles_with
 from app.service.tokens import Tokens
 
 
@@ -66,12 +66,14 @@ class Authenticator:
             headers = {"Retry-After": str(max(1, math.ceil(wait_s)))}
             raise HttpRefusal(429, "too_many_requests", f"this token calls too often; again in {wait_s:.2f} s", headers)
         if not token.has_permission(permission):
-            raise forbidden_permission(permission)
+            raise forbidden_permission(token, permission)
 
 
-def forbidden_permission(permission: Permission) -> HttpRefusal:
-    """Return the refusal of a token without the permission."""
-    return HttpRefusal(403, "not_permitted", f"this token may not {permission}")
+def forbidden_permission(token: Token, permission: Permission) -> HttpRefusal:
+    """Return the refusal of a token without the permission; it names the roles that have it."""
+    roles = role_words(roles_with(permission))
+    detail = f"the role {token.role} may not {PERMISSION_ACTIONS[permission]} (permission {permission}); {roles} may"
+    return HttpRefusal(403, "not_permitted", detail, hint=f"use a token of {roles}")
 
 
 def _unauthorized(code: str, detail: str) -> HttpRefusal:

@@ -36,9 +36,11 @@ RETRY_LATER = {"Retry-After": "300"}
 class HttpRefusal(Exception):  # noqa: N818
     """A refusal that exists in HTTP alone, with its status, code and sentence."""
 
-    def __init__(self, status: int, code: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, status: int, code: str, detail: str, headers: Mapping[str, str] | None = None, *, hint: str | None = None
+    ) -> None:
         super().__init__(detail)
-        self.status, self.code, self.headers = status, code, dict(headers or {})
+        self.status, self.code, self.headers, self.hint = status, code, dict(headers or {}), hint
 
 
 class MalformedInput(HttpRefusal):
@@ -89,7 +91,7 @@ def problem_reply(error: Exception, request_id: str | None = None) -> ProblemRep
     if isinstance(error, HttpRefusal):
         problem_fields = [FieldError(field=name, reason=reason) for name, reason in getattr(error, "field_reasons", [])]
         more: dict[str, Any] = {"errors": problem_fields} if problem_fields else {}
-        return _reply(error.status, error.code, str(error), request_id, error.headers, **more)
+        return _reply(error.status, error.code, str(error), request_id, error.headers, hint=error.hint, **more)
     if isinstance(error, HTTPException):
         return _werkzeug_reply(error, request_id)
     status = next((status for kind, status in STATUSES if isinstance(error, kind)), None)

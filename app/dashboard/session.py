@@ -138,7 +138,7 @@ def local_path(path: str | None) -> str:
 def require_user_permission(user: User, permission: Permission) -> None:
     """Raise 403 unless the user has the permission."""
     if not user.token.has_permission(permission):
-        raise forbidden_permission(permission)
+        raise forbidden_permission(user.token, permission)
 
 
 def _visit_id(http_request: Request) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -50,6 +51,31 @@ ROLES: MappingProxyType[Role, frozenset[Permission]] = MappingProxyType(
     }
 )
 """The permissions of each role. A requester submits and acts only for the components of its token."""
+
+
+PERMISSION_ACTIONS: MappingProxyType[Permission, str] = MappingProxyType(
+    {
+        Permission.READ: "read",
+        Permission.SUBMIT: "submit requests",
+        Permission.ACT: "heartbeat, release, checkpoint or cancel requests",
+        Permission.DROP: "drop requests",
+        Permission.ADJUST: "change capacities and existing policies",
+        Permission.SHAPE: "create, delete or configure pools, groups, policies and the workspace",
+        Permission.SENSITIVE: "submit in preemption class 10",
+    }
+)
+"""The actions that a permission allows, in words."""
+
+
+def roles_with(permission: Permission) -> tuple[Role, ...]:
+    """Return the roles that have the permission, the one with the fewest permissions first."""
+    return tuple(sorted((role for role in ROLES if permission in ROLES[role]), key=lambda role: len(ROLES[role])))
+
+
+def role_words(roles: Sequence[Role]) -> str:
+    """Return the roles in words: `the role requester, operator or admin`."""
+    *first, last = roles
+    return f"the role {', '.join(first)} or {last}" if first else f"the role {last}"
 
 
 def default_wait_limits(role: Role) -> WaitLimits:

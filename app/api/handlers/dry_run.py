@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.api.component_access import forbidden_component, require_class_permitted
+from app.api.component_access import forbidden_component, require_class_permitted, roles_for_all_components
 from app.api.errors import HttpRefusal
 from app.api.routing import Call
 from app.api.schemas.declarations import DeclarationPlanResponse
@@ -12,7 +12,7 @@ from app.api.schemas.requests import ReasonResponse
 from app.domain.declaration import Declaration
 from app.domain.dry_run import ChangeOutcome, SubmitOutcome
 from app.domain.specs import PoolUpdate
-from app.domain.tokens import Token
+from app.domain.tokens import Permission, Token
 
 
 def dry_run(call: Call, body: DryRunBody) -> DryRunResponse:
@@ -29,7 +29,8 @@ def dry_run(call: Call, body: DryRunBody) -> DryRunResponse:
             outcome = call.services.dry_run.submit(call.workspace, body.request, call.token.as_limited)
         return _submit_response(outcome, call.token)
     if call.token.is_limited:
-        raise HttpRefusal(403, "not_permitted", "this token is for single components, and may try out their requests only")
+        detail = "this token is for single components, and may try out their requests only"
+        raise HttpRefusal(403, "not_permitted", detail, hint=f"use a token of {roles_for_all_components(Permission.READ)}")
     with call.services.dry_run_shares.turn(call.token.share_holder):
         change = _dry_run_change(call, body)
     return _change_response(change)

@@ -38,7 +38,7 @@ def update_pool(call: Call, pool: str, body: PoolUpdate) -> PoolResponse:
     The capacity is for who may `adjust`; all else of a pool is for who may `shape`.
     """
     if body.model_fields_set - {"capacity"} and not call.token.has_permission(Permission.SHAPE):
-        raise forbidden_permission(Permission.SHAPE)
+        raise forbidden_permission(call.token, Permission.SHAPE)
     return PoolResponse.of(call.services.pools.update(call.workspace, pool, body))
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from app.api.component_access import require_request_id_visible, require_submittable
-from app.api.errors import HttpRefusal
+from app.api.component_access import other_component, require_request_id_visible, require_submittable
 from app.api.idempotency import read_idempotency_key
 from app.api.routing import Call
 from app.api.schemas.inputs import AcknowledgeBody, EmptyBody
@@ -52,5 +51,5 @@ def acknowledge_task_end(call: Call, task: str, body: AcknowledgeBody) -> None:
 def _visible_task(call: Call, task: Task) -> Task:
     """The task, if the caller may see it."""
     if not call.token.can_see(task.component_type, task.component):
-        raise HttpRefusal(403, "other_component", "this task is of a component that this token is not for")
+        raise other_component("this task is of a component that this token is not for")
     return task

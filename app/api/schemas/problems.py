@@ -31,6 +31,8 @@ class Problem(ResponseModel):
     code: str
     """What is wrong, in a word for programs; it stays."""
     request_id: str | None = None
+    hint: str | None = None
+    """What helps, in a sentence for people. Of a refused permission: the roles that have it."""
     errors: list[FieldError] | None = None
     """Of malformed input: every fault."""
     directive: Literal["kill"] | None = None

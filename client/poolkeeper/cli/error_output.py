@@ -70,6 +70,7 @@ def _report_service_error(error: Exception) -> int:
         hints = [
             *_field_lines(error),
             *getattr(error, "hints", ()),
+            *([str(hint)] if (hint := error.problem.get("hint")) else ()),
             *HINTS_BY_CODE.get(error.code, ()),
             *(ANSWER_LOST_HINTS if error.answer_lost else ()),
         ]

@@ -19,8 +19,10 @@ from poolkeeper.cli.pool_settings import ACCOUNT_SETTINGS
 from poolkeeper.models import Request
 from poolkeeper.runner.command_env import command_environment
 
+from app.bootstrap import make_services
 from app.settings import Settings
 from tests.support.cli_program import PROGRAM, Program
+from tests.support.client_api import Api
 from tests.support.stub_server import Action, StubServer, cut, refuse, reply
 
 
@@ -336,6 +338,19 @@ def test_what_is_no_poolkeeper_is_told_without_a_traceback(stubbed: Program, stu
     ran = stubbed("pool", "list", ends=ExitCode.REFUSED, POOLKEEPER_TRACEBACK="")
     assert ran.err.splitlines()[0] == "poolkeeper: this should not have happened: KeyError: 'name'"
     assert ran.err.count("\n") == 2
+
+
+def test_a_refused_permission_names_the_roles_that_may(poolkeeper: Program, api: Api) -> None:
+    with api.redis() as redis:
+        tokens = make_services(redis, Settings()).tokens
+        (_, admin), (_, operator) = (tokens.create(role, role, ["*"]) for role in ("admin", "operator"))
+    create = ("pool", "create", "gpus", "--capacity", "gpu=8")
+    ran = poolkeeper(*create, "--token", operator, ends=ExitCode.DENIED)
+    refusal, hint = ran.err.splitlines()
+    assert refusal.startswith("poolkeeper: the role operator may not create, delete or configure pools")
+    assert refusal.endswith("(permission shape); the role admin may")
+    assert hint == "  use a token of the role admin"
+    assert poolkeeper(*create, "--token", admin).code == 0
 
 
 def test_an_answer_that_was_lost_is_spoken_of(stubbed: Program, stub: StubServer) -> None:

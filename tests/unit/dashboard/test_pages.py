@@ -201,7 +201,7 @@ def test_a_viewer_neither_sees_controls_nor_may_use_them(desk: Desk) -> None:
             path = page.rule.replace("<request>", asks["waits"]).replace("<pool>", "gpus").replace("<kind>", "orchestrator")
             answer = viewer.http.post(path.replace("<component>", "blue"), data={"form": form, "shown": "x"})
             assert answer.status_code == 403, path
-            assert "this token may not" in words(answer)
+            assert "the role viewer may not" in words(answer)
 
 
 def test_an_operator_ends_requests_resizes_and_edits_policies(desk: Desk) -> None:

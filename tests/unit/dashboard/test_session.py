@@ -158,3 +158,12 @@ def _waiting(desk: Desk, secret: str) -> str:
     desk.post("/requests", ask, token=secret)
     waiting: str = desk.post("/requests", ask, token=secret).body["id"]
     return waiting
+
+
+def test_a_refused_permission_names_the_roles_that_may(desk: Desk) -> None:
+    desk.post("/pools", {"name": "gpus", "capacity": {"gpu": 1}}, token=desk.token("admin"))
+    page = desk.visitor(desk.token("viewer")).get("/pools/gpus/resize")
+    assert page.status_code == 403
+    text = page.get_data(as_text=True)
+    assert "the role viewer may not change capacities and existing policies (permission adjust)" in text
+    assert "use a token of the role operator or admin" in text
