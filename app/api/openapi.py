@@ -15,10 +15,12 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from app.api.errors import PROBLEM_TYPE
+from app.api.openapi_examples import Examples
 from app.api.routes import AT_ROOT, PREFIX, ROUTES
 from app.api.routing import EVENT_STREAM, Route, path_pattern
 from app.api.schemas.problems import Problem
 from app.domain.names import IDEMPOTENCY_PATTERN, NAME_PATTERN
+from app.domain.tokens import role_words, roles_with
 
 Mode: TypeAlias = Literal["validation", "serialization"]
 Schema: TypeAlias = dict[str, Any]
@@ -50,6 +52,9 @@ HEADERS: dict[str, Schema] = {
 RETRY_AFTER = {"Retry-After": {"description": "Seconds after which to try again.", "schema": {"type": "integer", "minimum": 1}}}
 
 
+FIRST_TAGS = ("requests", "explain", "dry-run", "tasks", "events")
+"""The tags that stand first on the page: what most clients call."""
+
 _making = Lock()
 """Held while the document is made, so that requests that come together do not each make it."""
 
@@ -66,23 +71,34 @@ def _document_json() -> str:
 
 
 def document() -> Schema:
-    """Return the document."""
-    rows = [("", route) for route in AT_ROOT] + [(PREFIX, route) for route in ROUTES]
+    """Return the document: the tags in their order, the operations of a tag in the order of the table of routes."""
+    rows = [(PREFIX, route) for route in ROUTES] + [("", route) for route in AT_ROOT]
     references, schemas = _schemas(route for _, route in rows)
+    examples = Examples.read()
     paths: dict[str, Schema] = {}
     for prefix, route in rows:
-        paths.setdefault(prefix + route.path, {})[route.method.lower()] = _operation(route, references, schemas)
+        operation = _operation(route, references, schemas)
+        examples.add_to(route.operation_id, operation)
+        paths.setdefault(prefix + route.path, {})[route.method.lower()] = operation
     for route in (route for _, route in rows):
         schemas.pop(route.query_model.__name__, None)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Poolkeeper", "version": version("poolkeeper-server"), "description": DESCRIPTION},
-        "paths": dict(sorted(paths.items())),
+        "tags": [{"name": name, "description": text} for name, text in _tags(route for _, route in rows)],
+        "paths": paths,
         "components": {
             "schemas": dict(sorted(schemas.items())),
+            "examples": examples.problems,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def _tags(routes: Iterable[Route]) -> list[tuple[str, str]]:
+    """Return each tag with the first sentence of the module of its handlers: those of FIRST_TAGS, then the others."""
+    tags = {route.tag: (inspect.getdoc(inspect.getmodule(route.handler)) or "").partition("\n")[0] for route in routes}
+    return sorted(tags.items(), key=lambda tag: FIRST_TAGS.index(tag[0]) if tag[0] in FIRST_TAGS else len(FIRST_TAGS))
 
 
 def _schemas(routes: Iterable[Route]) -> tuple[References, dict[str, Schema]]:
@@ -116,7 +132,7 @@ def _operation(route: Route, references: References, schemas: dict[str, Schema])
         "tags": [route.tag],
         "summary": summary.split(". ")[0].rstrip("."),
         "description": " ".join(f"{summary} {more}".split())
-        + (f" (permission: {route.permission})" if route.permission else ""),
+        + (f" (permission: {route.permission}, of {role_words(roles_with(route.permission))})" if route.permission else ""),
         "parameters": [*_in_path(route), *_in_query(schemas[route.query_model.__name__]), *_in_headers(route)],
         "responses": {str(status): _success(route, status, references) for status in route.success_statuses}
         | {str(status): _failure(status, references) for status in route.failure_statuses},

@@ -46,7 +46,7 @@ ROUTES: tuple[Route, ...] = (
     Route("PUT", "/pools/{pool}/groups/{group}", SHAPE, groups.put_group, (200, 201), (409, 422)),
     Route("GET", "/pools/{pool}/groups/{group}", READ, groups.get_group),
     Route("DELETE", "/pools/{pool}/groups/{group}", SHAPE, groups.delete_group, (204,), (409,)),
-    Route("GET", "/components/{component}/policies", READ, policies.list_component_policies),
+    Route("GET", "/components/{component}/policies", READ, policies.list_component_policies, refuses_absent=False),
     # requests
     Route("POST", "/requests", SUBMIT, requests.submit_request, (201,), (409,), KEY),
     Route("POST", "/requests/batch", SUBMIT, requests.submit_batch, (201,), (), KEY, body_limit=LARGE_BODY),
@@ -80,13 +80,13 @@ ROUTES: tuple[Route, ...] = (
     Route("PATCH", "/workspace", SHAPE, workspaces.update_workspace),
     Route("GET", "/whoami", READ, workspaces.whoami),
     Route("GET", "/declaration", READ, declarations.export_declaration),
-    Route("POST", "/declaration/plan", READ, declarations.plan_declaration, (200,), (409, 422), body_limit=LARGE_BODY),
+    Route("POST", "/declaration/plan", READ, declarations.plan_declaration, (200,), (422,), body_limit=LARGE_BODY),
     Route("PUT", "/declaration", SHAPE, declarations.apply_declaration, (200,), (409, 422), body_limit=LARGE_BODY),
 )
 """Below the prefix."""
 
 AT_ROOT: tuple[Route, ...] = (
-    Route("GET", "/healthz", None, health.get_liveness),
+    Route("GET", "/healthz", None, health.get_liveness, uses_redis=False),
     Route("GET", "/readyz", None, health.get_readiness),
     Route("GET", "/metrics", READ, health.get_metrics, has_workspace=False, media_types=("text/plain",)),
 )

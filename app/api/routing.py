@@ -67,6 +67,10 @@ class Route:
     """Called with services, token, workspace and path parameters before a call is answered 429."""
     body_limit: BodyLimit = SMALL_BODY
     """The limit of the body."""
+    refuses_absent: bool = True
+    """True if a path that names no object is answered 404."""
+    uses_redis: bool = True
+    """True if the route answers 503 while Redis is away."""
 
     @property
     def name(self) -> str:
@@ -123,10 +127,12 @@ class Route:
     @property
     def failure_statuses(self) -> tuple[int, ...]:
         """Every status of a refusal."""
-        statuses = {400, 503, *self.refusal_statuses}  # 400: at least an unknown query parameter
+        statuses = {400, *self.refusal_statuses}  # 400: at least an unknown query parameter
+        if self.uses_redis:
+            statuses.add(503)
         if self.permission:
             statuses |= {401, 403, 429}
-        if self.path_names:
+        if self.path_names and self.refuses_absent:
             statuses.add(404)
         if self.body_model:
             statuses |= {413, 415}

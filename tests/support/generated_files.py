@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from app.domain.pool_settings import ACCOUNT_SETTINGS, DISCIPLINES, SETTINGS, PoolSetting
 from app.store import key_writers
+from tests.support import openapi_examples
 from tests.support.paths import ROOT
 
 HEAD = "Generated from `{source}` by `make generated`; edit the table there."
@@ -124,6 +125,7 @@ def _dict(values: Mapping[str, Any]) -> str:
 
 
 GENERATED: Mapping[str, Callable[[], str]] = {
+    "app/api/examples.json": openapi_examples.examples_file,
     "docs/internals/redis-keys.md": key_writers.page,
     "docs/reference/pool-settings.md": pool_settings_page,
     "client/poolkeeper/cli/setting_table.py": client_pool_settings,

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from flask.testing import FlaskClient
+from werkzeug.exceptions import HTTPException
 
 from app.api.app import HttpOptions, create_app
-from app.api.routes import PREFIX
+from app.api.routes import AT_ROOT, PREFIX, ROUTES
 from app.bootstrap import Services, make_services
 from app.domain.clock import ManualClock
 from app.domain.plan_steps import Trigger
@@ -40,6 +42,10 @@ FRESH_POOL: dict[str, Any] = {
     "settings": PoolSettings().model_dump(),
 }
 """What a new pool of 8 gpu says beside its name, capacity and use."""
+
+
+DOCUMENTED = {route.name: {*route.success_statuses, *route.failure_statuses} for route in (*ROUTES, *AT_ROOT)}
+"""The statuses of each route in the OpenAPI document."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +121,17 @@ class Site:
         where = path if root else PREFIX + path
         with self._http.open(where, method=method, data=data, headers=sent, query_string=query or None) as answer:
             text = answer.get_data(as_text=True)
+        self._check_documented(method, where, answer.status_code)
         parsed = json.loads(text) if text and "json" in answer.headers.get("Content-Type", "") else text
         return Said(answer.status_code, dict(answer.headers), parsed)
+
+    def _check_documented(self, method: str, path: str, status: int) -> None:
+        """Check that the OpenAPI document has the status, unless no route was called or the answer is that of a bug."""
+        try:
+            endpoint, _ = self.app.url_map.bind("localhost").match(unquote(urlsplit(path).path), method)
+        except HTTPException:
+            return
+        assert status in DOCUMENTED.get(endpoint, {status}) | {500}, f"{endpoint} answered {status}"
 
     def get(self, path: str, **more: Any) -> Said:
         """GET."""
