@@ -21,6 +21,8 @@ class UsageHistory:
     """Key → what there was."""
     series: Mapping[str, Mapping[str, UnitSeries]]
     """`pool`, then components (`type/name`) in order → key → what was used."""
+    peaks: Mapping[str, Mapping[str, UnitSeries]]
+    """The same of the highest use since the time before."""
 
     def __bool__(self) -> bool:
         """Whether anything was noted."""

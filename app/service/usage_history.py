@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from app.domain.usage_history import POOL_SERIES, UnitSeries, UsageHistory
 from app.service.validation import checked_name
@@ -28,7 +28,7 @@ class UsageHistories:
     def get(self, workspace: str, pool: str) -> UsageHistory:
         """What was used of a pool at each time that was noted: in all, and by the policies it has now."""
         samples = _drop_clock_jumps(self._samples.read_usage_history(checked_name(workspace), checked_name(pool)))
-        keys = sorted({key for sample in samples for key in sample.keys})
+        keys, components = sorted({key for sample in samples for key in sample.keys}), _largest_users(samples)
 
         def columns(rows: Iterable[Sequence[int | None]]) -> dict[str, UnitSeries]:
             by_key = [dict(zip(sample.keys, row, strict=True)) for sample, row in zip(samples, rows, strict=True)]
@@ -38,13 +38,15 @@ class UsageHistories:
             times_ms=tuple(sample.at_ms for sample in samples),
             capacity=columns(sample.capacity for sample in samples),
             series={POOL_SERIES: columns(sample.used for sample in samples)}
-            | {component: columns(_usage_of(component, sample) for sample in samples) for component in _largest_users(samples)},
+            | {name: columns(_units_of(name, sample, sample.policies) for sample in samples) for name in components},
+            peaks={POOL_SERIES: columns(sample.peaks for sample in samples)}
+            | {name: columns(_units_of(name, sample, sample.policy_peaks) for sample in samples) for name in components},
         )
 
 
-def _usage_of(component: str, sample: UsageSample) -> Sequence[int | None]:
-    """Who is not in a note used nothing; one that is not whole leaves open what it did."""
-    return sample.policies.get(component) or (0 if sample.is_complete else None,) * len(sample.keys)
+def _units_of(component: str, sample: UsageSample, policies: Mapping[str, tuple[int, ...]]) -> Sequence[int | None]:
+    """Return the units of a policy. One that is not in a complete sample used nothing; in another, its use is unknown."""
+    return policies.get(component) or (0 if sample.is_complete else None,) * len(sample.keys)
 
 
 def _drop_clock_jumps(samples: Sequence[UsageSample]) -> list[UsageSample]:
@@ -60,6 +62,7 @@ def _largest_users(samples: Sequence[UsageSample]) -> list[str]:
     """1. Who used the largest parts of the pool 2. the name; those few by name."""
     parts = defaultdict[str, float](float)
     for sample in samples:
-        for component, used in sample.policies.items():
-            parts[component] += sum(units / capacity for units, capacity in zip(used, sample.capacity, strict=True) if capacity)
+        for component, peaks in sample.policy_peaks.items():
+            amounts = zip(peaks, sample.capacity, strict=True)
+            parts[component] += sum(units / capacity for units, capacity in amounts if capacity)
     return sorted(sorted(parts, key=lambda component: (-parts[component], component))[:MAX_COMPONENTS])

@@ -1,8 +1,12 @@
 """Usage samples: one line for each pool and minute, written and read by one Lua command each.
 
-A note is one line: the time, the keys of the pool, its capacity and its use in their order, then those policies that used or
+A sample is one line: the time, the keys of the pool, its capacity and its use in their order, then those policies that used or
 had reserved something: `1700000000000 cpu,gpu 16,8 4,2 1:4,1 3:0,1`. They go by the number each has in its pool. Of more than a
 hundred those that used the most, and a `+` at the end.
+
+If the use was higher since the last sample, a word says how high: `max:6,2` of the pool, `max1:5,1` of a policy. The accounts
+keep that maximum in fields `peak.<key>`: the write of a grant raises it, the sample sets it back to the use. It is exact, and
+no grant has a Redis command more for it.
 """
 
 from __future__ import annotations
@@ -31,8 +35,12 @@ class UsageSample:
     keys: tuple[str, ...]
     capacity: tuple[int, ...]
     used: tuple[int, ...]
+    peaks: tuple[int, ...]
+    """The highest use since the last sample."""
     policies: dict[str, tuple[int, ...]]
     """Component → its use, of policies that still exist."""
+    policy_peaks: dict[str, tuple[int, ...]]
+    """Component → its highest use since the last sample."""
     is_complete: bool
     """True if the policies that are not in the sample used nothing."""
 
@@ -64,10 +72,17 @@ class UsageSampleStore:
 
 def _decode_sample(line: str, names: dict[str, str]) -> UsageSample:
     at_ms, keys, capacity, used, *rows = line.split(" ")
-    named = ((names.get(number), units) for number, _, units in (row.partition(":") for row in rows))
-    policies = {component: _decode_units(units) for component, units in named if component}
+    by_number = {number: _decode_units(units) for number, colon, units in (row.partition(":") for row in rows) if colon}
+    numbers = [number for number in by_number if number in names]
     return UsageSample(
-        int(at_ms), tuple(keys.split(",")), _decode_units(capacity), _decode_units(used), policies, rows[-1:] != ["+"]
+        at_ms=int(at_ms),
+        keys=tuple(keys.split(",")),
+        capacity=_decode_units(capacity),
+        used=_decode_units(used),
+        peaks=by_number.get("max") or _decode_units(used),
+        policies={names[number]: by_number[number] for number in numbers},
+        policy_peaks={names[number]: by_number.get(f"max{number}") or by_number[number] for number in numbers},
+        is_complete=rows[-1:] != ["+"],
     )
 
 

@@ -19,7 +19,7 @@ from app.store.usage_samples import UsageSampleStore
 from tests.properties.calls import Calls, Died, a_world
 from tests.properties.invariants import Checker
 from tests.properties.oracle import LIVE, Request
-from tests.properties.structures import NOTED
+from tests.properties.usage import MAX_SAMPLES
 from tests.support.world import World, full_component
 
 KEYS = ("gpu", "lic", "mcpu", "step_run")
@@ -363,7 +363,7 @@ class Histories(RuleBasedStateMachine):
         self.world.clock.advance(seconds)
         self._do(how, lambda: self.world.ledger.clean_up(self.world.workspace))
         for pool in sorted(self.checker.model.pools):
-            UsageSampleStore(self.client, 4, NOTED, self.world.clock).sample_usage(self.world.workspace, pool)
+            UsageSampleStore(self.client, 4, MAX_SAMPLES, self.world.clock).sample_usage(self.world.workspace, pool)
             self._lose_patience(pool)
 
     def _lose_patience(self, pool: str) -> None:

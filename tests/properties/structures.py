@@ -16,9 +16,8 @@ from app.domain.queue_score import CLASS_COUNT, MAX_SUBMISSIONS, PRIORITY_COUNT
 from tests.properties.oracle import BOUNDLESS, FOR_NONE, LIVE, NO_OWNER, Model, Request
 from tests.properties.reading import hold_column
 from tests.properties.snapshot import Snapshot, columns
+from tests.properties.usage import PEAK, usage_faults
 
-NOTED = 3
-"""How many notes of its use are kept of a pool here."""
 FINAL = {"preempted", "released", "expired", "cancelled", "rejected"}
 POOL_COLUMNS = {"limit", "used", "fixed", "patience_held", "victim_held", "leaving"}
 POOL_COLUMNS |= {"children_reserved", "reserving_accounts"}
@@ -78,7 +77,7 @@ class Structures:
             yield from self._shares(pool)
             yield from self._satisfied(pool)
             yield from self._runs(pool)
-            yield from self._history(pool)
+            yield from usage_faults(self.snapshot, pool)
             if "reviewing" not in self.snapshot.get("pool", pool):
                 yield from self._listed(pool)
                 if not any(self.snapshot.get(work, pool) for work in ("pool_unfinished", "pool_queue_syncs")):
@@ -204,7 +203,8 @@ class Structures:
                 yield f"{pool} {name} promised: {columns(fields, 'children_reserved')}, should be {promised}"
             known_fields = POOL_FIELDS if name == "pool" else FIELDS[name.partition(":")[0]]
             of = POOL_COLUMNS if name == "pool" else COLUMNS
-            strange = [field for field in fields if field.partition(":")[0] not in (of if ":" in field else known_fields)]
+            named = [field for field in fields if not field.startswith(PEAK)]
+            strange = [field for field in named if field.partition(":")[0] not in (of if ":" in field else known_fields)]
             if strange:
                 yield f"{pool} {name} has {strange}"
         keys = [key for account in place.accounts.values() for key, units in account.reserved.items() if units]
@@ -336,18 +336,6 @@ class Structures:
     def _same_ids(self, expected: set[str], kind: str, pool: str) -> Iterator[str]:
         if set(self.snapshot.get(kind, pool)) != expected:
             yield f"{kind} {pool}: {sorted(self.snapshot.get(kind, pool))}, should be {sorted(expected)}"
-
-    def _history(self, pool: str) -> Iterator[str]:
-        """What was noted of its use: of the pool as much as of its policies, each time; here never too many of them."""
-        lines = [line.split(" ") for line in self.snapshot.get("pool_usage_history", pool)]
-        times = [int(line[0]) for line in lines]
-        if times != sorted(set(times)) or len(lines) > NOTED or any(time_ms > self.snapshot.now_ms for time_ms in times):
-            yield f"{pool} history: noted at {times}"
-        for _, keys, _, used, *policies in lines:
-            rows = [[int(units) for units in row.partition(":")[2].split(",")] for row in policies]
-            sums = [sum(column) for column in zip([0] * len(keys.split(",")), *rows, strict=True)]
-            if [int(units) for units in used.split(",")] != sums:
-                yield f"{pool} history: {used} of {keys}, by its policies {sums}"
 
     # lanes of a pool
 

@@ -19,6 +19,8 @@ class UsageHistoryResponse(ResponseModel):
     series: Mapping[str, Units]
     """What was used: by all under `pool`, then by each policy the pool has now, as `type/name`. Of more than a hundred
     those that used most."""
+    peaks: Mapping[str, Units]
+    """The highest use since the time before, of the same: what came and went between two times is in it."""
 
     @classmethod
     def of(cls, history: UsageHistory) -> UsageHistoryResponse:
@@ -27,6 +29,7 @@ class UsageHistoryResponse(ResponseModel):
             times=[time_of(at_ms) for at_ms in history.times_ms],
             capacity=_as_lists(history.capacity),
             series={name: _as_lists(series) for name, series in history.series.items()},
+            peaks={name: _as_lists(series) for name, series in history.peaks.items()},
         )
 
 

@@ -428,12 +428,18 @@ def test_history_tells_each_time_what_the_pool_and_its_policies_used(everywhere:
     everywhere.pool(gpu=8)
     everywhere.policy(reserved={"gpu": 2})
     empty = everywhere.get("/pools/gpus/history").body
-    assert empty == {"times": [], "capacity": {}, "series": {"pool": {}}}
+    assert empty == {"times": [], "capacity": {}, "series": {"pool": {}}, "peaks": {"pool": {}}}
+    item = everywhere.submit(gpu=7)
+    everywhere.post(f"/requests/{item['id']}/release", {"fence": item["fence"]})
     everywhere.submit(gpu=5)
     everywhere.services.usage_history.record("default")
     body = everywhere.get("/pools/gpus/history").body
     (position,) = body.pop("times")
     assert position == time_of(everywhere.clock.now_ms())
-    used = {"gpu": [5]}
-    assert body == {"capacity": {"gpu": [8]}, "series": {"pool": used, "orchestrator/team": used}}
+    used, peak = {"gpu": [5]}, {"gpu": [7]}
+    assert body == {
+        "capacity": {"gpu": [8]},
+        "series": {"pool": used, "orchestrator/team": used},
+        "peaks": {"pool": peak, "orchestrator/team": peak},
+    }
     everywhere.get("/pools/nowhere/history").refused(404, "no_such_pool")

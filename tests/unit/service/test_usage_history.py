@@ -39,7 +39,7 @@ def test_each_policy_has_its_series_and_the_pool_the_sum(world: World, here: Ser
     world.policy(U)
     world.policy("idle")
     start = world.clock.now_ms()
-    assert here.usage_history.get(world.workspace, "p") == UsageHistory((), {}, {"pool": {}})
+    assert here.usage_history.get(world.workspace, "p") == UsageHistory((), {}, {"pool": {}}, {"pool": {}})
     first = world.submit(T, gpu=3, cpu=1)
     noted(world, here)
     world.submit(U, gpu=4)
@@ -53,7 +53,45 @@ def test_each_policy_has_its_series_and_the_pool_the_sum(world: World, here: Ser
             T: {"cpu": (1, 1, 0), "gpu": (3, 3, 0)},
             U: {"cpu": (0, 0, 0), "gpu": (0, 4, 4)},
         },
+        peaks={
+            "pool": {"cpu": (1, 1, 1), "gpu": (3, 7, 7)},
+            T: {"cpu": (1, 1, 1), "gpu": (3, 3, 3)},
+            U: {"cpu": (0, 0, 0), "gpu": (0, 4, 4)},
+        },
     )
+
+
+def test_the_maximum_between_two_samples_is_kept(world: World, here: Services) -> None:
+    world.pool(gpu=8, cpu=4)
+    world.policy(T)
+    world.policy(U)
+    noted(world, here)
+    first, second = world.submit(T, gpu=3, cpu=1), world.submit(U, gpu=4)
+    world.release(first)
+    third = world.submit(T, gpu=1)
+    noted(world, here)
+    noted(world, here)  # nothing has changed since the last one
+    world.release(second)
+    world.release(third)
+    history = noted(world, here)
+    assert history.series["pool"]["gpu"] == (5, 5, 0)
+    assert history.peaks == {
+        "pool": {"cpu": (1, 0, 0), "gpu": (7, 5, 5)},
+        T: {"cpu": (1, 0, 0), "gpu": (3, 1, 1)},
+        U: {"cpu": (0, 0, 0), "gpu": (4, 4, 4)},
+    }
+
+
+def test_a_key_that_comes_back_has_no_maximum_of_before(world: World, here: Services) -> None:
+    world.pool(gpu=8, tpu=2)
+    world.policy(T)
+    world.release(world.submit(T, tpu=2))
+    world.update_pool(tpu=0)
+    noted(world, here)
+    world.update_pool(tpu=2)
+    world.submit(T, gpu=1)
+    history = noted(world, here)
+    assert (history.peaks["pool"]["tpu"], history.peaks[T]["tpu"]) == ((None, 0), (None, 0))
 
 
 def test_the_oldest_notes_go_and_a_key_is_unknown_before_it_was_there(world: World, here: Services) -> None:
@@ -116,7 +154,9 @@ def test_of_many_policies_those_that_used_most_are_noted_and_told(world: World, 
     world.submit(many[0], gpu=90_000)
     history = noted(world, here)
     assert (len(history.series), history.series[many[0]]["gpu"]) == (MAX_COMPONENTS + 1, (None, 90_001))
-    assert history.series[many[-1]]["gpu"] == (MAX_POLICIES + 20, None)
+    assert history.series[many[-1]]["gpu"] == (MAX_POLICIES + 20, 0)
+    assert history.peaks[many[-1]]["gpu"] == (MAX_POLICIES + 20, MAX_POLICIES + 20), "it counts by its maximum"
+    assert many[20] not in history.series
 
 
 def test_a_workspace_is_left_to_who_has_its_lease(client: RedisClient, world: World, here: Services) -> None:

@@ -13,14 +13,25 @@ local function count_stack_exits(account, pool, key, units, fields)
   if account ~= pool and pool.reserving_accounts[key] then set_column(account, 'stack_exits', key, (account.stack_exits[key] or 0) + units, fields) end
 end
 
+-- Keep the highest use of a key of the pool since its last usage sample, in the write of the use itself. The name of the field is
+-- without a colon: it is no column, also for the scripts of a version that does not know it.
+local function raise_peak(account, pool, key, fields)
+  local name, used = 'peak.' .. key, account.used[key]
+  if not pool.limit[key] or used <= tonumber(account.fields[name] or 0) then return end
+  account.fields[name] = amounts.format(used)
+  fields[#fields + 1] = name
+  fields[#fields + 1] = account.fields[name]
+end
+
 -- Add to one or two columns (`used`, `fixed`, `patience_held`) of every account of a path.
 function account_updates.add(path, units, columns, sign)
-  local counts_exits = sign < 0 and columns[1] == 'used'
-  for _, account in ipairs(path) do
+  local pool, counts_exits, raises_peaks = path[#path], sign < 0 and columns[1] == 'used', sign > 0 and columns[1] == 'used'
+  for i, account in ipairs(path) do
     local fields = {}
     for _, key in ipairs(units.keys) do
       for _, column in ipairs(columns) do set_column(account, column, key, (account[column][key] or 0) + sign * units.of[key], fields) end
-      if counts_exits then count_stack_exits(account, path[#path], key, units.of[key], fields) end
+      if counts_exits then count_stack_exits(account, pool, key, units.of[key], fields) end
+      if raises_peaks and (i == 1 or i == #path) then raise_peak(account, pool, key, fields) end
     end
     redis.call('HSET', account.key, unpack(fields))
   end
