@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup
 
+from app.domain.models import Request
+
 STEPS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 WAIT_REASONS: Mapping[str, str] = {
@@ -65,6 +67,15 @@ def component(component_id: str) -> str:
     """A component without its type, if that goes without saying."""
     kind, _, name = component_id.rpartition("/")
     return name if kind in ("", "orchestrator") else component_id
+
+
+def preemptions(request: Request) -> str:
+    """Return how often a request was preempted, and how often it may be again: `2 times, 1 retry left`."""
+    times = "once" if request.preemptions == 1 else f"{request.preemptions} times"
+    left = request.retries_left
+    if left is None:
+        return f"{times}, retries without bound"
+    return f"{times}, {left or 'no'} {'retry' if left < 2 else 'retries'} left"
 
 
 def wait_reason(code: str) -> str:

@@ -12,7 +12,7 @@ from flask import Request, Response, redirect
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from app.bootstrap import Services
-from app.dashboard import filters
+from app.dashboard import filters, usage_bars
 from app.dashboard.assets import Assets
 from app.dashboard.session import User
 from app.domain.tokens import ALL_WORKSPACES
@@ -35,13 +35,14 @@ class Templates:
             lstrip_blocks=True,
             auto_reload=False,  # a newer template does not fit older code
         )
-        self._environment.globals |= {"asset": assets.url}
+        self._environment.globals |= {"asset": assets.url, "part_labels": usage_bars.PART_LABELS}
         for template_filter in (
             filters.moment,
             filters.relative,
             filters.duration,
             filters.units,
             filters.component,
+            filters.preemptions,
             filters.wait_reason,
             filters.spaced,
         ):
@@ -104,8 +105,10 @@ class PageContext:
         }
 
     def list_workspaces(self) -> list[str]:
-        """Return the workspaces of the token, with the present one and the home workspace."""
+        """Return the first workspaces of the token by name, and always the present one and the home workspace."""
         names = self.user.token.workspaces
         if ALL_WORKSPACES in names:
             names = tuple(self.services.workspaces.list_names())
-        return sorted({*names, self.workspace, self.user.home_workspace})[:LISTED_WORKSPACES]
+        always = {self.workspace, self.user.home_workspace}
+        others = sorted(set(names) - always)
+        return sorted({*always, *others[: LISTED_WORKSPACES - len(always)]})

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 
 from app.domain.models import Pool, PoolAccount
 
-MAX_MARKS = 12
-"""Marks of one bar, at most."""
-
 
 @dataclass(frozen=True, slots=True)
 class BarSegment:
@@ -41,10 +38,12 @@ class UsageBar:
     """The bar in words."""
     used: int
     total: int
+    excess: int
+    """Units beyond the capacity or the limit."""
 
 
 def pool_bars(pool: Pool) -> list[UsageBar]:
-    """Return a bar for each key of a pool: in share, borrowed, held and free, with the limits of its accounts."""
+    """Return a bar for each key of a pool: in share, borrowed, over capacity, held and free. Limits of accounts are in theirs."""
     return [_pool_bar(pool, key) for key in sorted(pool.capacity)]
 
 
@@ -56,46 +55,46 @@ def account_bars(pool: Pool, account: PoolAccount) -> list[UsageBar]:
 
 def _pool_bar(pool: Pool, key: str) -> UsageBar:
     capacity, used = pool.capacity[key], pool.used.get(key, 0)
-    borrowed = min(used, pool.borrowed.get(key, 0))
+    borrowed, excess = min(used, pool.borrowed.get(key, 0)), max(0, used - capacity)
     free = max(0, capacity - used)
     on_hold = min(free, pool.on_hold.get(key, 0))
-    units = (("share", used - borrowed), ("borrowed", borrowed), ("held", on_hold), ("free", free - on_hold))
+    units = (*_parts_of_use(used - borrowed, borrowed, excess), ("held", on_hold), ("free", free - on_hold))
     full = max(capacity, used)
-    beyond = [BarMark("capacity", _percent(capacity, full), f"capacity {capacity:,}")] if used > capacity else []
-    summary = ", ".join(f"{amount:,} {_KIND_LABELS[kind]}" for kind, amount in units if amount or kind == "free")
+    marks = (BarMark("capacity", _percent(capacity, full), f"capacity {capacity:,}"),) if excess else ()
+    summary = ", ".join(_part_text(kind, amount, "capacity") for kind, amount in units if amount or kind == "free")
     text = f"{key}: {used:,} of {capacity:,} used: {summary}"
-    return UsageBar(key, tuple(_segments(units, full)), (*beyond, *_limits(pool, key, full)), text, used, capacity)
+    return UsageBar(key, tuple(_segments(units, full)), marks, text, used, capacity, excess)
 
 
-_KIND_LABELS = {"share": "in share", "borrowed": "borrowed", "held": "held", "free": "free"}
+PART_LABELS = {"share": "in share", "borrowed": "borrowed", "over": "over", "held": "held", "free": "free"}
 
 
-def _limits(pool: Pool, key: str, full: int) -> list[BarMark]:
-    """Return the marks of the lowest limits of groups and policies."""
-    below: dict[int, list[str]] = {}
-    for account in (*pool.groups.values(), *pool.policies.values()):
-        limit = account.limit.get(key)
-        if limit is not None and limit < pool.capacity[key]:
-            below.setdefault(limit, []).append(account.name.removeprefix("orchestrator/"))
-    lowest = sorted(below.items())[:MAX_MARKS]
-    return [BarMark("limit", _percent(limit, full), f"limit {limit:,}: {_shortened(names)}") for limit, names in lowest]
+def _parts_of_use(in_share: int, borrowed: int, excess: int) -> tuple[tuple[str, int], ...]:
+    """Return the parts of the use. What is over the capacity or the limit was borrowed, as far as that goes."""
+    borrowed_excess = min(borrowed, excess)
+    return (
+        ("share", in_share - (excess - borrowed_excess)),
+        ("borrowed", borrowed - borrowed_excess),
+        ("over", excess),
+    )
 
 
-def _shortened(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+def _part_text(kind: str, amount: int, bound: str) -> str:
+    return f"{amount:,} {PART_LABELS[kind]}" + (f" {bound}" if kind == "over" else "")
 
 
 def _account_bar(pool: Pool, account: PoolAccount, key: str) -> UsageBar:
     used, reserved, limit = account.used.get(key, 0), account.reserved.get(key, 0), account.limit.get(key)
     full = max(pool.capacity[key], used)
-    units = (("share", min(used, reserved)), ("borrowed", max(0, used - reserved)))
+    excess = 0 if limit is None else max(0, used - limit)
+    units = _parts_of_use(min(used, reserved), max(0, used - reserved), excess)
     marks = [BarMark("reserved", _percent(reserved, full), f"reserved {reserved:,}")] if reserved else []
     if limit is not None:
         marks.append(BarMark("limit", _percent(limit, full), f"limit {limit:,}"))
     texts = [f"{key}: {used:,} used"]
-    texts += [f"{amount:,} {_KIND_LABELS[kind]}" for kind, amount in units if amount]
+    texts += [_part_text(kind, amount, "limit") for kind, amount in units if amount]
     texts += [mark.text for mark in marks]
-    return UsageBar(key, tuple(_segments(units, full)), tuple(marks), ", ".join(texts), used, full)
+    return UsageBar(key, tuple(_segments(units, full)), tuple(marks), ", ".join(texts), used, full, excess)
 
 
 def _segments(units: Iterable[tuple[str, int]], full: int) -> Iterable[BarSegment]:

@@ -77,6 +77,11 @@ class Request(NamedTuple):  # made for every answer, and three times as fast to 
     polled_ms: int | None = None
     """The time of its last poll; None unless it is queued and has a queue TTL."""
 
+    @property
+    def retries_left(self) -> int | None:
+        """How often it may still go back to the queue after a preemption; None is without bound."""
+        return None if self.retries < 0 else max(0, self.retries - self.preemptions)
+
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:

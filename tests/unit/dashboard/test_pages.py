@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.dashboard.assets import ASSET_DIRECTORY, MEDIA_TYPES
+from app.dashboard.page_context import LISTED_WORKSPACES
 from app.dashboard.pages import TREE_ROWS
 from app.dashboard.routes import PAGES, SIGN_IN_PAGES
 from app.domain.plan_steps import Trigger
@@ -36,7 +37,7 @@ def test_the_pools_with_bars_in_words(desk: Desk) -> None:
     in_use(desk)
     page = desk.visitor().get("/").get_data(as_text=True)
     assert "gpu: 7 of 8 used: 1 in share, 6 borrowed, 1 free" in page
-    assert "<title>limit 7: blue</title>" in page
+    assert "<title>limit" not in page, "limits of policies are in the bars of the policies"
     assert 'class="part share" x="0.0%" y="3" width="12.5%"' in page
     assert 'class="part borrowed" x="12.5%" y="3" width="75.0%"' in page
     assert "2 waiting 2 running" in words(desk.visitor().get("/"))
@@ -49,7 +50,9 @@ def test_a_shrunk_pool_shows_where_its_capacity_ends(desk: Desk) -> None:
     desk.patch("/pools/gpus", {"capacity": {"gpu": 6}})
     page = desk.visitor().get("/").get_data(as_text=True)
     assert "<title>capacity 6</title>" in page
-    assert "7 of 6 used" in page
+    assert "7 of 6 used: 1 in share, 5 borrowed, 1 over capacity, 0 free" in page
+    assert '<strong class="excess">7</strong>' in page
+    assert re.search(r'class="part over" x="85.714%" y="3" width="14.286%"', page)
 
 
 def test_a_pool_tells_who_waits_why_and_who_runs(desk: Desk) -> None:
@@ -295,9 +298,22 @@ def test_workspaces_are_those_of_the_token(desk: Desk) -> None:
     page = visitor.get("/?workspace=beta").get_data(as_text=True)
     assert re.findall(r"<option(?: selected)?>(\w+)</option>", page) == ["alpha", "beta"]
     assert "/pools/of-beta?workspace=beta" in page
+    assert re.findall(r"<option selected>(\w+)</option>", page) == ["beta"]
     assert visitor.get("/?workspace=gamma").status_code == 403
     assert visitor.get("/?workspace=..").status_code == 400
     assert desk.visitor(desk.token("viewer", workspaces=["alpha"])).get("/").status_code == 200
+
+
+@pytest.mark.parametrize("shown", ["default", "zeta"])
+def test_the_workspace_of_the_page_is_selected_among_many(desk: Desk, shown: str) -> None:
+    for name in (*(f"a-{number:03}" for number in range(LISTED_WORKSPACES + 5)), "zeta"):
+        desk.services.workspaces.add(name)
+    visitor = desk.visitor(desk.token("admin", workspaces=["*"]))
+    page = visitor.get(f"/?workspace={shown}").get_data(as_text=True)
+    options = re.findall(r"<option( selected)?>([\w-]+)</option>", page)
+    assert [name for selected, name in options if selected] == [shown]
+    assert len(options) == LISTED_WORKSPACES
+    assert [name for _, name in options] == sorted(name for _, name in options)
 
 
 # ---- what a browser is told
