@@ -90,7 +90,7 @@ def show_pool(context: PageContext, pool: str) -> Response:
 def plot_data(context: PageContext, pool: str) -> Response:
     """Return the data of the usage plot of a pool."""
     view = context.services.pools.get(context.workspace, pool)
-    return usage_history.plot_response(context, view, context.http_request.args.get("key"))
+    return usage_history.plot_response(context, view)
 
 
 def show_request(context: PageContext, request: str) -> Response:

@@ -43,7 +43,7 @@ class UsageBar:
 
 
 def pool_bars(pool: Pool) -> list[UsageBar]:
-    """Return a bar for each key of a pool: in share, borrowed, over capacity, held and free. Limits of accounts are in theirs."""
+    """Return a bar for each key of a pool: in share, borrowed, over capacity, held and free."""
     return [_pool_bar(pool, key) for key in sorted(pool.capacity)]
 
 

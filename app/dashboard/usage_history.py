@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from flask import Response, jsonify
@@ -12,26 +14,33 @@ from app.dashboard.page_context import PageContext
 from app.domain.models import Pool
 from app.domain.usage_history import POOL_SERIES, UnitSeries, UsageHistory
 
+WINDOWS_H = (1, 6, 12)
+"""The hours before now that can be chosen; the first is the default."""
 PLOT_LINES = 6
 """Policies in the plot, at most: those with the highest usage."""
 TABLE_ROWS = 12
 """Rows of the table."""
+USUAL_INTERVAL_S = 60
+"""The interval of a history with one sample."""
+LONGEST_STEP = 2.5
+"""Intervals between two samples, at most: after a longer time the use before the sample is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlotLine:
-    """The usage of one policy, or of the pool."""
+    """The usage of one policy, or of the pool: at each time, and at most since the time before."""
 
     name: str
     values: UnitSeries
+    peaks: UnitSeries
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryRow:
-    """The mean usage of each line in a stretch of time."""
+    """The mean and the highest usage of each line in a stretch of time."""
 
     from_ms: int
-    means: tuple[float | None, ...]
+    cells: tuple[tuple[float | None, int | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,8 @@ class HistoryView:
 
     key: str
     keys: tuple[str, ...]
+    hours: int
+    windows: tuple[int, ...]
     text: str
     names: tuple[str, ...]
     rows: tuple[HistoryRow, ...]
@@ -48,31 +59,57 @@ class HistoryView:
 
 
 def history_view(context: PageContext, pool: Pool) -> HistoryView | None:
-    """Return the usage history of the chosen key of a pool; None while there are no samples."""
-    key = _key(pool, context.http_request.args.get("key"))
+    """Return the usage history of the chosen key and hours of a pool; None while there are no samples."""
+    key, hours = _key(pool, context.http_request.args.get("key")), _hours(context)
     history = context.services.dashboard_queries.get_history(context.workspace, pool.name)
     if key is None or not history:
         return None
-    lines = _lines(history, key)
+    indices = _indices_since(history, _now_ms(context) - hours * 3_600_000)
+    lines = _lines(history, key, indices)
+    times_ms = [history.times_ms[index] for index in indices]
     return HistoryView(
         key=key,
         keys=tuple(sorted(pool.capacity)),
-        text=_sentence(history, key, lines),
+        hours=hours,
+        windows=WINDOWS_H,
+        text=_sentence(times_ms, hours, key, lines),
         names=tuple(line.name for line in lines),
-        rows=tuple(_rows(history, lines)),
-        plot_url=context.link(f"/pools/{pool.name}/history", key=key),
+        rows=tuple(_rows(times_ms, lines)),
+        plot_url=context.link(f"/pools/{pool.name}/history", key=key, hours=hours),
     )
 
 
-def plot_response(context: PageContext, pool: Pool, requested_key: str | None) -> Response:
-    """Return the usage history as numbers, for the plot."""
-    key = _key(pool, requested_key)
+def plot_response(context: PageContext, pool: Pool) -> Response:
+    """Return the usage history as the points of a plot of steps, in seconds: at each time the highest use up to then."""
+    key, hours = _key(pool, context.http_request.args.get("key")), _hours(context)
+    until_ms = _now_ms(context)
+    since_ms = until_ms - hours * 3_600_000
     history = context.services.dashboard_queries.get_history(context.workspace, pool.name)
+    points: list[tuple[int, int | None]] = []
     series: list[dict[str, Any]] = []
     if key and history:
-        series = [{"name": line.name, "values": line.values} for line in _lines(history, key)]
-        series.append({"name": "capacity", "values": history.capacity.get(key, ())})
-    return jsonify(key=key, times=[at_ms // 1000 for at_ms in history.times_ms], series=series)
+        indices = _indices_since(history, since_ms)
+        times_s = [history.times_ms[index] // 1000 for index in indices]
+        points = list(_step_points(times_s))
+        lines = [(line.name, line.peaks) for line in _lines(history, key, indices)]
+        capacity = history.capacity.get(key, ())
+        lines.append(("capacity", tuple(capacity[index] for index in indices) if capacity else ()))
+        series = [
+            {"name": name, "values": [None if index is None else values[index] for _, index in points]}
+            for name, values in lines
+            if values
+        ]
+    return jsonify(
+        key=key,
+        since=since_ms // 1000,
+        until=until_ms // 1000,
+        times=[max(at_s, since_ms // 1000) for at_s, _ in points],
+        series=series,
+    )
+
+
+def _now_ms(context: PageContext) -> int:
+    return context.services.dashboard_queries.read_clock(context.workspace)
 
 
 def _key(pool: Pool, requested_key: str | None) -> str | None:
@@ -82,37 +119,72 @@ def _key(pool: Pool, requested_key: str | None) -> str | None:
     return cost_key if cost_key in pool.capacity else min(pool.capacity, default=None)
 
 
-def _lines(history: UsageHistory, key: str) -> list[PlotLine]:
+def _hours(context: PageContext) -> int:
+    text = context.http_request.args.get("hours")
+    return next((hours for hours in WINDOWS_H if text == str(hours)), WINDOWS_H[0])
+
+
+def _indices_since(history: UsageHistory, since_ms: int) -> range:
+    """Return the indices of the samples after a time."""
+    count = sum(at_ms > since_ms for at_ms in history.times_ms)  # times only rise
+    return range(len(history.times_ms) - count, len(history.times_ms))
+
+
+def _step_points(times_s: Sequence[int]) -> Iterator[tuple[int, int | None]]:
+    """Yield times of a plot, each with the index of its sample; None ends a line.
+
+    The value of a point holds back to the point before. A sample gets a second point, one interval earlier, if it has none
+    before it within LONGEST_STEP intervals: the use before that is unknown.
+    """
+    interval_s = round(median([later - earlier for earlier, later in pairwise(times_s)] or [USUAL_INTERVAL_S]))
+    before_s: int | None = None
+    for index, at_s in enumerate(times_s):
+        if before_s is None or at_s - before_s > LONGEST_STEP * interval_s:
+            if before_s is not None:
+                yield before_s + 1, None
+            yield at_s - interval_s, index
+        yield at_s, index
+        before_s = at_s
+
+
+def _lines(history: UsageHistory, key: str, indices: range) -> list[PlotLine]:
     """Return the line of the pool, then those of the policies with the highest usage."""
-    totals = {name: _total(series[key]) for name, series in history.series.items() if key in series and name != POOL_SERIES}
+    peaks = {name: tuple(by_key[key][index] for index in indices) for name, by_key in history.peaks.items() if key in by_key}
+    totals = {name: sum(value or 0 for value in values) for name, values in peaks.items() if name != POOL_SERIES}
     names = sorted((name for name, total in totals.items() if total), key=lambda name: (-totals[name], name))[:PLOT_LINES]
-    return [PlotLine(name, history.series[name][key]) for name in (POOL_SERIES, *names) if key in history.series.get(name, {})]
+    return [
+        PlotLine(name, tuple(history.series[name][key][index] for index in indices), peaks[name])
+        for name in (POOL_SERIES, *names)
+        if name in peaks
+    ]
 
 
-def _total(values: UnitSeries) -> int:
-    return sum(value or 0 for value in values)
-
-
-def _sentence(history: UsageHistory, key: str, lines: Sequence[PlotLine]) -> str:
-    minutes = max(1, round((history.times_ms[-1] - history.times_ms[0]) / 60_000))
+def _sentence(times_ms: Sequence[int], hours: int, key: str, lines: Sequence[PlotLine]) -> str:
     parts = []
     for line in lines:
-        values = [value for value in line.values if value is not None]
-        if values:
+        mean, most = _mean(line.values), _most(line.peaks)
+        if mean is not None and most is not None:
             name = "all together" if line.name == POOL_SERIES else line.name.removeprefix("orchestrator/")
-            parts.append(f"{name} {sum(values) / len(values):.1f} on average and {max(values):,} at most")
-    span = f"{minutes} min" if minutes < 120 else f"{minutes / 60:.0f} h"
+            parts.append(f"{name} {mean:.1f} on average and {most:,} at most")
+    minutes = max(1, round((times_ms[-1] - times_ms[0]) / 60_000)) if times_ms else 60 * hours
+    span = f"{minutes} min" if minutes < 60 * hours - 5 and minutes < 120 else f"{min(hours, round(minutes / 60))} h"
     return f"Of {key}, in the last {span}: {'; '.join(parts) or 'nothing is known'}."
 
 
-def _rows(history: UsageHistory, lines: Sequence[PlotLine]) -> Iterator[HistoryRow]:
+def _rows(times_ms: Sequence[int], lines: Sequence[PlotLine]) -> Iterator[HistoryRow]:
     """Yield the rows of the table, the newest first."""
-    step = -(-len(history.times_ms) // TABLE_ROWS)
-    for until in range(len(history.times_ms), 0, -step):
-        since = max(0, until - step)
-        yield HistoryRow(history.times_ms[since], tuple(_mean(line.values[since:until]) for line in lines))
+    step = max(1, -(-len(times_ms) // TABLE_ROWS))
+    for until in range(len(times_ms), 0, -step):
+        stretch = slice(max(0, until - step), until)
+        yield HistoryRow(
+            times_ms[stretch.start], tuple((_mean(line.values[stretch]), _most(line.peaks[stretch])) for line in lines)
+        )
 
 
 def _mean(series: UnitSeries) -> float | None:
     values = [value for value in series if value is not None]
     return sum(values) / len(values) if values else None
+
+
+def _most(series: UnitSeries) -> int | None:
+    return max((value for value in series if value is not None), default=None)

@@ -12,22 +12,37 @@
     return { text: colour("--quiet"), grid: colour("--line"), lines, end: colour("--limit") };
   }
 
+  const MINUTE_S = 60;
+  const TIME_STEPS_S = [5, 10, 15, 30, 60, 120, 180].map((minutes) => minutes * MINUTE_S); // a label tells the minute: none repeats
+  const UNIT_STEPS = [1, 2, 5].flatMap((digit) => [...Array(16).keys()].map((zeros) => digit * 10 ** zeros)).sort((a, b) => a - b);
+
+  const clockFormat = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+  const clock = (seconds) => clockFormat.format(new Date(seconds * 1000));
+
   function options(width, history) {
     const palette = colours();
     const axis = { stroke: palette.text, grid: { stroke: palette.grid, width: 1 }, ticks: { stroke: palette.grid, width: 1 } };
+    // The value of a sample is the most since the sample before, so each step reaches back to that.
+    const steps = uPlot.paths.stepped({ align: -1 });
     const lines = history.series.map((series, index) => ({
       label: series.name === "pool" ? "all" : series.name.replace(/^orchestrator\//, ""),
       stroke: series.name === "capacity" ? palette.end : palette.lines[index % palette.lines.length],
       width: series.name === "pool" ? 2 : 1.5,
       dash: series.name === "capacity" ? [6, 4] : undefined,
+      paths: steps,
       points: { show: false },
     }));
-    const clock = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 16);
     return {
-      width, height: 220, cursor: { y: false }, tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "UTC"),
-      scales: { y: { range: (_, __, most) => [0, Math.max(1, most * 1.05)] } },
-      axes: [{ ...axis, values: (_, times) => times.map(clock) }, { ...axis, size: 44 }],
-      series: [{ label: "At", value: (_, seconds) => (seconds == null ? "–" : clock(seconds)) }, ...lines],
+      width, height: 220, cursor: { y: false },
+      scales: {
+        x: { range: () => [history.since, history.until] },
+        y: { range: (_, __, most) => [0, Math.max(1, most * 1.05)] },
+      },
+      axes: [
+        { ...axis, incrs: TIME_STEPS_S, values: (_, times) => times.map(clock) },
+        { ...axis, incrs: UNIT_STEPS, size: 44 },
+      ],
+      series: [{ label: "Up to", value: (_, seconds) => (seconds == null ? "–" : clock(seconds)) }, ...lines],
     };
   }
 

@@ -180,10 +180,10 @@ def test_history_is_told_in_words_as_a_table_and_as_numbers(desk: Desk) -> None:
     assert "Of gpu, in the last 2 min: all together 7.0 on average and 7 at most; blue 6.0 on average" in page
     drawn = json.loads(desk.visitor().get("/pools/gpus/history?key=gpu").get_data())
     assert [(item["name"], item["values"]) for item in drawn["series"]] == [
-        ("pool", [7, 7, 7]),
-        ("orchestrator/blue", [6, 6, 6]),
-        ("orchestrator/red", [1, 1, 1]),
-        ("capacity", [8, 8, 8]),
+        ("pool", [7, 7, 7, 7]),
+        ("orchestrator/blue", [6, 6, 6, 6]),
+        ("orchestrator/red", [1, 1, 1, 1]),
+        ("capacity", [8, 8, 8, 8]),
     ]
     assert "Of mcpu" in desk.visitor().text("/pools/gpus?key=mcpu")
     assert "Of gpu" in desk.visitor().text("/pools/gpus?key=none")
