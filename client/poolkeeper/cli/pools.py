@@ -10,6 +10,7 @@ import click
 
 from poolkeeper.cli import columns, options, output, param_types
 from poolkeeper.cli import pool_settings as known
+from poolkeeper.cli.amount_options import AmountCommand
 from poolkeeper.cli.command_base import NounGroup
 from poolkeeper.cli.shares import shares
 from poolkeeper.formatting import amounts, plural
@@ -19,7 +20,7 @@ CAPACITY = click.option(
     "--capacity",
     type=param_types.Amounts(),
     multiple=True,
-    help="Units of each key: gpu=8,mcpu=64000, or JSON or YAML. May be repeated.",
+    help="Units of each key: gpu=8,mcpu=64000, or JSON or YAML. May be repeated. --gpu 8 is the same as --capacity gpu=8.",
 )
 SETTING = click.option(
     "--setting",
@@ -37,7 +38,9 @@ pool = NounGroup("pool", help="Pools: named capacities that teams share.")
 
 @pool.command(
     "create",
-    example="poolkeeper pool create gpus --capacity gpu=8,mcpu=64000 --setting queueing=strict\n"
+    cls=AmountCommand,
+    amounts="--capacity",
+    example="poolkeeper pool create gpus --gpu 8 --mcpu 64000 --setting queueing=strict\n"
     "poolkeeper pool create shared --capacity gpu=8 --setting discipline=fair_share --setting starvation_timeout_s=60 "
     "--setting non_preemptible_usage_threshold=gpu=2",
 )
@@ -48,7 +51,7 @@ pool = NounGroup("pool", help="Pools: named capacities that teams share.")
 def create(name: str, capacity: OptionValues, description: str | None, settings: OptionValues) -> None:
     """Create a pool NAME."""
     if not capacity:
-        raise click.UsageError("what is in it? --capacity gpu=8", click.get_current_context())
+        raise click.UsageError("what is in it? --gpu 8", click.get_current_context())
     body = {"name": name, **_body(capacity, description, settings)}
     document = options.call("POST", "/pools", body=body)
     output.show_result(document, name, f"created pool {name}: {amounts(document['capacity'])}")
@@ -75,7 +78,9 @@ def describe(pool: str) -> None:
 
 @pool.command(
     "update",
-    example="poolkeeper pool update gpus --capacity gpu=16\npoolkeeper pool update gpus --setting patience_s=none "
+    cls=AmountCommand,
+    amounts="--capacity",
+    example="poolkeeper pool update gpus --gpu 16\npoolkeeper pool update gpus --setting patience_s=none "
     "--setting min_runtime_s=10m --setting requeue_failed_checkpoint=false",
 )
 @POOL
@@ -86,7 +91,7 @@ def update(pool: str, capacity: OptionValues, description: str | None, settings:
     """Change a pool: what is not given stays; 0 units take a key away."""
     body = _body(capacity, description, settings)
     if not body:
-        raise click.UsageError("nothing to change: give --capacity, --description or --setting", click.get_current_context())
+        raise click.UsageError("nothing to change: give amounts, --description or --setting", click.get_current_context())
     document = options.call("PATCH", options.path("pools", pool), body=body)
     output.show_result(document, pool, f"updated pool {pool}: {amounts(document['capacity'])}")
 

@@ -10,6 +10,7 @@ import click
 
 from poolkeeper import formatting
 from poolkeeper.cli import columns, explanations, options, output, param_types, request_details, suggestions
+from poolkeeper.cli.amount_options import AmountCommand
 from poolkeeper.cli.command_base import NounGroup
 from poolkeeper.cli.confirm import is_confirmed
 from poolkeeper.cli.dry_run import TIMEOUT_S, show_submit
@@ -33,9 +34,10 @@ request = NounGroup("request", help="Requests: asks for several resources at onc
 
 @request.command(
     "submit",
-    example="poolkeeper request submit --component team-ml --resource gpu=2 --lease none\n"
-    "poolkeeper request submit --component team-ml --gpu-count 1 --memory 16GiB --label owner=ana --wait --timeout 9m -o name\n"
-    "poolkeeper request submit --component team-ml --gpu-count 8 --dry-run",
+    cls=AmountCommand,
+    example="poolkeeper request submit --component team-ml --gpu 2 --lease none\n"
+    "poolkeeper request submit --component team-ml --gpu 1 --memory 16GiB --label owner=ana --wait --timeout 9m -o name\n"
+    "poolkeeper request submit --component team-ml --gpu 8 --dry-run",
 )
 @submit_options
 @click.option("--key", help="Idempotency key: the same key and the same ask give the same request back.")
@@ -43,7 +45,10 @@ request = NounGroup("request", help="Requests: asks for several resources at onc
 @TIMEOUT
 @click.option("--dry-run", is_flag=True, help="Say what would come of it, and do nothing; exit code 6 if it would be rejected.")
 def submit(key: str | None, wait: bool, timeout: int | None, dry_run: bool, **values: Any) -> None:
-    """Ask for capacity: allocated, queued or rejected (exit code 6) at once."""
+    """Ask for capacity: allocated, queued or rejected (exit code 6) at once.
+
+    --KEY N asks for an amount: --gpu 2, --mcpu 4000, --seats=3.
+    """
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait", click.get_current_context())
     if dry_run and (wait or key):

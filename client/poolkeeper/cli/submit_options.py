@@ -9,17 +9,9 @@ from typing import Any, TypeVar
 import click
 
 from poolkeeper.cli import param_types
+from poolkeeper.cli.amount_options import OPTION_BY_KEY
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-
-OPTION_BY_KEY = {
-    "cpu": "--cpu-count",
-    "cpus": "--cpu-count",
-    "mcpu": "--cpu-count",
-    "memory": "--memory",
-    "memory_mb": "--memory",
-}
-"""Keys that people give an amount with a unit or a fraction, and the option that takes it."""
 
 _OPTIONS = (
     click.option("--component", type=param_types.COMPONENT, required=True, help="Who asks: NAME or TYPE/NAME."),
@@ -31,7 +23,7 @@ _OPTIONS = (
         "resources",
         type=param_types.Amounts(option_by_key=OPTION_BY_KEY),
         multiple=True,
-        help="What it asks: gpu=2,mcpu=4000, or as JSON or YAML. May be repeated.",
+        help="What it asks: gpu=2,mcpu=4000, or as JSON or YAML. May be repeated. --gpu 2 is the same as --resource gpu=2.",
     ),
     click.option("--gpu-count", type=click.IntRange(min=0), help="The same as gpu=N."),
     click.option("--cpu-count", type=click.FloatRange(min=0), help="CPUs and parts of them: 0.5 is mcpu=500."),
@@ -65,7 +57,7 @@ def spec_of(values: Mapping[str, Any]) -> dict[str, Any]:
     """
     kind, name = param_types.full_component(values["component"], values["kind"])
     if not any(values[field] for field in ("resources", "gpu_count", "cpu_count", "memory")):
-        raise click.UsageError("what does it ask? --resource gpu=1", click.get_current_context())
+        raise click.UsageError("what does it ask? --gpu 1", click.get_current_context())
     spec: dict[str, Any] = {"component": name, "component_type": kind}
     spec |= _non_null(
         {

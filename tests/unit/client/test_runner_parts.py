@@ -15,7 +15,7 @@ from unittest.mock import Mock
 
 import pytest
 from poolkeeper import Client
-from poolkeeper.cli.run import edit_distance
+from poolkeeper.cli.amount_options import edit_distance
 from poolkeeper.heartbeats import clock_skew
 from poolkeeper.models import Request
 from poolkeeper.runner import checkpoint_files
