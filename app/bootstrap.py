@@ -20,6 +20,7 @@ from app.service.dry_run_shares import DryRunShares
 from app.service.estimates import Estimator
 from app.service.explain import Explainer
 from app.service.long_poll import LongPolls
+from app.service.over_limit import OverLimitReader
 from app.service.periodic_jobs import PeriodicJobs
 from app.service.pool_shares import PoolShares
 from app.service.pools import Pools
@@ -67,6 +68,7 @@ class Services:
     tokens: Tokens
     long_polls: LongPolls
     declarations: Declarations
+    over_limit: OverLimitReader
     pool_shares: PoolShares
     explain: Explainer
     estimates: Estimator
@@ -109,6 +111,7 @@ def make_services(
     queue_status, query_store = QueueStatusStore(client, clock), QueryStore(client)
     usage_history = UsageHistories(UsageSampleStore(client, settings.history_interval_s, settings.history_kept, clock), ledger)
     estimator = Estimator(PlanStore(client, clock, limits), ledger, query_store, queue_status)
+    over_limit = OverLimitReader(PlanStore(client, clock, limits), ledger, query_store)
     return Services(
         requests=requests,
         tasks=Tasks(
@@ -124,7 +127,8 @@ def make_services(
         periodic_jobs=PeriodicJobs(ledger, workspaces, cleanup, audit, usage_history, reconcile_lock),
         tokens=Tokens(TokenStore(client, clock), settings.rate_per_s),
         long_polls=LongPolls(requests, ChangeNotifications(client), _wait_slots(settings)),
-        declarations=Declarations(ledger, workspaces),
+        declarations=Declarations(ledger, workspaces, over_limit),
+        over_limit=over_limit,
         pool_shares=PoolShares(PlanStore(client, clock, limits), ledger),
         explain=Explainer(queue_status, PlanStore(client, clock, limits), ledger, estimator),
         estimates=estimator,

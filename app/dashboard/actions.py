@@ -185,7 +185,14 @@ def _confirm_page(
         else [(name, why, ids[:LISTED_REQUESTS], len(ids)) for name, why, ids in _effects(outcome, own) if ids]
     )
     return context.render_page(
-        "confirm.html", status, action=action, effects=effects, has_dry_run=outcome is not None, digest=digest, fault=fault
+        "confirm.html",
+        status,
+        action=action,
+        effects=effects,
+        over_limit=outcome.over_limit if outcome else (),
+        has_dry_run=outcome is not None,
+        digest=digest,
+        fault=fault,
     )
 
 
@@ -203,7 +210,10 @@ def _effects(outcome: ChangeOutcome, own: str) -> list[tuple[str, str, tuple[str
 
 def _state_digest(action: Action, before: str, outcome: ChangeOutcome | None, own: str) -> str:
     """Return a digest of what must not change before the confirmation: the state, the change and the harmed requests."""
-    harmed = () if outcome is None else (*outcome.preempted, *outcome.rejected, *outcome.ended)
+    harmed: tuple[str, ...] = ()
+    if outcome is not None:
+        evicted = (request for use in outcome.over_limit for request, _ in use.victims)
+        harmed = (*outcome.preempted, *outcome.rejected, *outcome.ended, *evicted)
     text = json.dumps([action.title, before, action.lines, sorted(request for request in harmed if request != own)])
     return hashlib.sha256(text.encode()).hexdigest()
 

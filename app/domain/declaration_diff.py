@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias
 from app.domain import decimals
 from app.domain.amounts import encode
 from app.domain.declaration import Declaration, GroupDeclaration, PolicyDeclaration, PoolDeclaration
+from app.domain.over_limit import OverLimitUse
 from app.domain.pool_settings import DEFAULT_MODE, DEFAULT_PRIORITY, DEFAULT_PROFILE, DEFAULT_WEIGHT, SETTINGS
 
 Action: TypeAlias = Literal["create", "update", "delete"]
@@ -75,6 +76,8 @@ class DeclarationPlan:
 
     changes: tuple[DeclarationChange, ...]
     steps: tuple[DeclarationStep, ...]
+    over_limit: tuple[OverLimitUse, ...] = ()
+    """The use that the changes put beyond a limit."""
 
     @property
     def summary(self) -> str:

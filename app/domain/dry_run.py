@@ -9,6 +9,7 @@ from app.domain.declaration_diff import DeclarationPlan
 from app.domain.errors import StoreUnavailable
 from app.domain.explanations import PoolExplanation
 from app.domain.models import Request
+from app.domain.over_limit import OverLimitUse
 
 RUN_TIMEOUT_S = 6.0
 """The longest dry run. With the wait before it that is less than a client's default timeout of ten seconds, and leaves time for
@@ -59,5 +60,7 @@ class ChangeOutcome:
     rejected: tuple[str, ...]
     ended: tuple[str, ...]
     """Requests that the call itself would end."""
+    over_limit: tuple[OverLimitUse, ...] = ()
+    """The use that the change puts beyond a limit, before anything is done about it."""
     plan: DeclarationPlan | None = None
     """Of a declaration: its plan."""

@@ -25,6 +25,7 @@ One concern a module:
 - `cost.py`           what stopping an allocation costs, in GPU-minutes
 - `budget.py`         how often a pool preempts, and how many victims a decision may have
 - `over_limit.py`     what has to leave because an account is over its limit
+- `over_limit_preview.py`  the same before it is due, for plans and dry runs
 
 `fair_share/` decides the same question by fair shares, over the same projection:
 

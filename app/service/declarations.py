@@ -7,15 +7,18 @@ longer; then a new plan is made. So there is no lock, no order to get wrong, and
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import yaml
 from pydantic import ValidationError
 
 from app.domain import quota_validation
-from app.domain.declaration import Declaration, PoolDeclaration, export_pool
+from app.domain.declaration import Declaration, export_pool
 from app.domain.declaration_diff import DeclarationPlan, plan_declaration
 from app.domain.errors import Conflict, NotFound, RuleViolation
+from app.domain.models import Pool
 from app.domain.validation_errors import field_errors
+from app.service.over_limit import OverLimitReader
 from app.service.validation import checked_name
 from app.service.yaml_loader import InvalidYaml, load
 from app.store.ledger import Ledger
@@ -57,19 +60,27 @@ def write(declaration: Declaration) -> str:
 class Declarations:
     """The pools of every workspace, as files."""
 
-    def __init__(self, ledger: Ledger, registry: WorkspaceRegistry) -> None:
-        self._ledger, self._registry = ledger, registry
+    def __init__(self, ledger: Ledger, registry: WorkspaceRegistry, over_limit: OverLimitReader) -> None:
+        self._ledger, self._registry, self._over_limit = ledger, registry, over_limit
 
     def export(self, workspace: str) -> Declaration:
         """The workspace as it is; applied, it changes nothing. It may have more pools than a declaration that is applied."""
         pools = self._current_pools(workspace, self._ledger.list_pools(checked_name(workspace)))
-        return Declaration.model_construct(pools=list(pools.values()))
+        return Declaration.model_construct(pools=[export_pool(pool) for pool in pools.values()])
 
     def plan(self, workspace: str, declaration: Declaration, prune: bool = False) -> DeclarationPlan:
         """What `apply` would change."""
         quota_validation.validate_quotas(declaration)
-        current = self._current_pools(checked_name(workspace), self._affected_pools(workspace, declaration, prune))
-        return _bounded(plan_declaration(current, declaration, prune=prune))
+        pools = self._current_pools(checked_name(workspace), self._affected_pools(workspace, declaration, prune))
+        current = {name: export_pool(pool) for name, pool in pools.items()}
+        plan = _bounded(plan_declaration(current, declaration, prune=prune))
+        uses = [
+            use
+            for step in plan.steps
+            if step.after is not None and step.name in pools
+            for use in self._over_limit.compare(workspace, pools[step.name], step.after)
+        ]
+        return replace(plan, over_limit=tuple(uses))
 
     def apply(self, workspace: str, declaration: Declaration, prune: bool = False) -> DeclarationPlan:
         """Make it so, all of it or nothing, and say what was changed. With `prune`, pools that are not listed go."""
@@ -86,12 +97,12 @@ class Declarations:
         names = [pool.name for pool in declaration.pools]
         return dict.fromkeys([*names, *self._ledger.list_pools(workspace)]) if prune else names
 
-    def _current_pools(self, workspace: str, pools: Iterable[str]) -> dict[str, PoolDeclaration]:
+    def _current_pools(self, workspace: str, pools: Iterable[str]) -> dict[str, Pool]:
         """Those of the pools that are there, each as of one moment."""
         current = {}
         for pool in pools:
             try:
-                current[pool] = export_pool(self._ledger.get_pool(workspace, pool))
+                current[pool] = self._ledger.get_pool(workspace, pool)
             except NotFound:
                 continue
         return current

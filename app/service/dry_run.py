@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -18,6 +18,7 @@ from app.domain.explanations import PoolExplanation
 from app.domain.ids import request_id
 from app.domain.ledger_limits import LedgerLimits
 from app.domain.models import Event, Request
+from app.domain.over_limit import OverLimitUse, new_over_limit
 from app.domain.specs import GroupSpec, PolicySpec, PoolUpdate, RequestSpec
 from app.domain.states import HOLDING_STATES, RequestState
 from app.domain.workspace_limits import LimitedToken
@@ -25,6 +26,7 @@ from app.planner.preemption.preemptible import find_preemptible
 from app.service.declarations import Declarations
 from app.service.estimates import Estimator
 from app.service.explain import Explainer
+from app.service.over_limit import OverLimitReader
 from app.service.pools import Pools
 from app.service.reconcile import Reconciler
 from app.service.requests import Requests
@@ -53,6 +55,7 @@ class _CopyServices:
     requests: Requests
     pools: Pools
     declarations: Declarations
+    over_limit: OverLimitReader
     explainer: Explainer
 
     @classmethod
@@ -64,17 +67,17 @@ class _CopyServices:
             PlanStore(client, clock, limits),
             WorkspaceRegistry(client),
         )
-        queue_status = QueueStatusStore(client, clock)
+        queue_status, query_store = QueueStatusStore(client, clock), QueryStore(client)
+        over_limit = OverLimitReader(plan_store, ledger, query_store)
         return cls(
             workspace=workspace,
             ledger=ledger,
             plan_store=plan_store,
             requests=Requests(ledger, registry),
             pools=Pools(ledger, registry),
-            declarations=Declarations(ledger, registry),
-            explainer=Explainer(
-                queue_status, plan_store, ledger, Estimator(plan_store, ledger, QueryStore(client), queue_status)
-            ),
+            declarations=Declarations(ledger, registry, over_limit),
+            over_limit=over_limit,
+            explainer=Explainer(queue_status, plan_store, ledger, Estimator(plan_store, ledger, query_store, queue_status)),
         )
 
     def settle(self) -> None:
@@ -99,6 +102,10 @@ class _CopyServices:
         )
         return frozenset(allocation for snapshot in snapshots if snapshot for allocation in find_preemptible(snapshot))
 
+    def list_over_limit(self, pools: Sequence[str]) -> list[OverLimitUse]:
+        """Return the use of these pools beyond their limits."""
+        return [use for pool in pools for use in self.over_limit.read(self.workspace, pool)]
+
 
 class DryRun:
     """Tries things out."""
@@ -119,22 +126,25 @@ class DryRun:
 
     def update_pool(self, workspace: str, name: str, change: PoolUpdate) -> ChangeOutcome:
         """What a change of a pool would come to."""
-        return self._try_change(workspace, lambda copy: copy.pools.update(workspace, name, change))
+        return self._try_change(workspace, lambda copy: copy.pools.update(workspace, name, change), pools=[name])
 
     def set_policy(self, workspace: str, pool: str, declared_policy: PolicyDeclaration) -> ChangeOutcome:
         """What a policy that is put would come to."""
         spec = PolicySpec.model_validate(declared_policy.model_dump(include=set(PolicySpec.model_fields), exclude_unset=True))
         policy_arguments = declared_policy.component, spec, declared_policy.component_type
-        return self._try_change(workspace, lambda copy: copy.pools.set_policy(workspace, pool, *policy_arguments))
+        return self._try_change(workspace, lambda copy: copy.pools.set_policy(workspace, pool, *policy_arguments), pools=[pool])
 
     def set_group(self, workspace: str, pool: str, declared_group: GroupDeclaration) -> ChangeOutcome:
         """What a group that is put would come to."""
         spec = GroupSpec.model_validate(declared_group.model_dump(include=set(GroupSpec.model_fields), exclude_unset=True))
-        return self._try_change(workspace, lambda copy: copy.pools.set_group(workspace, pool, declared_group.name, spec))
+        return self._try_change(
+            workspace, lambda copy: copy.pools.set_group(workspace, pool, declared_group.name, spec), pools=[pool]
+        )
 
     def apply(self, workspace: str, declaration: Declaration, *, prune: bool = False) -> ChangeOutcome:
         """What applying a declaration would come to."""
-        return self._try_change(workspace, lambda copy: copy.declarations.apply(workspace, declaration, prune))
+        pools = [pool.name for pool in declaration.pools]
+        return self._try_change(workspace, lambda copy: copy.declarations.apply(workspace, declaration, prune), pools=pools)
 
     def cancel(self, workspace: str, request: str) -> ChangeOutcome:
         """What would come of it if somebody left the queue."""
@@ -144,10 +154,19 @@ class DryRun:
         """What would come of it if a request were ended."""
         return self._try_change(workspace, lambda copy: copy.requests.drop(workspace, request), checked_id(request))
 
-    def _try_change(self, workspace: str, change: Callable[[_CopyServices], object], own_request: str = "") -> ChangeOutcome:
+    def _try_change(
+        self,
+        workspace: str,
+        change: Callable[[_CopyServices], object],
+        own_request: str = "",
+        pools: Sequence[str] = (),
+    ) -> ChangeOutcome:
+        """Return the outcome of a change on a copy. `pools`: those whose limits it may lower."""
         with self._copy_services(workspace, own_request) as copy:
             before, preemptible_before = copy.ledger.get_last_event_id(workspace), copy.find_preemptible()
+            over_before = copy.list_over_limit(pools)
             result = change(copy)
+            over_limit = new_over_limit(over_before, copy.list_over_limit(pools))
             copy.settle()
             moves = _moves(copy.list_events_since(before))
             return ChangeOutcome(
@@ -161,6 +180,7 @@ class DryRun:
                 ),
                 rejected=_select(moves, lambda before, after: after == RequestState.REJECTED),
                 ended=_select(moves, lambda before, after: after in _ENDED),
+                over_limit=over_limit,
                 plan=result if isinstance(result, DeclarationPlan) else None,
             )
 

@@ -290,8 +290,40 @@ class Change(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class LimitHolder(Record):
+    """A component that uses units of a key; its requests and their owners, the largest part first."""
+
+    component: str
+    component_type: str = "orchestrator"
+    units: int = 0
+    requests: tuple[str, ...] = field(default=(), metadata={"read": tuple})
+    owners: tuple[str, ...] = field(default=(), metadata={"read": tuple})
+
+
+@dataclass(frozen=True, slots=True)
+class OverLimit(Record):
+    """The use of a key beyond the capacity of a pool, or the limit of a group or policy, and what `over_limit` does with it."""
+
+    pool: str
+    kind: str
+    name: str
+    key: str
+    used: int = 0
+    limit: int = 0
+    beyond: int = 0
+    over_limit: str = "keep"
+    after_s: int | None = None
+    holders: tuple[LimitHolder, ...] = _records_field(LimitHolder)
+    victims: tuple[str, ...] = field(default=(), metadata={"read": tuple})
+    victim_count: int = 0
+    staying: int = 0
+    sentence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan(Record):
-    """All differences, and one sentence about them."""
+    """All differences, one sentence about them, and the use that they put beyond a limit."""
 
     changes: tuple[Change, ...] = _records_field(Change)
     sentence: str = ""
+    over_limit: tuple[OverLimit, ...] = _records_field(OverLimit)

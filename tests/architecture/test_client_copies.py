@@ -22,7 +22,7 @@ from pydantic import BaseModel
 
 from app.api import errors as api_errors
 from app.api.routes import PREFIX, ROUTES
-from app.api.schemas import declarations, events, inputs, pool_shares, tasks, workspaces
+from app.api.schemas import declarations, events, inputs, over_limit, pool_shares, tasks, workspaces
 from app.api.schemas import pools as pool_schemas
 from app.api.schemas import requests as request_schemas
 from app.domain import errors, explanations, names, reasons, specs, states
@@ -36,6 +36,8 @@ RESPONSES: dict[type[Record], type[BaseModel]] = {
     models.Change: declarations.DeclarationChangeResponse,
     models.Group: pool_schemas.GroupResponse,
     models.Heartbeat: request_schemas.HeartbeatResponse,
+    models.LimitHolder: over_limit.LimitHolderResponse,
+    models.OverLimit: over_limit.OverLimitResponse,
     models.Plan: declarations.DeclarationPlanResponse,
     models.Policy: pool_schemas.PolicyResponse,
     models.Pool: pool_schemas.PoolResponse,

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from app.api.schemas.declarations import DeclarationChangeResponse, DeclarationPlanResponse
 from app.api.schemas.events import RankResponse, TimelineEntryResponse, VictimResponse
+from app.api.schemas.over_limit import LimitHolderResponse, OverLimitResponse
 from app.api.schemas.pool_shares import AccountSharesResponse, PreemptibleSplitResponse
 from app.api.schemas.pools import GroupResponse, PolicyResponse, PoolResponse
 from app.api.schemas.requests import HeartbeatResponse, ReasonResponse, RequestResponse
@@ -32,6 +33,8 @@ RESPONSES: dict[Any, type[BaseModel]] = {
     client.TimelineEntry: TimelineEntryResponse,
     client.Caller: WhoamiResponse,
     client.Change: DeclarationChangeResponse,
+    client.LimitHolder: LimitHolderResponse,
+    client.OverLimit: OverLimitResponse,
     client.Plan: DeclarationPlanResponse,
 }
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from app.domain import quota_validation
 from app.domain.declaration import Declaration, PoolDeclaration
 from app.domain.errors import Conflict, Refusal, RuleViolation
-from app.service.declarations import Declarations, read, write
+from app.service.declarations import read, write
 from app.store.connection import RedisClient
-from app.store.workspaces import WorkspaceRegistry
 from tests.properties.invariants import Checker
 from tests.properties.snapshot import events_since
 from tests.support.audit_findings import findings
@@ -129,7 +128,7 @@ def in_order(pools: list[PoolDeclaration]) -> dict[str, Any]:
 
 def seed(world: World, story: Story) -> None:
     """Pools as they are before, with holders, waiters and holds."""
-    Declarations(world.ledger, WorkspaceRegistry(world.client)).apply(world.workspace, declaration(story.before))
+    world.declarations.apply(world.workspace, declaration(story.before))
     requests = [world.submit(own_id=f"r{index}", **ask) for index, ask in enumerate(story.asks)]
     if story.waits_s:
         world.pass_time(story.waits_s)
@@ -181,7 +180,7 @@ def from_here(world: World) -> Checker:
 def live(client: RedisClient, story: Story) -> str:
     """Lives one story and checks all that must hold; says how it ended."""
     world = World(client, chunk=story.chunk)
-    declaring = Declarations(world.ledger, WorkspaceRegistry(client))
+    declaring = world.declarations
     seed(world, story)
     checker = from_here(world)
     target, before = declaration(story.after), world.state()

@@ -22,12 +22,16 @@ from app.domain.plan_steps import (
 )
 from app.domain.snapshot import PoolSnapshot
 from app.domain.specs import GroupSpec, PolicySpec, PoolSpec, PoolUpdate, RequestSpec
+from app.service.declarations import Declarations
+from app.service.over_limit import OverLimitReader
 from app.store.connection import RedisClient
 from app.store.keys import key, prefix
 from app.store.ledger import Ledger
 from app.store.lua_linker import load_commands
 from app.store.plan_store import PlanStore, StepResult
+from app.store.queries import QueryStore
 from app.store.scripts import ScriptReply, Scripts
+from app.store.workspaces import WorkspaceRegistry
 
 
 class World:
@@ -40,6 +44,16 @@ class World:
         self.limits = LedgerLimits(chunk=chunk)
         self.ledger = Ledger(client, self.clock, self.limits)
         self.plan_store = PlanStore(client, self.clock, self.limits)
+
+    @property
+    def over_limit_reader(self) -> OverLimitReader:
+        """What reads use beyond limits."""
+        return OverLimitReader(self.plan_store, self.ledger, QueryStore(self.client))
+
+    @property
+    def declarations(self) -> Declarations:
+        """The pools as files."""
+        return Declarations(self.ledger, WorkspaceRegistry(self.client), self.over_limit_reader)
 
     def pool(self, name: str = "p", settings: dict[str, Any] | None = None, **capacity: int) -> None:
         """Make a pool: `pool("p", gpu=8)`."""

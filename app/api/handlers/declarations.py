@@ -15,9 +15,9 @@ def export_declaration(call: Call) -> Declaration:
 
 def plan_declaration(call: Call, query: PruneQuery, body: Declaration) -> DeclarationPlanResponse:
     """What applying the declaration would change. Nothing is changed."""
-    return DeclarationPlanResponse.of(call.services.declarations.plan(call.workspace, body, query.prune))
+    return DeclarationPlanResponse.of(call.services.declarations.plan(call.workspace, body, query.prune), call.token)
 
 
 def apply_declaration(call: Call, query: PruneQuery, body: Declaration) -> DeclarationPlanResponse:
     """Make the pools as declared, all in one step or not at all; says what was changed."""
-    return DeclarationPlanResponse.of(call.services.declarations.apply(call.workspace, body, query.prune))
+    return DeclarationPlanResponse.of(call.services.declarations.apply(call.workspace, body, query.prune), call.token)

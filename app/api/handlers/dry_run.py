@@ -8,6 +8,7 @@ from app.api.routing import Call
 from app.api.schemas.declarations import DeclarationPlanResponse
 from app.api.schemas.dry_run import LONGEST_LIST, DryRunBody, DryRunResponse
 from app.api.schemas.explain import PoolExplanationResponse
+from app.api.schemas.over_limit import OverLimitResponse
 from app.api.schemas.requests import ReasonResponse
 from app.domain.declaration import Declaration
 from app.domain.dry_run import ChangeOutcome, SubmitOutcome
@@ -33,7 +34,7 @@ def dry_run(call: Call, body: DryRunBody) -> DryRunResponse:
         raise HttpRefusal(403, "not_permitted", detail, hint=f"use a token of {roles_for_all_components(Permission.READ)}")
     with call.services.dry_run_shares.turn(call.token.share_holder):
         change = _dry_run_change(call, body)
-    return _change_response(change)
+    return _change_response(change, call.token)
 
 
 def _dry_run_change(call: Call, body: DryRunBody) -> ChangeOutcome:
@@ -65,7 +66,7 @@ def _submit_response(outcome: SubmitOutcome, token: Token) -> DryRunResponse:
     )
 
 
-def _change_response(outcome: ChangeOutcome) -> DryRunResponse:
+def _change_response(outcome: ChangeOutcome, token: Token) -> DryRunResponse:
     lists = {
         "victims": outcome.preempted,
         "granted": outcome.granted,
@@ -76,9 +77,10 @@ def _change_response(outcome: ChangeOutcome) -> DryRunResponse:
     }
     return DryRunResponse.model_validate(
         {
-            "outcome": "changes" if any(lists.values()) else "nothing",
+            "outcome": "changes" if any(lists.values()) or outcome.over_limit else "nothing",
+            "over_limit": [OverLimitResponse.of(use, token) for use in outcome.over_limit],
             **{name: requests[:LONGEST_LIST] for name, requests in lists.items()},
             "counts": {name: len(requests) for name, requests in lists.items()},
-            "plan": outcome.plan and DeclarationPlanResponse.of(outcome.plan),
+            "plan": outcome.plan and DeclarationPlanResponse.of(outcome.plan, token),
         }
     )

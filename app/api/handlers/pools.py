@@ -7,7 +7,8 @@ from app.api.idempotency import read_idempotency_key
 from app.api.pagination import malformed_cursor, page_of
 from app.api.routing import Call
 from app.api.schemas.inputs import PageQuery, PoolRequestsQuery
-from app.api.schemas.pools import PoolListResponse, PoolResponse
+from app.api.schemas.over_limit import OverLimitResponse
+from app.api.schemas.pools import ChangedPoolResponse, PoolListResponse, PoolResponse
 from app.api.schemas.requests import RequestListResponse, RequestResponse
 from app.domain.specs import PoolSpec, PoolUpdate
 from app.domain.tokens import Permission
@@ -32,14 +33,17 @@ def get_pool(call: Call, pool: str) -> PoolResponse:
     return PoolResponse.of(call.services.pools.get(call.workspace, pool))
 
 
-def update_pool(call: Call, pool: str, body: PoolUpdate) -> PoolResponse:
+def update_pool(call: Call, pool: str, body: PoolUpdate) -> ChangedPoolResponse:
     """Merge a change into a pool: what is not given stays, a capacity of 0 removes its key.
 
     The capacity is for who may `adjust`; all else of a pool is for who may `shape`.
     """
     if body.model_fields_set - {"capacity"} and not call.token.has_permission(Permission.SHAPE):
         raise forbidden_permission(call.token, Permission.SHAPE)
-    return PoolResponse.of(call.services.pools.update(call.workspace, pool, body))
+    changed = call.services.pools.update(call.workspace, pool, body)
+    uses = call.services.over_limit.read_if_over(call.workspace, changed)
+    over_limit = [OverLimitResponse.of(use, call.token) for use in uses]
+    return ChangedPoolResponse.of(changed).model_copy(update={"over_limit": over_limit})
 
 
 def delete_pool(call: Call, pool: str) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from app.api.schemas.over_limit import OverLimitResponse
 from app.api.schemas.response_model import ResponseModel
 from app.domain.declaration_diff import DeclarationPlan
+from app.domain.tokens import Token
 
 
 class DeclarationChangeResponse(ResponseModel):
@@ -22,14 +26,17 @@ class DeclarationPlanResponse(ResponseModel):
 
     changes: list[DeclarationChangeResponse]
     sentence: str
+    over_limit: Sequence[OverLimitResponse] = ()
+    """The use that these changes put beyond a capacity or a limit, and what becomes of it."""
 
     @classmethod
-    def of(cls, plan: DeclarationPlan) -> DeclarationPlanResponse:
-        """Return the response for a plan."""
+    def of(cls, plan: DeclarationPlan, token: Token) -> DeclarationPlanResponse:
+        """Return the response for a plan, as far as a token may see requests."""
         changes = [
             DeclarationChangeResponse(
                 action=change.action, kind=change.kind, pool=change.pool, name=change.name, lines=list(change.lines)
             )
             for change in plan.changes
         ]
-        return cls(changes=changes, sentence=plan.summary)
+        uses = [OverLimitResponse.of(use, token) for use in plan.over_limit]
+        return cls(changes=changes, sentence=plan.summary, over_limit=uses)

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from app.api.schemas.declarations import DeclarationPlanResponse
 from app.api.schemas.explain import PoolExplanationResponse
+from app.api.schemas.over_limit import OverLimitResponse
 from app.api.schemas.requests import ReasonResponse
 from app.api.schemas.response_model import ResponseModel
 from app.domain.declaration import MAX_POOLS, GroupDeclaration, PolicyDeclaration, PoolDeclaration, require_unique
@@ -97,6 +98,8 @@ class DryRunResponse(ResponseModel):
     """Who waits and could never be granted any more."""
     ended: Sequence[str] = ()
     """Who would leave the queue or give its units back."""
+    over_limit: Sequence[OverLimitResponse] = ()
+    """Of a change: the use that it puts beyond a capacity or a limit, and what becomes of it."""
     counts: Annotated[
         Mapping[str, int], Field(description=f"How many are in each of these lists, which tell {LONGEST_LIST} at most.")
     ]

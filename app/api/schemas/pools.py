@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
+from app.api.schemas.over_limit import OverLimitResponse
 from app.api.schemas.response_model import Amounts, ListResponse, ResponseModel
 from app.domain import models
 
@@ -30,7 +31,7 @@ class PoolResponse(ResponseModel):
     """Every one with its value; null means what the field of that name says of a pool."""
 
     @classmethod
-    def of(cls, pool: models.Pool) -> PoolResponse:
+    def of(cls, pool: models.Pool) -> Self:
         """Return the response for a pool."""
         return cls(
             name=pool.name,
@@ -44,6 +45,13 @@ class PoolResponse(ResponseModel):
             active_count=pool.active_count,
             settings=pool.settings,
         )
+
+
+class ChangedPoolResponse(PoolResponse):
+    """A pool as it stands after a change."""
+
+    over_limit: Sequence[OverLimitResponse] = ()
+    """The use of the pool that is beyond its capacity or a limit now, and what becomes of it."""
 
 
 class PoolListResponse(ListResponse[PoolResponse]):

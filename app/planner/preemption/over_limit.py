@@ -41,7 +41,7 @@ class OverLimitCheck:
 
     def over_since(self, account: AccountSnapshot) -> int | None:
         """Return since when an account is over a limit that has to be restored; None if it is not."""
-        if not self._evicts(account) or not self.units_over(account, lambda *_: 0):
+        if not self.evicts(account) or not self.units_over(account, lambda *_: 0):
             return None
         since = account.published.over_ms
         return self._snapshot.now_ms if since is None else min(since, self._snapshot.now_ms)
@@ -49,22 +49,26 @@ class OverLimitCheck:
     def is_due(self, account: AccountSnapshot) -> bool:
         """True if it has been over its limit for as long as it may."""
         since = self.over_since(account)
-        after_s = int(self._setting(account, "over_limit_after_s") or default_value("over_limit_after_s"))
-        return since is not None and self._snapshot.now_ms - since >= after_s * 1000
+        return since is not None and self._snapshot.now_ms - since >= self.after_s(account) * 1000
+
+    def after_s(self, account: AccountSnapshot) -> int:
+        """Return how long an account may be over its limit."""
+        return int(self._setting(account, "over_limit_after_s") or default_value("over_limit_after_s"))
+
+    def evicts(self, account: AccountSnapshot) -> bool:
+        """True if what is over the limit of an account is evicted."""
+        own = self._setting(account, "over_limit")
+        return (own or default_value("over_limit", self._snapshot.settings.discipline)) == "evict"
 
     def must_leave(self, projection: Projection, allocation: Allocation, account: AccountSnapshot) -> bool:
         """True if an account would be over a limit that has to be kept, if this victim stayed and all others left."""
-        if not self._evicts(account):
+        if not self.evicts(account):
             return False
         bounds = ((key, units, self._tree.limit(account.name, key)) for key, units in allocation.amounts.items())
         return any(
             limit is not None and projection.projected_use(account.name, key, projection.all_holds) + units > limit
             for key, units, limit in bounds
         )
-
-    def _evicts(self, account: AccountSnapshot) -> bool:
-        own = self._setting(account, "over_limit")
-        return (own or default_value("over_limit", self._snapshot.settings.discipline)) == "evict"
 
     def _setting(self, account: AccountSnapshot, setting: str) -> str:
         """Return the value of a setting at the nearest account that has it."""
@@ -92,10 +96,29 @@ def plan_evictions(
 ) -> EvictOverLimit | None:
     """Return the step that evicts what is over its limit now, the newest first, a bounded number at a time; None if nothing
     is."""
-    tree, limits = projection.tree, OverLimitCheck(snapshot, projection.tree)
+    limits = OverLimitCheck(snapshot, projection.tree)
     due = [account for account in snapshot.accounts.values() if limits.is_due(account)]
     if not due:
         return None
+    newest = choose_evictions(projection, limits, protection_of, due)[
+        : MAX_EVICTIONS_PER_STEP if max_victims is None else min(max_victims, MAX_EVICTIONS_PER_STEP)
+    ]
+    return (
+        EvictOverLimit(tuple(OverLimitVictim(allocation.id, allocation.fence, account.name) for allocation, account in newest))
+        if newest
+        else None
+    )
+
+
+def choose_evictions(
+    projection: Projection,
+    limits: OverLimitCheck,
+    protection_of: Callable[[Allocation], object],
+    accounts: Iterable[AccountSnapshot],
+) -> list[tuple[Allocation, AccountSnapshot]]:
+    """Return the allocations to evict so that these accounts are within their limits, the newest first, each with the account
+    that it leaves for. The deepest accounts choose first."""
+    tree, due = projection.tree, sorted(accounts, key=lambda account: (-_depth(account, projection.tree), account.name))
     victims: dict[str, tuple[Allocation, AccountSnapshot]] = {}
     newly_leaving: dict[tuple[str, str], int] = defaultdict(int)
 
@@ -114,7 +137,7 @@ def plan_evictions(
         if protection_of(allocation) is None
     ]
     candidates.sort(key=over_limit_order)
-    for account in sorted(due, key=lambda account: (-_depth(account, tree), account.name)):
+    for account in due:
         candidates_below = (
             allocation
             for allocation in candidates
@@ -130,14 +153,7 @@ def plan_evictions(
             count(allocation, 1)
         else:
             del victims[allocation.id]
-    newest = _in_order(victims.values())[
-        : MAX_EVICTIONS_PER_STEP if max_victims is None else min(max_victims, MAX_EVICTIONS_PER_STEP)
-    ]
-    return (
-        EvictOverLimit(tuple(OverLimitVictim(allocation.id, allocation.fence, account.name) for allocation, account in newest))
-        if newest
-        else None
-    )
+    return _in_order(victims.values())
 
 
 def _in_order(victims: Iterable[tuple[Allocation, AccountSnapshot]]) -> list[tuple[Allocation, AccountSnapshot]]:

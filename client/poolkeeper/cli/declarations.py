@@ -130,6 +130,8 @@ def _lines(plan_document: Mapping[str, Any]) -> Iterator[str]:
         sign, colour = SIGNS.get(change["action"], ("?", "white"))
         yield click.style(printable(f"{sign} {change['kind']} {_name(change)}"), fg=colour)
         yield from (f"    {one_line(line)}" for line in change["lines"])
+    for use in plan_document.get("over_limit", ()):
+        yield click.style(one_line(use["sentence"]), fg="red")
     if effect := list(dry_run.effects(plan_document["effect"])) if plan_document.get("effect") else []:
         yield "Of those who wait and hold units"
         yield from effect

@@ -13,7 +13,7 @@ from poolkeeper.cli import pool_settings as known
 from poolkeeper.cli.amount_options import AmountCommand
 from poolkeeper.cli.command_base import NounGroup
 from poolkeeper.cli.shares import shares
-from poolkeeper.formatting import amounts, plural
+from poolkeeper.formatting import amounts, one_line, plural
 
 POOL = click.argument("pool", type=param_types.POOL)
 CAPACITY = click.option(
@@ -94,6 +94,9 @@ def update(pool: str, capacity: OptionValues, description: str | None, settings:
         raise click.UsageError("nothing to change: give amounts, --description or --setting", click.get_current_context())
     document = options.call("PATCH", options.path("pools", pool), body=body)
     output.show_result(document, pool, f"updated pool {pool}: {amounts(document['capacity'])}")
+    if not options.current_options().for_programs:
+        for use in document.get("over_limit", ()):
+            click.echo(one_line(use["sentence"]))
 
 
 @pool.command("delete", example="poolkeeper pool delete gpus")

@@ -55,7 +55,7 @@ def test_it_is_planned_then_applied_then_the_same(everywhere: Site) -> None:
     applied = everywhere.put("/declaration", WANTED)
     assert (applied.status, applied.body) == (200, planned.body)
     assert everywhere.get("/declaration").body == WANTED
-    nothing = {"changes": [], "sentence": "nothing to change"}
+    nothing = {"changes": [], "sentence": "nothing to change", "over_limit": []}
     assert everywhere.put("/declaration", WANTED).body == nothing
     assert everywhere.put("/declaration", everywhere.get("/declaration").body, prune="true").body == nothing
 

@@ -236,3 +236,18 @@ def test_what_is_written_is_read_again(declared: dict[str, Any], tmp_path: Path)
     path = tmp_path / "paper"
     path.write_text(declaration_files.to_yaml(declared))
     assert declaration_files.read(str(path)).declaration == declared
+
+
+def test_a_plan_below_the_use_says_whose_it_is_and_what_becomes_of_it(poolkeeper: Program) -> None:
+    poolkeeper("pool", "create", "gpus", "--gpu", "4")
+    poolkeeper("policy", "attach", "gpus", "team")
+    poolkeeper("request", "submit", "--component", "team", "--gpu", "3", "--label", "user=ana")
+    smaller = "pools: [{name: gpus, capacity: {gpu: 1}, policies: [{component: team}]}]"
+    sentence = (
+        "pool gpus: 3 gpu in use, 2 more than its capacity of 1: team 3 (ana). With over_limit=keep what runs stays, "
+        "and nothing new is granted there until the use is within it."
+    )
+    assert sentence in poolkeeper("plan", "-f", "-", feed=smaller).out.splitlines()
+    changed = poolkeeper("pool", "update", "gpus", "--gpu", "1").out.splitlines()
+    assert changed == ["updated pool gpus: gpu=1", sentence]
+    assert poolkeeper("plan", "-f", "-", feed=smaller).line == "nothing to change"

@@ -83,6 +83,17 @@ def test_resizing_shows_who_is_granted_and_then_does_it(desk: Desk, ids: dict[st
     assert status(desk, ids["red"]) == "allocated"
 
 
+def test_a_size_below_the_use_says_whose_it_is_and_what_becomes_of_it(desk: Desk) -> None:
+    desk.pool(gpu=4, settings={"over_limit": "evict"})
+    desk.policy("red")
+    desk.submit("red", gpu=1, labels={"user": "ana"})
+    newest = desk.submit("red", gpu=3, labels={"user": "bob", "host": "gpu-02"})["id"]
+    page = words(desk.visitor().send("/pools/gpus/resize", {"capacity.gpu": "2"}))
+    use = "pool gpus: 4 gpu in use, 2 more than its capacity of 2: red 4 (bob@gpu-02, ana)."
+    assert f"{use} With over_limit=evict 1 request is preempted after 30 s. Preempted: {newest}" in page
+    assert "Nothing else" not in page
+
+
 @pytest.mark.parametrize(
     ("units", "fault"),
     [

@@ -19,7 +19,7 @@ SAMPLE = ROOT / "config" / "pools.yaml"
 @pytest.fixture
 def declaring(world: World) -> Declarations:
     """The service on the world's ledger."""
-    return Declarations(world.ledger, WorkspaceRegistry(world.client))
+    return world.declarations
 
 
 def declaration(*pools: dict[str, Any]) -> Declaration:
@@ -231,6 +231,6 @@ def test_a_workspace_of_more_pools_than_a_declaration_may_have_is_exported(
     world: World, declaring: Declarations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.pool("q", gpu=2)
-    (pool,) = declaring.export("test").pools
+    pool = world.ledger.get_pool("test", "q")
     monkeypatch.setattr(declaring, "_current_pools", lambda *_: {f"q{number}": pool for number in range(MAX_POOLS + 1)})
     assert len(declaring.export("test").pools) == MAX_POOLS + 1

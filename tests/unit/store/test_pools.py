@@ -11,9 +11,7 @@ from app.domain.declaration import Declaration
 from app.domain.errors import Conflict, NotFound, Refusal, RuleViolation
 from app.domain.pool_settings import PoolSettings
 from app.domain.specs import PoolSpec, PoolUpdate
-from app.service.declarations import Declarations
 from app.store.keys import key
-from app.store.workspaces import WorkspaceRegistry
 from tests.support.world import World
 
 
@@ -236,7 +234,7 @@ def test_what_is_counted_of_pools_goes_with_them_and_nothing_else(world: World) 
     world.client.hset(key("counters", world.workspace), "looks|3", "7")
     before = world.ledger.read_counters(world.workspace)
     only = Declaration.model_validate({"pools": [{"name": "p", "capacity": {"gpu": 1}}]})
-    Declarations(world.ledger, WorkspaceRegistry(world.client)).apply(world.workspace, only, prune=True)
+    world.declarations.apply(world.workspace, only, prune=True)
     after = world.ledger.read_counters(world.workspace)
     removed_counters = {counter for counter in before if counter.split("|")[1:2] in (["3"], ["4"])} - {"looks|3"}
     assert {counter.split("|")[1] for counter in removed_counters} == {"3", "4"}
