@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from flask import Flask, Response
 from werkzeug.exceptions import HTTPException
@@ -18,6 +20,7 @@ from app.api.routes import AT_ROOT, PREFIX, ROUTES
 from app.api.routing import Route
 from app.api.views import View, set_views
 from app.bootstrap import Services
+from app.service.pools_file_schema import pools_file_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ def create_app(
     views = [_view(request_handler, route, "") for route in AT_ROOT]
     views += [_view(request_handler, route, PREFIX) for route in ROUTES]
     views.append(View("GET", f"{PREFIX}/openapi.json", "openapi", _openapi_response))
+    views.append(View("GET", f"{PREFIX}/pools.schema.json", "pools schema", _pools_schema_response))
     views += swagger_ui.VIEWS
     for extend in extensions:
         views += extend(AppContext(services, authenticator, process_metrics))
@@ -70,6 +74,15 @@ def create_app(
 
 def _openapi_response() -> Response:
     return Response(openapi.document_json(), mimetype="application/json")
+
+
+@cache
+def _pools_schema() -> str:
+    return json.dumps(pools_file_schema())
+
+
+def _pools_schema_response() -> Response:
+    return Response(_pools_schema(), mimetype="application/schema+json")
 
 
 def _view(request_handler: RequestHandler, route: Route, prefix: str) -> View:

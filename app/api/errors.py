@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from werkzeug.exceptions import HTTPException
 
 from app.api.schemas.problems import FieldError, Problem
@@ -53,9 +53,9 @@ class MalformedInput(HttpRefusal):
         self.field_reasons = field_reasons
 
     @classmethod
-    def of(cls, error: ValidationError, where: str = "the body") -> MalformedInput:
-        """Return the refusal of what pydantic has found."""
-        return cls(field_errors(error), where)
+    def of(cls, error: ValidationError, where: str = "the body", model: type[BaseModel] | None = None) -> MalformedInput:
+        """Return the refusal of what pydantic has found in an input of this model."""
+        return cls(field_errors(error, model), where)
 
 
 STATUSES: tuple[tuple[type[Exception], int], ...] = (  # the first that fits
@@ -113,7 +113,8 @@ def problem_reply(error: Exception, request_id: str | None = None) -> ProblemRep
     if isinstance(error, LimitReached):
         numbers: dict[str, Any] = {"limit": error.limit, "present": error.present}
         return _reply(status, error.code, str(error), request_id, limit_of=error.subject, limit_name=error.name, **numbers)
-    return _reply(status, error.code, str(error), request_id)
+    fields: dict[str, Any] = {"errors": [FieldError(field=error.field, reason=str(error))]} if error.field else {}
+    return _reply(status, error.code, str(error), request_id, **fields)
 
 
 def internal_error(request_id: str | None) -> ProblemReply:

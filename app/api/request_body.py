@@ -116,7 +116,7 @@ def parse_body(model: type[StrictModel], http_request: Request, data: bytes, lim
     try:
         return model.model_validate_json(data)
     except ValidationError as error:
-        faults = field_errors(error)
+        faults = field_errors(error, model)
     raise MalformedInput(faults)  # after the handler, so that it does not keep the error, which is larger than the body
 
 

@@ -230,7 +230,7 @@ def _query(route: Route, args: MultiDict[str, str]) -> Any:
             {name: args.getlist(name) if name in repeatable else args[name] for name in args}
         )
     except ValidationError as error:
-        raise errors.MalformedInput.of(error, "the query") from error
+        raise errors.MalformedInput.of(error, "the query", route.query_model) from error
 
 
 def _body(route: Route, http_request: Request, data: bytes, limit: BodyLimit) -> StrictModel:

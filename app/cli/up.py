@@ -30,7 +30,7 @@ from app.cli.process_commands import ROOT, config_file, environment, modules
 from app.cli.supervisor import ManagedProcess, Supervisor
 from app.domain.declaration import Declaration
 from app.domain.errors import Refusal
-from app.service import declarations
+from app.service import pools_file
 from app.settings import InvalidSetting, Settings
 from app.store.celery_url import celery_broker
 from app.store.connection import redact_url
@@ -129,7 +129,10 @@ def _pools(file: Path | None) -> Declaration:
     """What the file says, else the sample that comes along; a file that was named must be there."""
     file = file or config_file("pools.yaml")
     try:
-        return declarations.read(file.read_text("utf-8"))
+        text = file.read_text("utf-8")
+        declaration = pools_file.read(text)
+        pools_file.require_quotas(declaration, text)
+        return declaration
     except OSError as error:
         raise ValueError(f"{file}: cannot be read: {error.strerror}") from error
     except ValueError as error:

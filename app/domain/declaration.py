@@ -7,13 +7,13 @@ refused here; `promises` judges whether the numbers agree with each other.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import cast
+from typing import Annotated, Any, cast
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from app.domain.field_types import StrictModel
 from app.domain.models import Group, Policy, Pool
-from app.domain.names import Name, component_id
+from app.domain.names import NAME_OR_COMPONENT_PATTERN, Name, component_id
 from app.domain.pool_settings import SETTINGS, AccountSettings, PoolSettings
 from app.domain.specs import GroupSpec, PolicySpec, PoolSpec, Profile, SharingMode
 
@@ -27,10 +27,22 @@ class _NamedSpec(StrictModel):
 
 
 class _ComponentSpec(StrictModel):
-    component: Name
-    """Who asks."""
+    component: Annotated[Name, Field(json_schema_extra={"pattern": NAME_OR_COMPONENT_PATTERN})]
+    """The component as `NAME` or `TYPE/NAME`."""
     component_type: Name = "orchestrator"
-    """What kind of component asks."""
+    """The type of the component, unless `component` has it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split_component(cls, values: Any) -> Any:
+        """Return the values with `TYPE/NAME` as type and name. A type that is given twice has to be the same."""
+        component = values.get("component") if isinstance(values, dict) else None
+        if not isinstance(component, str) or "/" not in component:
+            return values
+        component_type, _, name = component.partition("/")
+        if values.get("component_type", component_type) != component_type:
+            raise ValueError(f"has the component_type {values['component_type']!r}, which is not that of {component}"[:200])
+        return {**values, "component": name, "component_type": component_type}
 
 
 class GroupDeclaration(GroupSpec, _NamedSpec):
@@ -78,6 +90,19 @@ class Declaration(StrictModel):
     def _pools_once(cls, pools: list[PoolDeclaration]) -> list[PoolDeclaration]:
         require_unique("pool", (pool.name for pool in pools))
         return pools
+
+
+def field_of_account(declaration: Declaration, pool: str, account: str, key: str) -> str:
+    """Return the field of a declaration that says what a group, a policy or the pool itself (`pool`) has of a key; the pool's
+    own field if the declaration leaves the account out, and nothing if it leaves the pool out."""
+    for number, declared in enumerate(declaration.pools):
+        if declared.name == pool:
+            names = [f"group:{group.name}" for group in declared.groups], [f"policy:{each.name}" for each in declared.policies]
+            for field, accounts in zip(("groups", "policies"), names, strict=True):
+                if account in accounts:
+                    return f"pools.{number}.{field}.{accounts.index(account)}"
+            return f"pools.{number}.capacity.{key}" if account == "pool" and key else f"pools.{number}"
+    return ""
 
 
 def require_unique(kind: str, names: Iterable[Hashable]) -> None:

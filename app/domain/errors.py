@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Self
 
 from app.domain.workspace_limits import WORKSPACE_LIMITS
 
 
 class Refusal(Exception):  # noqa: N818
-    """A refusal of the service: a stable code and a sentence for people."""
+    """A refusal of the service: a stable code and a sentence for people. `field` is the field of a declaration that is refused,
+    dotted as in `pools.0.policies.2.reserved.gpu`; empty if there is none."""
+
+    field = ""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+    def at(self, field: str) -> Self:
+        """Return this refusal with its field."""
+        self.field = field
+        return self
 
 
 class NotFound(Refusal):
@@ -28,6 +36,14 @@ class RuleViolation(Refusal):
 
 class Conflict(Refusal):
     """A call that the present state does not allow."""
+
+
+class RefusedDeclaration(Conflict):
+    """A declaration that the present use of a pool does not allow. `account`: `pool`, `group:<name>`, `policy:<type/name>`."""
+
+    def __init__(self, code: str, message: str, pool: str, account: str, key: str = "") -> None:
+        super().__init__(code, message)
+        self.pool, self.account, self.key = pool, account, key
 
 
 class StaleFence(Conflict):

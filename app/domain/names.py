@@ -16,6 +16,7 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
 LABEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_./-]{0,62}$"
 IDEMPOTENCY_PATTERN = r"^[ -~]{1,255}$"
 COMPONENT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}/[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
+NAME_OR_COMPONENT_PATTERN = r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,62}/)?[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
 TASK_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$"
 TITLE_PATTERN = r"^[^\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]{1,100}$"
 
@@ -25,6 +26,7 @@ PATTERN_TEXTS: dict[str, str] = {
     LABEL_PATTERN: "must be 1 to 63 of A-Z a-z 0-9 _ . / - and begin with a letter or digit",
     IDEMPOTENCY_PATTERN: "must be 1 to 255 printable ASCII characters",
     COMPONENT_PATTERN: "must be type/name, each 1 to 63 of A-Z a-z 0-9 _ . - and begin with a letter or digit",
+    NAME_OR_COMPONENT_PATTERN: "must be name or type/name, each 1 to 63 of A-Z a-z 0-9 _ . - and begin with a letter or digit",
     TASK_PATTERN: "must be 1 to 128 of A-Z a-z 0-9 _ . - and begin with a letter or digit",
     TITLE_PATTERN: "must be 1 to 100 characters, none of them invisible or a line break",
 }

@@ -23,30 +23,31 @@ MAX_GROUP_DEPTH = 8
 
 def validate_quotas(declaration: Declaration) -> None:
     """Raise the refusal that the ledger would give, with its pool, unless every pool is valid."""
-    for pool in declaration.pools:
+    for number, pool in enumerate(declaration.pools):
         if refusal := _pool_refusal(pool):
-            raise RuleViolation(refusal.code, f"pool {pool.name}: {refusal}")
+            raise RuleViolation(refusal.code, f"pool {pool.name}: {refusal}").at(f"pools.{number}.{refusal.field}")
 
 
 def _pool_refusal(pool: PoolDeclaration) -> Refusal | None:
     groups = {group.name: group for group in pool.groups}
-    for _, parent in _accounts(pool):
+    for field, account, parent in _accounts(pool):
         if parent is not None and parent not in groups:
-            return NotFound("group", parent)
-    for group in pool.groups:
+            return NotFound("group", parent).at(f"{field}.{'parent' if isinstance(account, GroupDeclaration) else 'group'}")
+    for number, group in enumerate(pool.groups):
         if refusal := _parent_refusal(group, groups):
-            return refusal
-    if refusal := threshold_refusal("pool", pool.settings, pool.capacity):
+            return refusal.at(f"groups.{number}.parent")
+    if refusal := _threshold_refusal("pool", pool.settings, pool.capacity):
         return refusal
-    for account, _ in _accounts(pool):
+    for field, account, _ in _accounts(pool):
         if refusal := _account_refusal(account, pool.capacity):
-            return refusal
+            return refusal.at(f"{field}.{refusal.field}")
     return _sum_refusal(pool, groups)
 
 
-def _accounts(pool: PoolDeclaration) -> list[tuple[GroupDeclaration | PolicyDeclaration, str | None]]:
-    """Return every group and policy with the name of its parent group."""
-    return [*((group, group.parent) for group in pool.groups), *((policy, policy.group) for policy in pool.policies)]
+def _accounts(pool: PoolDeclaration) -> list[tuple[str, GroupDeclaration | PolicyDeclaration, str | None]]:
+    """Return every group and policy with its field and the name of its parent group."""
+    groups = ((f"groups.{number}", group, group.parent) for number, group in enumerate(pool.groups))
+    return [*groups, *((f"policies.{number}", policy, policy.group) for number, policy in enumerate(pool.policies))]
 
 
 def _label(account: GroupDeclaration | PolicyDeclaration) -> str:
@@ -72,29 +73,36 @@ def threshold_refusal(label: str, settings: PoolSettings | AccountSettings, capa
     return None
 
 
+def _threshold_refusal(label: str, settings: PoolSettings | AccountSettings, capacity: Amounts) -> Refusal | None:
+    refusal = threshold_refusal(label, settings, capacity)
+    return refusal.at("settings.non_preemptible_usage_threshold") if refusal else None
+
+
 def _account_refusal(account: GroupDeclaration | PolicyDeclaration, capacity: Amounts) -> Refusal | None:
     for key, reserved in sorted(account.reserved.items()):
         if key not in capacity:
-            return rule_refusal("unknown_key", "pool", key, str(reserved), "0")
+            return rule_refusal("unknown_key", "pool", key, str(reserved), "0").at(f"reserved.{key}")
         limit = account.limit.get(key, capacity[key])
         if reserved > limit:
-            return rule_refusal("reserved_beyond_limit", _label(account), key, str(reserved), str(limit))
+            return rule_refusal("reserved_beyond_limit", _label(account), key, str(reserved), str(limit)).at(f"reserved.{key}")
     for key, limit in sorted(account.limit.items()):
         if key not in capacity:
-            return rule_refusal("unknown_key", "pool", key, str(limit), "0")
+            return rule_refusal("unknown_key", "pool", key, str(limit), "0").at(f"limit.{key}")
         if limit > capacity[key]:
-            return rule_refusal("limit_beyond_capacity", _label(account), key, str(limit), str(capacity[key]))
-    return threshold_refusal(_label(account), account.settings, capacity)
+            refusal = rule_refusal("limit_beyond_capacity", _label(account), key, str(limit), str(capacity[key]))
+            return refusal.at(f"limit.{key}")
+    return _threshold_refusal(_label(account), account.settings, capacity)
 
 
 def _sum_refusal(pool: PoolDeclaration, groups: dict[str, GroupDeclaration]) -> Refusal | None:
     sums: dict[str | None, Counter[str]] = {}
-    for account, parent in _accounts(pool):
+    for _, account, parent in _accounts(pool):
         sums.setdefault(parent, Counter()).update(account.reserved)
     for parent, reserved_sum in sums.items():
         available = pool.capacity if parent is None else groups[parent].reserved
         for key, total in sorted(reserved_sum.items()):
             if total > available.get(key, 0):
                 label = "pool" if parent is None else f"group:{parent}"
-                return rule_refusal("overpromised", label, key, str(total), str(available.get(key, 0)))
+                field = f"capacity.{key}" if parent is None else f"groups.{[*groups].index(parent)}.reserved.{key}"
+                return rule_refusal("overpromised", label, key, str(total), str(available.get(key, 0))).at(field)
     return None

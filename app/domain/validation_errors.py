@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from app.domain.field_suggestions import suggest_field
 from app.domain.names import PATTERN_TEXTS
 
 MAX_FIELD_ERRORS = 20
@@ -15,12 +16,13 @@ MAX_COUNTED_ERRORS = 1000
 """The most field errors of an input that are answered one by one: the library words all of them or none."""
 
 
-def field_errors(error: ValidationError) -> list[tuple[str, str]]:
-    """Each fault as (field, reason) for people, the field dotted: `("resources.gpu", "must be a whole number")`."""
+def field_errors(error: ValidationError, model: type[BaseModel] | None = None) -> list[tuple[str, str]]:
+    """Each fault as (field, reason) for people, the field dotted: `("resources.gpu", "must be a whole number")`. With the model
+    that was validated, a field that it does not have comes with the similar one."""
     if error.error_count() > MAX_COUNTED_ERRORS:
         return [("", f"has {error.error_count()} faults, too many to list")]
     faults = error.errors(include_url=False, include_input=False)
-    return [(_field_name(fault["loc"]), _error_text(fault)) for fault in faults[:MAX_FIELD_ERRORS]]
+    return [(_field_name(fault["loc"]), _error_text(fault, model)) for fault in faults[:MAX_FIELD_ERRORS]]
 
 
 _ERROR_TEXTS = {
@@ -57,8 +59,10 @@ def _field_name(location: tuple[int | str, ...]) -> str:
     return ".".join(str(part)[:64] for part in location if part != "[key]")
 
 
-def _error_text(fault: Mapping[str, Any]) -> str:
+def _error_text(fault: Mapping[str, Any], model: type[BaseModel] | None) -> str:
     context = fault.get("ctx", {})
+    if fault["type"] == "extra_forbidden" and model is not None and (similar := suggest_field(model, fault["loc"])):
+        return f"is not a field here; did you mean {similar}?"
     if fault["type"] == "string_pattern_mismatch":
         return PATTERN_TEXTS.get(context["pattern"], f"must match {context['pattern']}")
     reason = _ERROR_TEXTS.get(fault["type"])

@@ -6,21 +6,16 @@ longer; then a new plan is made. So there is no lock, no order to get wrong, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
-import yaml
-from pydantic import ValidationError
-
 from app.domain import quota_validation
-from app.domain.declaration import Declaration, export_pool
+from app.domain.declaration import Declaration, export_pool, field_of_account
 from app.domain.declaration_diff import DeclarationPlan, plan_declaration
-from app.domain.errors import Conflict, NotFound, RuleViolation
+from app.domain.errors import Conflict, NotFound, RefusedDeclaration, RuleViolation
 from app.domain.models import Pool
-from app.domain.validation_errors import field_errors
 from app.service.over_limit import OverLimitReader
 from app.service.validation import checked_name
-from app.service.yaml_loader import InvalidYaml, load
 from app.store.ledger import Ledger
 from app.store.workspaces import WorkspaceRegistry
 
@@ -29,32 +24,6 @@ ATTEMPTS = 5
 
 MAX_CHANGES = 2000
 """Pools, groups and policies that one declaration may change: one script changes them, and nobody is served meanwhile."""
-
-
-class InvalidDeclaration(ValueError):  # noqa: N818
-    """A file that is no declaration: in one line, and as (field, reason) where it could be read at all."""
-
-    def __init__(self, line: str, faults: Sequence[tuple[str, str]] = ()) -> None:
-        super().__init__(line)
-        self.faults = tuple(faults)
-
-
-def read(text: str) -> Declaration:
-    """Return the declaration of a YAML text. Raise InvalidDeclaration, with one line for people, if it is none."""
-    try:
-        return Declaration.model_validate(load(text))
-    except InvalidYaml as error:
-        raise InvalidDeclaration(str(error)) from error
-    except ValidationError as error:
-        faults = field_errors(error)
-        field, reason = faults[0]
-        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-        raise InvalidDeclaration(f"{field or 'the file'}: {reason}{more}", faults) from error
-
-
-def write(declaration: Declaration) -> str:
-    """The YAML text that `read` makes the same of; what has its default is left out."""
-    return yaml.safe_dump(declaration.model_dump(exclude_defaults=True), sort_keys=False, allow_unicode=True)
 
 
 class Declarations:
@@ -89,8 +58,11 @@ class Declarations:
             if not plan.steps:
                 return plan
             self._registry.add(workspace)
-            if self._ledger.declare(workspace, plan.steps):
-                return plan
+            try:
+                if self._ledger.declare(workspace, plan.steps):
+                    return plan
+            except RefusedDeclaration as refusal:
+                raise refusal.at(field_of_account(declaration, refusal.pool, refusal.account, refusal.key)) from None
         raise Conflict("changed_meanwhile", "others keep changing these pools; nothing was done")
 
     def _affected_pools(self, workspace: str, declaration: Declaration, prune: bool) -> Iterable[str]:

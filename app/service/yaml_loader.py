@@ -7,7 +7,7 @@ and only then made into data.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import yaml
@@ -74,3 +74,23 @@ def _located(error: yaml.MarkedYAMLError) -> str:
     mark = error.problem_mark or error.context_mark
     where = f"line {mark.line + 1}: " if mark else ""
     return f"{where}{error.problem or error.context or 'is no YAML'}"
+
+
+def line_of(text: str, path: Sequence[str]) -> int:
+    """Return the line of a field of a document, or that of the innermost object on its path that is there."""
+    node, line = yaml.compose(text, _Loader), 1
+    for part in path:
+        pair = _child(node, part)
+        if pair is None:
+            break
+        line, node = pair[0].start_mark.line + 1, pair[1]
+    return line
+
+
+def _child(node: Any, part: str) -> tuple[Any, Any] | None:
+    """Return the key and the value of a member of a mapping; of a list the item as both."""
+    if isinstance(node, yaml.MappingNode):
+        return next(((key, value) for key, value in node.value if key.value == part), None)
+    if isinstance(node, yaml.SequenceNode) and part.isdigit() and int(part) < len(node.value):
+        return (node.value[int(part)],) * 2
+    return None

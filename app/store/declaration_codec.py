@@ -9,7 +9,7 @@ from typing import Any
 from app.domain import amounts
 from app.domain.declaration import GroupDeclaration, PolicyDeclaration, PoolDeclaration
 from app.domain.declaration_diff import DeclarationStep, diff_accounts
-from app.domain.errors import Conflict, rule_refusal
+from app.domain.errors import RefusedDeclaration, rule_refusal
 from app.domain.pool_settings import PoolSettings, unset_value
 from app.store import codec
 from app.store.scripts import ScriptReply
@@ -75,8 +75,11 @@ def was_applied(reply: ScriptReply) -> bool:
     if reply.tag == "in_use":
         inside = "" if fields["account"] == "pool" else f": {fields['account'].replace(':', ' ', 1)}"
         used = f"{fields['queued']} queued, {fields['active']} active"
-        raise Conflict("in_use", f"pool {fields['pool']}{inside} is in use: {used}")
+        message = f"pool {fields['pool']}{inside} is in use: {used}"
+        raise RefusedDeclaration("in_use", message, fields["pool"], fields["account"])
     if reply.tag == "refused":
         refusal = rule_refusal(**{name: value for name, value in fields.items() if name != "pool"})
-        raise Conflict(refusal.code, f"pool {fields['pool']}: {refusal}")
+        raise RefusedDeclaration(
+            refusal.code, f"pool {fields['pool']}: {refusal}", fields["pool"], fields["account"], fields["key"]
+        )
     return reply.tag == "declared"

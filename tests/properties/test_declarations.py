@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from app.domain import quota_validation
 from app.domain.declaration import Declaration, PoolDeclaration
 from app.domain.errors import Conflict, Refusal, RuleViolation
-from app.service.declarations import read, write
+from app.service.pools_file import read, write
 from app.store.connection import RedisClient
 from tests.properties.invariants import Checker
 from tests.properties.snapshot import events_since

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from app.domain.pool_settings import ACCOUNT_SETTINGS, DISCIPLINES, SETTINGS, PoolSetting
+from app.service.pools_file_schema import pools_file_schema
 from app.store import key_writers
 from tests.support import openapi_examples
 from tests.support.paths import ROOT
@@ -43,6 +45,11 @@ def pool_settings_page() -> str:
         ),
     ]
     return "\n".join(lines) + "\n"
+
+
+def pools_schema() -> str:
+    """Return the JSON schema of the pools file."""
+    return json.dumps(pools_file_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def client_pool_settings() -> str:
@@ -129,6 +136,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "docs/internals/redis-keys.md": key_writers.page,
     "docs/reference/pool-settings.md": pool_settings_page,
     "client/poolkeeper/cli/setting_table.py": client_pool_settings,
+    "config/pools.schema.json": pools_schema,
 }
 """Path → what is written there."""
 

@@ -86,7 +86,8 @@ def _submit_response(result: Request | Refusal) -> RequestResponse | Problem:
 
 
 def _problem(error: Exception) -> Problem:
-    reply = errors.problem_reply(MalformedInput.of(error, "the ask") if isinstance(error, ValidationError) else error)
+    refusal = MalformedInput.of(error, "the ask", RequestSpec) if isinstance(error, ValidationError) else error
+    reply = errors.problem_reply(refusal)
     assert reply is not None
     return reply.body
 

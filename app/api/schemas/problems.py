@@ -34,7 +34,7 @@ class Problem(ResponseModel):
     hint: str | None = None
     """What helps, in a sentence for people. Of a refused permission: the roles that have it."""
     errors: list[FieldError] | None = None
-    """Of malformed input: every fault."""
+    """Of malformed input: every fault. Of a declaration that is refused: the field, such as `pools.0.groups.2.reserved.gpu`."""
     directive: Literal["kill"] | None = None
     """Of a stale fence: whoever sent it holds nothing, and has to stop at once what uses the units."""
     limit_of: str | None = None

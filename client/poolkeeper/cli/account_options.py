@@ -25,6 +25,7 @@ LIMIT = click.option(
 WEIGHT = click.option("--weight", type=click.IntRange(min=1), help="Its part among its siblings (1).")
 SETTING = click.option(
     "--setting",
+    "--settings",
     "settings",
     type=param_types.Setting(pool_settings.ACCOUNT_SETTINGS),
     multiple=True,

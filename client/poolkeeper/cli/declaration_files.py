@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from poolkeeper.cli.error_output import CommandError
 from poolkeeper.cli.exit_codes import ExitCode
-from poolkeeper.cli.param_types import parse_amounts
+from poolkeeper.cli.param_types import NONE, parse_amounts, parse_duration
 from poolkeeper.formatting import component
 
 if TYPE_CHECKING:
@@ -36,6 +36,11 @@ class DeclarationFile:
     text: str
     declaration: dict[str, Any]
 
+    def locate(self, sentence: str, field: str) -> str:
+        """Return a sentence of the service with the file and the line of a field."""
+        number = _line_of(self.text, field.split("."))
+        return f"{self.source}: {sentence}" + (f" (line {number})" if number else "")
+
     def error(self, field_errors: Sequence[FieldError]) -> CommandError:
         """Return the error that lists all field errors, a line each."""
         first, *more_lines = [self._describe(field, reason) for field, reason in field_errors]
@@ -55,9 +60,12 @@ def read(name: str) -> DeclarationFile:
     document = _parse(text, source)
     if document is None:
         raise _usage_error(source, "is empty; `pools: []` says that there are none")
-    if not isinstance(document, dict):
-        raise _usage_error(source, "is no declaration; it begins with `pools:`")
+    if not isinstance(document, dict) or (document and "pools" not in document):
+        raise _usage_error(source, f"line 1: expected `pools:` with a list of pools, not {_kind(document)}")
     field_errors: list[FieldError] = []
+    if isinstance(document.get("pools"), dict):
+        first_name = next(iter(document["pools"]), "gpus")
+        field_errors.append(("pools", f"must be a list, in which each pool has a line such as `- name: {first_name}`"))
     file = DeclarationFile(source, text, _to_json(document, "", field_errors))
     if field_errors:
         raise file.error(field_errors)
@@ -170,11 +178,18 @@ def _describe_yaml_error(error: yaml.YAMLError) -> str:
     return (f"line {mark.line + 1}: " if mark else "is not YAML: ") + str(problem or error).splitlines()[0]
 
 
+def _kind(document: Any) -> str:
+    """Return what the top level of a file is."""
+    if isinstance(document, dict):
+        return ", ".join(f"`{name}`" for name in list(document)[:3])
+    return "a list" if isinstance(document, list) else "a text" if isinstance(document, str) else "a number"
+
+
 def _to_json(value: Any, field: str, field_errors: list[FieldError]) -> Any:
     """Return the value as JSON has it; a value that JSON does not have, such as a date, is a field error."""
     if isinstance(value, dict):
         return {
-            str(key): _amounts_or_json(key, each, f"{field}.{key}".lstrip("."), field_errors) for key, each in value.items()
+            str(key): _read_value(key, each, f"{field}.{key}".lstrip("."), field_errors) for key, each in value.items()
         }
     if isinstance(value, list):
         return [_to_json(each, f"{field}.{number}", field_errors) for number, each in enumerate(value)]
@@ -183,7 +198,13 @@ def _to_json(value: Any, field: str, field_errors: list[FieldError]) -> Any:
     return field_errors.append((field, f"is {value}, which is no value here; put it in quotes if it is a text"))
 
 
-def _amounts_or_json(key: Any, value: Any, field: str, field_errors: list[FieldError]) -> Any:
+def _read_value(key: Any, value: Any, field: str, field_errors: list[FieldError]) -> Any:
+    """Return a value as the API has it: amounts, durations and `none` may be written as on the command line."""
+    is_setting = field.split(".")[-2:-1] == ["settings"]
+    if is_setting and value == NONE:
+        return {} if key in AMOUNTS else None
+    if is_setting and isinstance(value, str) and str(key).endswith("_s"):
+        return _seconds(value)
     if key not in AMOUNTS or not isinstance(value, str):
         return _to_json(value, field, field_errors)
     try:
@@ -191,6 +212,14 @@ def _amounts_or_json(key: Any, value: Any, field: str, field_errors: list[FieldE
     except ValueError as error:
         key, colon, reason = str(error).partition(": ")
         return field_errors.append((f"{field}.{key}", reason) if colon else (field, f"cannot be read: {error}"))
+
+
+def _seconds(text: str) -> int | str:
+    """Return a duration in seconds; a text that is none stays, and the service refuses it."""
+    try:
+        return parse_duration(text)
+    except ValueError:
+        return text
 
 
 def _usage_error(source: str, problem: str) -> CommandError:

@@ -15,6 +15,7 @@ from poolkeeper.cli.command_base import VerbCommand
 from poolkeeper.cli.confirm import is_confirmed, is_interactive
 from poolkeeper.cli.error_output import CommandError
 from poolkeeper.cli.exit_codes import ExitCode
+from poolkeeper.config import PREFIX
 from poolkeeper.formatting import one_line, printable
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def apply(name: str, prune: bool, yes: bool) -> None:
         return _show(plan_document)
     if not yes and not is_confirmed(lambda: _question({**plan_document, **_dry_run(client, file, prune=prune)})):
         raise CommandError("nothing was changed")
-    return _show(client.call("PUT", "/declaration", query={"prune": prune}, body=file.declaration), "done: ")
+    return _show(_send(client, "PUT", "/declaration", file, prune=prune), "done: ")
 
 
 @click.command("export", cls=VerbCommand, example="poolkeeper export > pools.yaml\npoolkeeper export -f pools.yaml --yes")
@@ -62,32 +63,40 @@ def apply(name: str, prune: bool, yes: bool) -> None:
 @click.option("--yes", "-y", is_flag=True, help="Even if there is such a file.")
 def export(name: str, yes: bool) -> None:
     """Write pools, groups and policies as a file for `apply`."""
-    declaration = options.call("GET", "/declaration")
+    client = options.client()
+    declaration = client.call("GET", "/declaration")
     if options.current_options().output == "name":
         return output.show_list(declaration["pools"], (), lambda row: str(row["name"]))
     if options.current_options().output == "json" and name == "-":
         return output.show_data(declaration)
-    text = declaration_files.to_yaml(declaration)
+    text = f"# yaml-language-server: $schema={client.url}{PREFIX}/pools.schema.json\n{declaration_files.to_yaml(declaration)}"
     if name == "-":
         return click.echo(text, nl=False)
     return _save(Path(name), text, yes=yes)
 
 
 def _plan(client: Client, file: declaration_files.DeclarationFile, *, prune: bool) -> Mapping[str, Any]:
-    """Return what would change. An error of the service is reported by the name and line in the file."""
-    from poolkeeper.errors import BadRequest
+    """Return what would change."""
+    return _send(client, "POST", "/declaration/plan", file, prune=prune)
+
+
+def _send(
+    client: Client, method: str, path: str, file: declaration_files.DeclarationFile, *, prune: bool
+) -> Mapping[str, Any]:
+    """Return the answer to the declaration of a file. An error of the service is reported with the file and the line."""
+    from poolkeeper.errors import BadRequest, Conflict, UnprocessableRequest
 
     try:
-        plan_document: Mapping[str, Any] = client.call(
-            "POST", "/declaration/plan", query={"prune": prune}, body=file.declaration
-        )
-    except BadRequest as error:
+        plan_document: Mapping[str, Any] = client.call(method, path, query={"prune": prune}, body=file.declaration)
+    except (BadRequest, Conflict, UnprocessableRequest) as error:
         field_errors = [(str(fault.get("field") or ""), str(fault.get("reason") or "")) for fault in error.errors]
         if not field_errors or any(
             field.partition(".")[0] not in ("", "pools", *file.declaration) for field, _ in field_errors
         ):
-            raise  # of something else than the paper
-        raise file.error(field_errors) from error
+            raise  # of something else than the file
+        if isinstance(error, BadRequest):
+            raise file.error(field_errors) from error
+        raise CommandError(file.locate(error.detail, field_errors[0][0])) from error
     return plan_document
 
 
@@ -100,7 +109,9 @@ def _dry_run(client: Client, file: declaration_files.DeclarationFile, *, prune: 
         return {"effect": client.call("POST", "/dry-run", body=body, timeout_s=dry_run.TIMEOUT_S)}
     except ApiError as error:
         is_judged = isinstance(error, (UnprocessableRequest, Conflict)) and error.code != "too_many_requests_live"
-        return {"effect": None, "refused" if is_judged else "unknown": {"code": error.code, "detail": error.detail}}
+        fields = [str(fault.get("field") or "") for fault in error.errors]
+        detail = file.locate(error.detail, fields[0]) if is_judged and fields else error.detail
+        return {"effect": None, "refused" if is_judged else "unknown": {"code": error.code, "detail": detail}}
 
 
 def _save(path: Path, text: str, *, yes: bool) -> None:

@@ -16,7 +16,11 @@ from poolkeeper.cli.error_output import CommandError
 POOL = click.argument("pool", type=param_types.POOL)
 COMPONENT = click.argument("component", type=param_types.COMPONENT)
 TYPE = click.option(
-    "--type", "kind", type=param_types.ANY_NAME, help="Type of the component, orchestrator if not said; or TYPE/NAME."
+    "--type",
+    "--component-type",
+    "kind",
+    type=param_types.ANY_NAME,
+    help="Type of the component, orchestrator if not said; or TYPE/NAME.",
 )
 PRIORITY = click.option("--priority", type=click.IntRange(0, 9999), help="The higher, the sooner.")
 PROFILE = click.option(

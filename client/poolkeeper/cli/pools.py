@@ -24,6 +24,7 @@ CAPACITY = click.option(
 )
 SETTING = click.option(
     "--setting",
+    "--settings",
     "settings",
     type=param_types.Setting(known.POOL_SETTINGS),
     multiple=True,

@@ -23,7 +23,7 @@ ID = click.argument("request", metavar="ID", type=param_types.REQUEST)
 QUEUED_ID = click.argument("request", metavar="ID", type=param_types.QUEUED_REQUEST)
 ALLOCATED_ID = click.argument("request", metavar="ID", type=param_types.ALLOCATED_REQUEST)
 TIMEOUT = click.option("--timeout", type=param_types.Duration(), help="How long to wait at most; then the exit code is 7.")
-TYPE = click.option("--type", "kind", type=param_types.ANY_NAME, help="Type of the component.")
+TYPE = click.option("--type", "--component-type", "kind", type=param_types.ANY_NAME, help="Type of the component.")
 FENCE = click.option(
     "--fence", type=click.IntRange(min=0), help="The fence it is held under; else the present one is read first."
 )

@@ -15,7 +15,9 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _OPTIONS = (
     click.option("--component", type=param_types.COMPONENT, required=True, help="Who asks: NAME or TYPE/NAME."),
-    click.option("--type", "kind", type=param_types.ANY_NAME, help="Type of the component, orchestrator if not said."),
+    click.option(
+        "--type", "--component-type", "kind", type=param_types.ANY_NAME, help="Type of the component, orchestrator if not said."
+    ),
     click.option("--name", help="Name of the request, for people: up to 100 characters."),
     click.option(
         "--resource",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from tests.support.in_process_api import FRESH_POOL, Site
+from tests.support.paths import ROOT
 
 WANTED: dict[str, Any] = {
     "pools": [
@@ -167,3 +169,29 @@ def test_a_declaration_may_not_change_too_much_at_once(site: Site) -> None:
     detail = site.put("/declaration", {"pools": pools}).refused(422, "too_many_changes")["detail"]
     assert detail == "this changes 2002 pools, groups and policies; 2000 are most at once"
     assert site.get("/pools").items == []
+
+
+def test_a_broken_rule_names_its_field(site: Site) -> None:
+    policies = [{"component": "c"}, {"component": "x/d", "limit": {"gpu": 3}}]
+    pools = [{"name": "a", "capacity": {"gpu": 1}}, {"name": "b", "capacity": {"gpu": 2}, "policies": policies}]
+    problem = site.post("/declaration/plan", {"pools": pools}).refused(422, "limit_beyond_capacity")
+    sentence = "pool b: policy x/d limits gpu to 3; the pool has 2"
+    assert problem["errors"] == [{"field": "pools.1.policies.1.limit.gpu", "reason": sentence}]
+    assert problem["detail"] == sentence
+
+
+def test_a_similar_field_is_suggested(site: Site) -> None:
+    policies = [{"component": "c", "type": "x"}]
+    pool = {"name": "a", "capcity": {"gpu": 1}, "settings": {"queuing": "strict"}, "policies": policies}
+    assert site.post("/declaration/plan", {"pools": [pool]}).malformed() == {
+        "pools.0.capacity": "is required",
+        "pools.0.capcity": "is not a field here; did you mean capacity?",
+        "pools.0.settings.queuing": "is not a field here; did you mean queueing?",
+        "pools.0.policies.0.type": "is not a field here; did you mean component_type?",
+    }
+
+
+def test_the_schema_of_the_file_is_answered(site: Site) -> None:
+    answer = site.get("/pools.schema.json")
+    assert (answer.status, answer.kind) == (200, "application/schema+json")
+    assert answer.body == json.loads((ROOT / "config" / "pools.schema.json").read_text("utf-8"))

@@ -72,6 +72,7 @@ def test_apply_makes_it_so_and_a_second_time_changes_nothing(poolkeeper: Program
 def test_what_is_exported_is_what_a_person_wrote(poolkeeper: Program, paper: Path) -> None:
     poolkeeper("apply", "-f", "-", feed=PAPER)
     written = poolkeeper("export").out
+    assert written.startswith(f"# yaml-language-server: $schema={poolkeeper.url}/api/v1/pools.schema.json\npools:\n")
     assert yaml.safe_load(written) == poolkeeper("export", "-o", "json").json
     assert "    capacity: {gpu: 8, mcpu: 64000}\n" in written
     assert "        mode: fifo\n        settings:\n          starvation_timeout_s: 60\n" in written
@@ -115,8 +116,12 @@ def test_amounts_may_be_written_as_on_the_command_line(poolkeeper: Program) -> N
     [
         ("", "stdin is empty; `pools: []` says that there are none"),
         ("# nothing yet\n", "stdin is empty"),
-        ("- gpus\n", "stdin is no declaration"),
-        ("gpus", "stdin is no declaration"),
+        ("- gpus\n", "stdin: line 1: expected `pools:` with a list of pools, not a list"),
+        ("gpus", "stdin: line 1: expected `pools:` with a list of pools, not a text"),
+        ("8", "stdin: line 1: expected `pools:` with a list of pools, not a number"),
+        ("name: p\ncapacity: {gpu: 1}\n", "expected `pools:` with a list of pools, not `name`, `capacity`"),
+        ("pool: []\n", "expected `pools:` with a list of pools, not `pool`"),
+        ("\npools:\n  lab: {capacity: {gpu: 1}}\n", "each pool has a line such as `- name: lab` (line 2)"),
         ("pools: [\n", "stdin: line 2: "),
         ("pools: []\npools: []\n", "stdin: line 1: pools is given twice"),
         ("pools:\n- name: a\n  capacity: {gpu: 1, gpu: 2}\n", "stdin: line 3: gpu is given twice"),
@@ -163,12 +168,12 @@ def test_everything_that_is_wrong_is_told_where_it_is(poolkeeper: Program, tmp_p
         first, *rest = poolkeeper(verb, "-f", str(path), ends=ExitCode.USAGE).err.splitlines()
         assert first.startswith("poolkeeper: ")
         assert {first.removeprefix("poolkeeper: "), *(line.removeprefix("  ") for line in rest)} == {
-            f"{path}: pool gpus: capacty is not a field here (line 3)",
-            f"{path}: pool gpus: group lab: weigth is not a field here (line 6)",
+            f"{path}: pool gpus: capacty is not a field here; did you mean capacity? (line 3)",
+            f"{path}: pool gpus: group lab: weigth is not a field here; did you mean weight? (line 6)",
             f"{path}: pool gpus: policy step_operator/team: reserved.gpu must be at least 0 (line 12)",
             f"{path}: pool number 2: name is required (line 13)",
             f"{path}: pool number 2: capacity.GPU {PATTERN_TEXTS[KEY_PATTERN]} (line 13)",
-            f"{path}: pool is not a field here (line 14)",
+            f"{path}: pool is not a field here; did you mean pools? (line 14)",
         }
 
 
@@ -176,7 +181,7 @@ def test_one_fault_is_one_line(poolkeeper: Program) -> None:
     ran = poolkeeper(
         "plan", "-f", "-", feed="pools:\n- {name: p, capacty: {gpu: 1}, capacity: {gpu: 1}}\n", ends=ExitCode.USAGE
     )
-    assert ran.err == "poolkeeper: stdin: pool p: capacty is not a field here (line 2)\n"
+    assert ran.err == "poolkeeper: stdin: pool p: capacty is not a field here; did you mean capacity? (line 2)\n"
 
 
 def test_no_fault_hides_another(poolkeeper: Program) -> None:
@@ -187,6 +192,76 @@ def test_no_fault_hides_another(poolkeeper: Program) -> None:
         "  stdin: pool a: capacity.gpu must be a whole number, not x (line 4)",
         "  stdin: pool b: capacity cannot be read: 'gpu' is no amount; write it like gpu=2 (line 6)",
     ]
+
+
+RULES = """\
+pools:
+  - name: gpus
+    capacity: {gpu: 8}
+    groups:
+      - name: lab
+        reserved: {gpu: 4}
+    policies:
+      - component: training/team
+        group: lab
+        reserved:
+          gpu: 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        ("gpu: 2\n", "gpu: 9\n", "policy training/team reserves 9 of gpu, more than its limit of 8 (line 11)"),
+        ("gpu: 2\n", "gpu: 5\n", "children of group lab would reserve 5 of gpu in all; it has 4 to give (line 6)"),
+        ("group: lab", "group: lob", "there is no group lob (line 9)"),
+        ("gpu: 2\n", "tpu: 2\n", "the pool has no tpu; a policy's and a group's keys are among the pool's (line 11)"),
+        ("{gpu: 8}", "{gpu: 3}", "group lab reserves 4 of gpu, more than its limit of 3 (line 6)"),
+        ("- name: lab", "- {name: lab, parent: lab}\n      - name: x", "group lab would be above itself (line 5)"),
+    ],
+)
+def test_a_broken_rule_is_told_with_file_and_line(
+    poolkeeper: Program, tmp_path: Path, before: str, after: str, sentence: str
+) -> None:
+    path = tmp_path / "pools.yaml"
+    path.write_text(RULES.replace(before, after, 1))
+    for verb in ("plan", "apply"):
+        refused = poolkeeper(verb, "-f", str(path), ends=ExitCode.REFUSED)
+        assert refused.err == f"poolkeeper: {path}: pool gpus: {sentence}\n"
+
+
+def test_what_the_present_use_forbids_is_told_with_file_and_line(poolkeeper: Program, tmp_path: Path) -> None:
+    path = tmp_path / "pools.yaml"
+    path.write_text(RULES)
+    poolkeeper("apply", "-f", str(path))
+    poolkeeper("request", "submit", "--component", "training/team", "--gpu", "1")
+    path.write_text(RULES.replace("{gpu: 8}", "{gpu: 8, tpu: 1}").replace("group: lab", "priority: 1"))
+    sentence = f"{path}: pool gpus: policy training/team cannot move to another parent while it holds units (line 8)"
+    assert f"applying this would be refused: {sentence}" in poolkeeper("plan", "-f", str(path)).out
+    assert poolkeeper("apply", "-f", str(path), ends=ExitCode.REFUSED).err == f"poolkeeper: {sentence}\n"
+    path.write_text(RULES.split("    policies:")[0])
+    in_use = f"{path}: pool gpus: policy training/team is in use: 0 queued, 1 active (line 2)"
+    assert poolkeeper("apply", "-f", str(path), ends=ExitCode.REFUSED).err == f"poolkeeper: {in_use}\n"
+
+
+def test_a_setting_that_is_not_there_suggests_one(poolkeeper: Program) -> None:
+    file = "pools:\n- name: p\n  capacity: {gpu: 1}\n  settings:\n    patience: 5m\n  policies:\n  - {component: c, type: x}\n"
+    assert poolkeeper("plan", "-f", "-", feed=file, ends=ExitCode.USAGE).err.splitlines() == [
+        "poolkeeper: stdin: pool p: settings.patience is not a field here; did you mean patience_s? (line 5)",
+        "  stdin: pool p: policy c: type is not a field here; did you mean component_type? (line 7)",
+    ]
+    option = poolkeeper("pool", "create", "p", "--gpu", "1", "--setting", "quueing=strict", ends=ExitCode.USAGE)
+    assert "--setting quueing: is not a field here; did you mean queueing?" in option.err
+
+
+def test_a_component_is_written_with_its_type(poolkeeper: Program) -> None:
+    file = "pools: [{name: p, capacity: gpu=4, policies: [{component: training/research, limit: gpu=2}]}]"
+    poolkeeper("apply", "-f", "-", feed=file)
+    assert poolkeeper("policy", "show", "p", "training/research", "-o", "json").json["limit"] == {"gpu": 2}
+    assert poolkeeper("plan", "-f", "-", feed=poolkeeper("export").out).line == "nothing to change"
+    other = file.replace("limit:", "component_type: batch, limit:")
+    refused = poolkeeper("plan", "-f", "-", feed=other, ends=ExitCode.USAGE).err
+    assert "has the component_type 'batch', which is not that of training/research" in refused
 
 
 def test_what_is_wrong_besides_the_file_is_not_told_as_of_the_file(poolkeeper: Program, paper: Path) -> None:

@@ -123,3 +123,32 @@ def test_a_chain_of_thousands_is_refused_at_once() -> None:
     assert judged(chain(20_000), {}, gpu=1) == ("too_deep", "pool p: groups may be nested 8 deep")
     circle = chain(20_000) | {"g0": {"parent": "g19999"}}
     assert (judged(circle, {}, gpu=1) or ("",))[0] == "circle"
+
+
+@pytest.mark.parametrize(
+    ("pool", "field"),
+    [
+        ({"groups": [{"name": "g"}, {"name": "h", "parent": "x"}]}, "groups.1.parent"),
+        ({"policies": [{"component": "c", "group": "x"}]}, "policies.0.group"),
+        ({"groups": [{"name": "a", "parent": "b"}, {"name": "b", "parent": "a"}]}, "groups.0.parent"),
+        ({"settings": {"non_preemptible_usage_threshold": {"tpu": 1}}}, "settings.non_preemptible_usage_threshold"),
+        ({"policies": [{"component": "c", "reserved": {"tpu": 1}}]}, "policies.0.reserved.tpu"),
+        ({"policies": [{"component": "c", "limit": {"tpu": 1}}]}, "policies.0.limit.tpu"),
+        ({"policies": [{"component": "c", "reserved": {"gpu": 9}}]}, "policies.0.reserved.gpu"),
+        ({"groups": [{"name": "g", "limit": {"gpu": 9}}]}, "groups.0.limit.gpu"),
+        ({"policies": [{"component": name, "reserved": {"gpu": 5}} for name in "cd"]}, "capacity.gpu"),
+        (
+            {"groups": [{"name": "g"}, {"name": "h"}], "policies": [{"component": "c", "group": "h", "reserved": {"gpu": 1}}]},
+            "groups.1.reserved.gpu",
+        ),
+        (
+            {"policies": [{"component": "c", "settings": {"non_preemptible_usage_threshold": {"tpu": 1}}}]},
+            "policies.0.settings.non_preemptible_usage_threshold",
+        ),
+    ],
+)
+def test_a_breach_names_its_field(pool: dict[str, Any], field: str) -> None:
+    first, second = {"name": "first", "capacity": {"gpu": 1}}, {"name": "p", "capacity": {"gpu": 8}, **pool}
+    with pytest.raises(RuleViolation) as refused:
+        validate_quotas(Declaration.model_validate({"pools": [first, second]}))
+    assert refused.value.field == f"pools.1.{field}"

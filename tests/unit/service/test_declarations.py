@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from app.domain.declaration import MAX_POOLS, Declaration, PoolDeclaration
+from app.domain.declaration import MAX_POOLS, Declaration
 from app.domain.errors import Conflict, RuleViolation
-from app.service.declarations import ATTEMPTS, MAX_CHANGES, Declarations, InvalidDeclaration, read, write
+from app.service.declarations import ATTEMPTS, MAX_CHANGES, Declarations
+from app.service.pools_file import read, write
 from app.store.workspaces import WorkspaceRegistry
 from tests.support.paths import ROOT
 from tests.support.world import World
@@ -158,73 +159,6 @@ def test_no_bad_name_reaches_the_store(declaring: Declarations, bad: str) -> Non
     ):
         with pytest.raises(ValueError, match="is no name"):
             call()
-
-
-def test_a_text_is_read_as_it_was_meant() -> None:
-    text = "pools:\n  - {name: p, capacity: {gpu: 8}, description: 'für alle 𝄞'}\n"
-    assert read(text).pools == [PoolDeclaration(name="p", capacity={"gpu": 8}, description="für alle 𝄞")]
-    assert read(write(read(text))) == read(text)
-    assert read('{"pools": []}') == read("pools: []") == read("{}") == Declaration()
-
-
-ONE = "pools:\n- name: p\n  capacity: {gpu: 1}\n"
-BAD = {
-    "": "the file: must be an object",
-    "pools: [": "line 2: did not find expected node content",
-    "pools:\n\t- x": "line 2: found character that cannot start any token",
-    "--- 1\n--- 2": "line 2: but found another document",
-    ONE + "  capacity: {gpu: 2}\n": "line 4: capacity is there twice",
-    ONE + "  settings: {order: a, order: b}\n": "line 4: order is there twice",
-    "a: &a [1]\nb: [*a, *a]": "line 1: anchors and aliases are not allowed",
-    "b: *a": "line 1: anchors and aliases are not allowed",
-    "pools: !!set {a}": "line 1: tags are not allowed",
-    "x: !!python/object:os.system 1": "line 1: tags are not allowed",
-    "pools:\n- <<: {name: p}": "line 2: merge keys are not allowed",
-    "[" * 100_000: "line 1: nested too deep",
-    "? [1]\n: 2": "line 1: found unhashable key",
-    "pools: 2024-13-45": "is no YAML: month must be in 1..12",
-    "\x00": 'is no YAML: unacceptable character #x0000: control characters are not allowed in "<unicode string>", position 0',
-    "x" * 2_000_001: "must have at most 2000000 characters",
-    ONE + "  polices: []\n": "pools.0.polices: is not a field here",
-    ONE + "  policies: [{component: c, weight: 0}, {component: 007}]\n": (
-        "pools.0.policies.0.weight: must be at least 1 (and 1 more)"
-    ),
-    ONE + ONE[7:]: "pools: must list every pool once; p is there twice",
-    "pools: [{name: p, capacity: {gpu: 8.0}}]": "pools.0.capacity.gpu: must be a whole number",
-}
-
-
-@pytest.mark.parametrize(
-    "text", BAD, ids=[f"{number}-{text[:12].encode('unicode_escape').decode()}" for number, text in enumerate(BAD)]
-)
-def test_what_is_wrong_with_a_file_is_one_line(text: str) -> None:
-    with pytest.raises(InvalidDeclaration) as refused:
-        read(text)
-    assert str(refused.value) == BAD[text]
-
-
-def test_faults_of_a_file_are_told_each() -> None:
-    with pytest.raises(InvalidDeclaration) as refused:
-        read("pools: [{name: p}, {capacity: {gpu: 1}}]")
-    assert refused.value.faults == (("pools.0.capacity", "is required"), ("pools.1.name", "is required"))
-
-
-def test_a_billion_laughs_cost_nothing() -> None:
-    laughs = "a: &a [x]\n" + "".join(
-        f"{new}: &{new} [*{old}, *{old}, *{old}]\n" for old, new in zip("abcdef", "bcdefg", strict=True)
-    )
-    with pytest.raises(InvalidDeclaration, match="anchors"):
-        read(laughs)
-
-
-def test_no_text_is_an_accident() -> None:
-    text, refused = SAMPLE.read_text(encoding="utf-8"), 0
-    for length in range(len(text)):
-        try:
-            read(text[:length])
-        except InvalidDeclaration:
-            refused += 1
-    assert 0 < refused < len(text)
 
 
 def test_a_workspace_of_more_pools_than_a_declaration_may_have_is_exported(
