@@ -1,11 +1,11 @@
-"""The filter of a list of requests."""
+"""The filter of a list of requests, and the counts of those that match it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from app.domain.states import RequestState
+from app.domain.states import FINAL_STATES, RequestState
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,3 +17,49 @@ class RequestFilter:
     component_type: str | None = None
     pool: str | None = None
     labels: Mapping[str, str] | None = None
+    id_fragment: str | None = None
+    """The beginning or the end of its id."""
+    text: str | None = None
+    """A part of its id, of its name, of its component or of a label as `key=value`; capital letters of ASCII do not matter."""
+    visible: Sequence[str] | None = None
+    """Components as `type/name`, of which it has one. A star at the end stands for any text. None: of any component."""
+
+    @property
+    def has_conditions(self) -> bool:
+        """True if a condition counts, so that not every request matches."""
+        conditions = (self.status, self.component, self.component_type, self.pool, self.labels, self.id_fragment, self.text)
+        return any(conditions) or self.visible is not None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCounts:
+    """Numbers of requests by state."""
+
+    queued: int = 0
+    allocated: int = 0
+    preempting: int = 0
+    ended: int = 0
+    """Those in a final state that are still kept."""
+    is_exact: bool = True
+    """False if only the newest requests were counted: each number is then a lower bound."""
+
+    @property
+    def live(self) -> int:
+        """The requests that wait or hold units."""
+        return self.queued + self.allocated + self.preempting
+
+    @property
+    def all(self) -> int:
+        """The requests in any state."""
+        return self.live + self.ended
+
+
+def counts_of(count_by_status: Mapping[str, int], *, is_exact: bool) -> RequestCounts:
+    """Return the counts of these numbers by status."""
+    return RequestCounts(
+        queued=count_by_status.get(RequestState.QUEUED, 0),
+        allocated=count_by_status.get(RequestState.ALLOCATED, 0),
+        preempting=count_by_status.get(RequestState.PREEMPTING, 0),
+        ended=sum(count_by_status.get(status, 0) for status in FINAL_STATES),
+        is_exact=is_exact,
+    )

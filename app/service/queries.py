@@ -10,7 +10,8 @@ from app.domain.metrics import PoolMetrics, WorkspaceMetrics
 from app.domain.models import Event, OpenRequests, Policy, Pool, Request
 from app.domain.names import component_id
 from app.domain.queue_score import BORROWING_STEP, MAX_AMOUNT
-from app.domain.request_filter import RequestFilter
+from app.domain.request_filter import RequestCounts, RequestFilter
+from app.domain.states import RequestState
 from app.domain.workspaces import Workspace
 from app.service.validation import checked_count, checked_name, checked_number
 from app.store.ledger import Ledger
@@ -35,13 +36,33 @@ class RequestQueries:
         self._ledger, self._query_store = ledger, query_store
 
     def list_requests(
-        self, workspace: str, filter_: RequestFilter | None = None, before: int | None = None, count: int = 100
+        self,
+        workspace: str,
+        filter_: RequestFilter | None = None,
+        before: int | None = None,
+        count: int = 100,
+        *,
+        with_positions: bool = False,
     ) -> tuple[list[Request], int | None]:
-        """A page of requests, newest first, at times short, and where the next begins (None: that was all)."""
+        """A page of requests, newest first, at times short, and where the next begins (None: that was all).
+
+        With positions the queued ones have their places in the queues, the first of them at least.
+        """
         before = None if before is None else checked_number("before", before)
-        return self._query_store.list_requests(
+        requests, last = self._query_store.list_requests(
             checked_name(workspace), filter_ or RequestFilter(), before, checked_count(count)
         )
+        if with_positions:
+            ids = [request.id for request in requests if request.status is RequestState.QUEUED]
+            positions = self._query_store.read_queue_positions(workspace, ids)
+            requests = [request._replace(position=positions.get(request.id, {})) for request in requests]
+        return requests, last
+
+    def count_requests(self, workspace: str, filter_: RequestFilter | None = None) -> RequestCounts:
+        """Return the numbers of requests by state: exact without conditions, else of the newest requests alone."""
+        if filter_ is None or not filter_.has_conditions:
+            return self._query_store.count_requests(checked_name(workspace))
+        return self._query_store.count_matching_requests(checked_name(workspace), filter_)
 
     def list_pool_requests(
         self, workspace: str, pool: str, view: str = "all", cursor: str | None = None, count: int = 100
@@ -68,9 +89,9 @@ class RequestQueries:
         )
         return [(pool, pool.policies[component_name]) for pool in pools if component_name in pool.policies]
 
-    def list_latest_events(self, workspace: str, count: int = 100) -> list[Event]:
-        """The workspace's last events, the newest first."""
-        return self._query_store.read_latest_events(checked_name(workspace), checked_count(count))
+    def list_latest_events(self, workspace: str, count: int = 100, before: str | None = None) -> list[Event]:
+        """Return the last events of a workspace before an event, the newest first; without it the last of all."""
+        return self._query_store.read_latest_events(checked_name(workspace), checked_count(count), before)
 
     def read_open_requests(self, workspaces: Iterable[str]) -> OpenRequests:
         """Return how many requests of these workspaces hold units and how many wait, with their first and last deadline."""

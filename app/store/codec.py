@@ -185,8 +185,11 @@ def encode_filter(conditions: RequestFilter) -> str:
         "kind": conditions.component_type,
         "pool": conditions.pool,
         "labels": dict(conditions.labels or {}),
+        "id": conditions.id_fragment,
+        "text": conditions.text,
     }
-    return json.dumps({name: value for name, value in fields.items() if value})
+    visible = {} if conditions.visible is None else {"visible": list(conditions.visible)}
+    return json.dumps({name: value for name, value in fields.items() if value} | visible)
 
 
 def encode_settings(changed: Mapping[str, Any]) -> str:

@@ -122,6 +122,11 @@ def _read(world: BoundedWorld) -> None:
     assert world.call("explain", id=waiter).tag == "found"
     assert world.call("get_requests", ids=ids).fields["requests"]
     assert world.call("list_requests", before=MAX_AMOUNT, count=PAGE, scan=PAGE, filter="{}").fields["found"]
+    search = json.dumps({"text": "a", "status": {"queued": True}})
+    assert world.call("list_requests", before=MAX_AMOUNT, count=PAGE, scan=PAGE, filter=search).tag == "page"
+    assert world.call("count_matching_requests", before=MAX_AMOUNT, scan=PAGE, filter=search).tag == "counted"
+    assert world.call("count_requests").tag == "counted"
+    assert world.call("read_queue_positions", ids=ids).fields["positions"]
     assert world.call("list_active", pool="p", after=0, count=PAGE).fields["found"]
     first = world.call("list_queue", pool="p", after=-BORROWING_STEP - 1, count=PAGE).fields
     world.call("list_queue", pool="p", after=first["queue_scores"][-1], count=PAGE)
@@ -130,7 +135,7 @@ def _read(world: BoundedWorld) -> None:
     assert world.call("list_component_pools", component="orchestrator/a").fields["pools"]
     assert world.call("get_workspace").tag
     assert world.call("read_events", after="0", count=PAGE).fields["entries"]
-    assert world.call("read_latest_events", count=PAGE).fields["entries"]
+    assert world.call("read_latest_events", last="+", count=PAGE).fields["entries"]
     assert world.call("get_last_event_id").fields["id"] != "0-0"
 
 

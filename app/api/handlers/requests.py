@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from pydantic import ValidationError
 
@@ -26,11 +27,17 @@ from app.api.schemas.inputs import (
     StartBody,
 )
 from app.api.schemas.problems import Problem
-from app.api.schemas.requests import BatchResponse, HeartbeatResponse, RequestListResponse, RequestResponse
+from app.api.schemas.requests import (
+    BatchResponse,
+    HeartbeatResponse,
+    RequestCountsResponse,
+    RequestResponse,
+    RequestSearchResponse,
+)
 from app.bootstrap import Services
 from app.domain.errors import Refusal
 from app.domain.models import Request
-from app.domain.request_filter import RequestFilter
+from app.domain.request_filter import RequestCounts, RequestFilter
 from app.domain.specs import RequestSpec
 from app.domain.states import RequestState
 from app.domain.tokens import Token
@@ -92,15 +99,30 @@ def _problem(error: Exception) -> Problem:
     return reply.body
 
 
-def list_requests(call: Call, query: RequestsQuery) -> RequestListResponse:
+def list_requests(call: Call, query: RequestsQuery) -> RequestSearchResponse:
     """Requests, newest first, those kept that have ended included."""
     labels = dict(label.split(":", 1) for label in query.label)
     if any(labels[key] != value for key, _, value in (label.partition(":") for label in query.label)):
-        return RequestListResponse(items=[])  # no request has two values of one label
-    conditions = RequestFilter(query.status, query.component, query.component_type, query.pool, labels)
-    rows, next_cursor = call.services.queries.list_requests(call.workspace, conditions, parse_cursor(query.cursor), query.limit)
+        no_counts = RequestCountsResponse.of(RequestCounts()) if query.counts else None
+        return RequestSearchResponse(items=[], counts=no_counts)  # no request has two values of one label
+    conditions = RequestFilter(
+        query.status,
+        query.component,
+        query.component_type,
+        query.pool,
+        labels,
+        query.id,
+        query.search,
+        call.token.visible_components,
+    )
+    rows, next_cursor = call.services.queries.list_requests(
+        call.workspace, conditions, parse_cursor(query.cursor), query.limit, with_positions=query.positions
+    )
     items = [RequestResponse.of(row) for row in rows if call.token.can_see(row.component_type, row.component)]
-    return RequestListResponse(items=items, next_cursor=None if next_cursor is None else str(next_cursor))
+    counts = None
+    if query.counts:
+        counts = RequestCountsResponse.of(call.services.queries.count_requests(call.workspace, replace(conditions, status=())))
+    return RequestSearchResponse(items=items, next_cursor=None if next_cursor is None else str(next_cursor), counts=counts)
 
 
 def get_request(call: Call, request: str, query: PollQuery) -> RequestResponse:

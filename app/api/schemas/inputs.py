@@ -20,6 +20,7 @@ LONGEST_BATCH = 1000
 LONGEST_POLL_S = 60
 LONGEST_REFERENCE = 1024
 EVENT_PATTERN = r"^[0-9]{1,16}(-[0-9]{1,16})?$"
+ID_FRAGMENT_PATTERN = r"^[0-9a-z]{4,20}$"
 RUNNER_PATTERN = r"^[ -~]{1,128}$"
 
 Fence = Annotated[int, Field(ge=1, le=MAX_AMOUNT)]
@@ -74,6 +75,14 @@ class RequestsQuery(PageQuery):
     """Where they are or were allocated."""
     label: Annotated[list[Annotated[str, Field(pattern=LABEL_PATTERN[:-1] + r":.{0,255}$")]], Field(max_length=32)] = []
     """`key:value`."""
+    id: Annotated[str, Field(pattern=ID_FRAGMENT_PATTERN)] | None = None
+    """The beginning or the end of the id, at least four characters."""
+    search: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    """A part of the id, the name, the component or a label as `key=value`. Capital letters of ASCII do not matter."""
+    positions: bool = False
+    """Whether queued requests have their `position`. On a very long page only the first ones have it."""
+    counts: bool = False
+    """Whether the answer has `counts` of the requests in each state; the filter `status` does not count for them."""
 
 
 class PoolRequestsQuery(PageQuery):

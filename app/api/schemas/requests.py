@@ -11,6 +11,7 @@ from app.api.schemas.problems import Problem
 from app.api.schemas.response_model import Amounts, ListResponse, ResponseModel, Time, optional_time_of, time_of
 from app.domain import models
 from app.domain.reasons import PoolRefusal, Reason
+from app.domain.request_filter import RequestCounts
 from app.domain.states import HOLDING_STATES, RequestState
 
 
@@ -153,8 +154,39 @@ class RequestResponse(ResponseModel):
         )
 
 
+class RequestCountsResponse(ResponseModel):
+    """How many requests are in each state."""
+
+    queued: int
+    allocated: int
+    preempting: int
+    ended: int
+    """Those in a final state that are still kept."""
+    exact: bool
+    """False if only the newest requests were counted; each number is then a lower bound. Without a filter, and of a token that
+    sees every component, the numbers are exact."""
+
+    @classmethod
+    def of(cls, counts: RequestCounts) -> RequestCountsResponse:
+        """Return the response for these counts."""
+        return cls(
+            queued=counts.queued,
+            allocated=counts.allocated,
+            preempting=counts.preempting,
+            ended=counts.ended,
+            exact=counts.is_exact,
+        )
+
+
 class RequestListResponse(ListResponse[RequestResponse]):
     pass
+
+
+class RequestSearchResponse(ListResponse[RequestResponse]):
+    """A page of the requests that match. It may be short, or empty, though `next_cursor` leads to more."""
+
+    counts: RequestCountsResponse | None = None
+    """Null unless they were asked for."""
 
 
 class HeartbeatResponse(ResponseModel):

@@ -237,6 +237,8 @@ def look_through(lists: QueryStore, world: World) -> None:
     assert [event.id for event in lists.read_latest_events(world.workspace, 1)] == [
         world.ledger.get_last_event_id(world.workspace)
     ]
+    assert lists.count_requests(world.workspace) == lists.count_matching_requests(world.workspace, RequestFilter(text=""))
+    assert len(lists.read_queue_positions(world.workspace, [request.id for request in requests])) == len(requests)
     assert lists.list_active(world.workspace, "p", 0, 10) == ([], None)
     assert lists.read_deadlines(world.workspace) == OpenRequests()
     assert lists.list_component_pools(world.workspace, "orchestrator/nobody") == []

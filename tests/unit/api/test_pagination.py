@@ -118,7 +118,7 @@ def test_a_page_that_holds_all_that_is_left_is_the_last(site: Site) -> None:
 def test_a_page_far_beyond_the_end_is_empty(site: Site) -> None:
     site.pool()
     assert site.get("/pools", cursor="1000").body == {"items": [], "next_cursor": None}
-    assert site.get("/requests", cursor=str(2**53 - 1)).body == {"items": [], "next_cursor": None}
+    assert site.get("/requests", cursor=str(2**53 - 1)).items == []
     assert site.get("/pools/gpus/requests", cursor="q:5:7").body == {"items": [], "next_cursor": None}
 
 
@@ -227,3 +227,58 @@ def test_the_requests_of_no_pool(site: Site) -> None:
     assert site.get("/pools/gpus/requests", view="every").malformed() == {"view": "must be 'queued', 'active' or 'all'"}
     for view in ("queued", "active", "all"):
         assert site.every("/pools/gpus/requests", 10, view=view)[-1] == []
+
+
+# ---- searches of requests
+
+
+def test_requests_are_found_by_a_part_of_the_id_and_by_a_text(site: Site) -> None:
+    site.pool()
+    site.policy("team")
+    named, other = _submitted(site, an_ask(name="ResNet 50", labels={"user": "ana"}), an_ask())
+    assert _ids(site.get(f"/requests?id={named[-6:]}").items) == [named]
+    assert _ids(site.get(f"/requests?id={other[:4]}").items) == [other, named]
+    assert _ids(site.get("/requests?search=resnet+50").items) == [named]
+    assert _ids(site.get("/requests?search=user%3Dana").items) == [named]
+    assert _ids(site.get("/requests?search=user%3Dana&status=queued").items) == []
+
+
+@pytest.mark.parametrize("query", ["id=abc", "id=" + "a" * 21, "id=ABCD", "id=a*cd", "search=", "search=" + "x" * 101])
+def test_a_malformed_search_is_refused(site: Site, query: str) -> None:
+    response = site.get(f"/requests?{query}")
+    assert (response.status, response.body["code"]) == (400, "malformed")
+
+
+def test_counts_are_of_every_state_and_of_the_components_of_the_token(site: Site) -> None:
+    site.pool(gpu=2)
+    site.policy("team")
+    site.policy("other")
+    _submitted(site, an_ask(gpu=2), an_ask(gpu=1), an_ask("other", gpu=1), an_ask(gpu=3))
+    assert site.get("/requests").body["counts"] is None
+    expected = {"queued": 2, "allocated": 1, "preempting": 0, "ended": 1, "exact": True}
+    page = site.get("/requests?counts=true&status=queued&limit=1").body
+    assert (page["counts"], len(page["items"])) == (expected, 1)
+    of_other = site.get("/requests?counts=true&component=other").body["counts"]
+    assert of_other == {**expected, "queued": 1, "allocated": 0, "ended": 0}
+    contradiction = site.get("/requests?counts=true&label=a:1&label=a:2").body
+    assert contradiction["counts"] == dict.fromkeys(expected, 0) | {"exact": True}
+    secret = site.token("requester", "team")
+    own = site.get("/requests?counts=true", token=secret).body
+    assert own["counts"] == {**expected, "queued": 1}
+    assert {row["component"] for row in own["items"]} == {"team"}
+
+
+def test_a_limited_token_gets_full_pages_of_its_own_requests(site: Site) -> None:
+    site.pool()
+    ids = _submitted(site, *[an_ask("team"), an_ask("other")] * 6)
+    secret = site.token("requester", "team")
+    page = site.get("/requests?limit=4", token=secret)
+    assert _ids(page.items) == ids[10:2:-2]
+
+
+def test_a_list_has_positions_if_they_are_wanted(site: Site) -> None:
+    site.pool(gpu=1)
+    site.policy("team")
+    _submitted(site, *[an_ask(gpu=1)] * 3)
+    assert [row["position"] for row in site.get("/requests?positions=true").items] == [{"gpus": 2}, {"gpus": 1}, {}]
+    assert [row["position"] for row in site.get("/requests").items] == [{}, {}, {}]

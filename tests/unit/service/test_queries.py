@@ -18,8 +18,9 @@ from app.service.queries import PoolRequest
 from app.settings import Settings
 from app.store.connection import RedisClient
 from app.store.metrics import MetricsStore
-from app.store.queries import MAX_SCANS, SCAN_SIZE
 from tests.properties.counted_scripts import BUDGET, CountedScripts
+
+SCAN_SIZE, MAX_SCANS = 100, 3
 
 
 @pytest.fixture
@@ -93,7 +94,9 @@ def test_filters_narrow(here: Services, filter_: RequestFilter, expected: list[i
     assert [row.id for row in page] == [ids[number] for number in reversed(expected)]
 
 
-def test_one_among_very_many_is_found_over_several_pages(here: Services) -> None:
+def test_one_among_very_many_is_found_over_several_pages(here: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.store.queries.SCAN_SIZE", SCAN_SIZE)
+    monkeypatch.setattr("app.store.queries.MAX_SCANS", MAX_SCANS)
     rare = submit(here, gpu=4)
     asks = [RequestSpec(component="u", resources={"gpu": 9})] * (SCAN_SIZE * MAX_SCANS + 50)
     here.requests.submit_batch("w", asks)

@@ -24,10 +24,10 @@ WRITERS = {
 }
 LEASE_FILES = {
     "audit/audit_index.lua", "audit/audit_requests.lua", "copy/list_live_ids.lua", "copy/start_copy.lua", "jobs/clean_up.lua",
-    "lib/clock_jumps.lua", "lib/future_times.lua", "lib/leases.lua", "lib/request_copies.lua", "read/read_counters.lua",
-    "read/read_deadlines.lua",
+    "lib/clock_jumps.lua", "lib/future_times.lua", "lib/leases.lua", "lib/request_copies.lua", "lib/request_filters.lua",
+    "read/count_requests.lua", "read/read_counters.lua", "read/read_deadlines.lua",
 }  # fmt: skip
-"""The files that use the set of leases: the library of leases, the clean-up, the audit, and what counts or copies them."""
+"""The files that use the set of leases: its library, the clean-up, the audit, and what counts, lists or copies leases."""
 
 
 @pytest.fixture(autouse=True)

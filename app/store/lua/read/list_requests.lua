@@ -1,29 +1,21 @@
--- List a page of requests, newest first, before a submission number: of so many scanned those that match the filter.
--- @use request_rows requests
+-- List a page of requests, newest first, before a submission number: of so many ids those that match the filter. A call ends early if the
+-- work budget is used up.
+-- @use request_filters request_rows requests work_budget
 -- @reads requests
 -- @args before count scan filter
 -- @reply page found last
 
-local filter, count, scan = cjson.decode(args.filter), tonumber(args.count), tonumber(args.scan)
+local filter, count, scan = request_filters.decode(args.filter), tonumber(args.count), tonumber(args.scan)
+local members = redis.call('ZREVRANGEBYSCORE', keys.requests(), '(' .. args.before, '-inf', 'WITHSCORES', 'LIMIT', 0, scan + 1)
 
-local function is_wanted(request)
-  local kind, name = request.component:match('^([^/]*)/(.*)$')
-  if filter.status and not filter.status[request.status] then return false end
-  if filter.kind and kind ~= filter.kind or filter.name and name ~= filter.name then return false end
-  if filter.pool and request.pool ~= filter.pool then return false end
-  if not filter.labels then return true end
-  local labels = request.labels and cjson.decode(request.labels) or {}
-  for key, value in pairs(filter.labels) do
-    if labels[key] ~= value then return false end
+local ids = {}
+for i = 1, math.min(#members, 2 * scan), 2 do ids[#ids + 1] = members[i] end
+local candidates, rows = request_filters.candidates(filter, ids), {}
+for i, id in ipairs(ids) do
+  local request = candidates[id] and request_filters.status_of_match(filter, id) and requests.load(id)
+  if request then rows[#rows + 1] = request_rows.build(request) end
+  if #rows == count or work_budget.is_used_up() or i == #ids then
+    return reply.page(rows, 2 * i < #members and members[2 * i] or '')
   end
-  return true
-end
-
-local rows = {}
-local ids = redis.call('ZREVRANGEBYSCORE', keys.requests(), '(' .. args.before, '-inf', 'WITHSCORES', 'LIMIT', 0, scan + 1)
-for i = 1, math.min(#ids, 2 * scan), 2 do
-  local request = requests.load(ids[i])
-  if request and is_wanted(request) then rows[#rows + 1] = request_rows.build(request) end
-  if #rows == count or i == 2 * scan - 1 then return reply.page(rows, i + 1 < #ids and ids[i + 1] or '') end
 end
 return reply.page(rows, '')

@@ -1,6 +1,6 @@
--- Read the end of the event stream of the workspace, the newest first.
+-- Read a stretch of the event stream of the workspace backwards: `+` is its end, `(` and an id what is before an entry.
 -- @reads events
--- @args count
+-- @args last count
 -- @reply found entries
 
-return reply.found(redis.call('XREVRANGE', keys.events(), '+', '-', 'COUNT', args.count))
+return reply.found(redis.call('XREVRANGE', keys.events(), args.last, '-', 'COUNT', args.count))
