@@ -16,6 +16,7 @@ TEN_YEARS_S = 10 * 365 * 24 * 3600
 """The longest duration: a time in milliseconds with it added is still an exact number."""
 
 MAX_LABELS = 32
+MAX_LABEL_LENGTH = 255
 MAX_WEIGHT = 10_000
 MAX_THRESHOLD = 10
 
@@ -29,7 +30,7 @@ Threshold = Annotated[float, Field(ge=0, le=MAX_THRESHOLD, allow_inf_nan=False),
 RequestedUnits = Annotated[Mapping[ResourceKey, Units], Field(max_length=MAX_KEYS)]
 Capacity = Annotated[Mapping[ResourceKey, Units], Field(min_length=1, max_length=MAX_KEYS)]
 Quantities = Annotated[Mapping[ResourceKey, Quantity], Field(max_length=MAX_KEYS)]
-Labels = Annotated[Mapping[LabelKey, Annotated[str, Field(max_length=255)]], Field(max_length=MAX_LABELS)]
+Labels = Annotated[Mapping[LabelKey, Annotated[str, Field(max_length=MAX_LABEL_LENGTH)]], Field(max_length=MAX_LABELS)]
 Description = Annotated[str, Field(max_length=1000)]
 
 

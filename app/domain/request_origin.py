@@ -11,6 +11,10 @@ SHORT_ID_LENGTH = 6
 """Characters at the end of an id. Ids begin with their time, so ids of one day have equal beginnings."""
 
 
+ORIGIN_LABELS = ("user", "host", "pid", "command")
+"""The labels that `poolkeeper run` writes. They do not count when a spec is compared with that of an earlier call."""
+
+
 def short_id(request_id: str) -> str:
     """Return the end of an id, which tells the requests of one day apart."""
     return request_id[-SHORT_ID_LENGTH:]

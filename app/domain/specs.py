@@ -38,6 +38,7 @@ from app.domain.pool_settings import (
     PoolSettings,
 )
 from app.domain.queue_score import CLASS_COUNT, PRIORITY_COUNT
+from app.domain.request_origin import ORIGIN_LABELS
 from app.domain.workspace_limits import MAX_COMPONENT_LIMITS, WORKSPACE_LIMITS
 
 MAX_RETRIES = 1_000_000
@@ -215,3 +216,9 @@ def body_digest(spec: StrictModel) -> str:
     """Equal for asks that say the same, different for others: what goes without saying does not count, nor does order."""
     values = spec.model_dump(mode="json", exclude_defaults=True)
     return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def request_digest(spec: RequestSpec) -> str:
+    """Return the digest of a request. The labels of its origin do not count: the next run of a key is another process."""
+    labels = {key: value for key, value in spec.labels.items() if key not in ORIGIN_LABELS}
+    return body_digest(spec if len(labels) == len(spec.labels) else spec.model_copy(update={"labels": labels}))

@@ -23,7 +23,7 @@ from app.domain.queue_score import MAX_AMOUNT
 from app.domain.reasons import PoolRefusal, Reason, ReasonCode
 from app.domain.request_fields import REQUEST_FIELDS, FieldKind
 from app.domain.request_filter import RequestFilter
-from app.domain.specs import GroupSpec, PolicySpec, RequestSpec, body_digest
+from app.domain.specs import GroupSpec, PolicySpec, RequestSpec, request_digest
 from app.domain.states import HOLDING_STATES, RequestState
 
 NEVER_LAPSES = str(MAX_AMOUNT)
@@ -69,7 +69,7 @@ def encode_request(
     row: dict[str, Any] = {"id": request_id, "fields": fields}
     if subject:
         row["limits"] = subject
-    return {**row, "key": key, "digest": body_digest(spec)} if key else row
+    return {**row, "key": key, "digest": request_digest(spec)} if key else row
 
 
 def decode_request(fields: Mapping[str, str], lapses: str = "", places: FlatHash | None = None) -> Request:

@@ -17,7 +17,7 @@ from poolkeeper import client as client_module
 from poolkeeper.celery import message, publish_hook, task_options, worker_request
 from poolkeeper.cli import error_output, groups, param_types, policies, pools, request_details, requests, submit_options
 from poolkeeper.models import Record
-from poolkeeper.runner import checkpoint_files, process_run
+from poolkeeper.runner import checkpoint_files, origin_labels, process_run, secret_arguments
 from pydantic import BaseModel
 
 from app.api import errors as api_errors
@@ -25,7 +25,8 @@ from app.api.routes import PREFIX, ROUTES
 from app.api.schemas import declarations, events, inputs, over_limit, pool_shares, tasks, workspaces
 from app.api.schemas import pools as pool_schemas
 from app.api.schemas import requests as request_schemas
-from app.domain import errors, explanations, names, reasons, specs, states
+from app.domain import errors, explanations, field_types, names, reasons, specs, states
+from app.domain.request_origin import ORIGIN_LABELS
 from app.domain.tasks import TaskStatus
 from app.domain.tokens import Permission
 from app.settings import Settings
@@ -165,6 +166,9 @@ def test_limits_and_names() -> None:
     assert client_module.BATCH_SIZE == inputs.LONGEST_BATCH
     assert f"^{param_types._NAME.pattern}$" == names.NAME_PATTERN
     assert f"^{message._NAME.pattern}$" == names.TASK_PATTERN
+    assert origin_labels.MAX_LABELS == field_types.MAX_LABELS
+    assert secret_arguments.MAX_LENGTH == field_types.MAX_LABEL_LENGTH
+    assert set(origin_labels.with_origin({}, ["a"], has_arguments=True, has_pid=True)["labels"]) == set(ORIGIN_LABELS)
     key, value = f"k{'e' * 62}", str(param_types.LARGEST)
     assert specs.RequestSpec(component="a", resources={key: int(value)}).resources[key] == param_types.LARGEST
     with pytest.raises(ValueError, match=str(param_types.LARGEST)):

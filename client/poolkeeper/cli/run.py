@@ -55,10 +55,24 @@ class _RunCommand(AmountCommand):
     "--on-lost", type=click.Choice(["stop", "keep"]), default="stop", help="What becomes of it without its units (stop)."
 )
 @click.option("--grace", type=param_types.Duration(), default="30s", help="From being stopped to SIGKILL (30s).")
+@click.option(
+    "--record-arguments/--no-record-arguments",
+    default=True,
+    envvar="POOLKEEPER_RECORD_ARGUMENTS",
+    show_envvar=True,
+    help="Whether the label `command` has the arguments of the command, or its program alone.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Say only what goes wrong.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def run(
-    key: str | None, timeout: int | None, on_lost: str, grace: int, quiet: bool, command: tuple[str, ...], **values: Any
+    key: str | None,
+    timeout: int | None,
+    on_lost: str,
+    grace: int,
+    record_arguments: bool,
+    quiet: bool,
+    command: tuple[str, ...],
+    **values: Any,
 ) -> None:
     """Wait for units, run a command as long as it holds them, give them back.
 
@@ -72,9 +86,13 @@ def run(
       SIGKILL  shortly before its time is up
     and is started again when the units are there again. It says that its work is saved by
     `poolkeeper checkpoint done --reference WHERE`, or by writing to the file $POOLKEEPER_CHECKPOINT_FILE.
+
+    The request gets the labels user, host, pid and command, unless --label gives them. Arguments that look like secrets are
+    masked; not every secret can be recognised.
     """
     from poolkeeper import errors
     from poolkeeper.runner.guarded_process import CommandStartError
+    from poolkeeper.runner.origin_labels import with_origin
     from poolkeeper.runner.process_run import RunOptions
     from poolkeeper.runner.progress import Progress
     from poolkeeper.runner.run_loop import run as run_it
@@ -84,6 +102,7 @@ def run(
     if key is not None and spec.get("lease_s", 0) is None:
         message = "--key needs a lease: without one nobody can tell whether another run of that key has died"
         raise click.UsageError(message, click.get_current_context())
+    spec = with_origin(spec, command, has_arguments=record_arguments, has_pid=key is None)
     run_options = RunOptions(command, grace_s=grace, continues_when_lost=on_lost == "keep", timeout_s=timeout)
     try:
         code = run_it(options.client(), spec, key, run_options, Progress(quiet=quiet))

@@ -45,8 +45,17 @@ def test_the_command_has_stdout_its_environment_and_its_exit_code(lab: RunLab) -
     }
     assert output["FENCE"] == "mine"
     assert (document["status"], document["outcome"], document["lease_s"]) == ("released", "failed", 60)
+    assert document["labels"].keys() == {"user", "host", "pid", "command"}
     assert run.err == f"poolkeeper: request {document['id']} has gpu=2,mcpu=1500 in gpus under fence 1\n"
     assert not Path(output["POOLKEEPER_CHECKPOINT_FILE"]).parent.exists()
+
+
+def test_the_request_of_a_key_has_its_command_and_no_process(lab: RunLab) -> None:
+    words = ("--key", "k", "--label", "host=here", "--", "sh", "-c", "exit 0")
+    with lab.run(*ALL, *words, POOLKEEPER_RECORD_ARGUMENTS="false") as run:
+        run.wait_for_end(0)
+    labels = lab.only_request()["labels"]
+    assert (labels.keys(), labels["host"], labels["command"]) == ({"user", "host", "command"}, "here", "sh")
 
 
 def test_a_token_that_was_an_option_is_not_passed_on(stubbed: Program, stub: StubServer, beneath: str, tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.domain.specs import RequestSpec, body_digest
+from app.domain.request_origin import ORIGIN_LABELS
+from app.domain.specs import RequestSpec, body_digest, request_digest
 
 
 def a_request(**fields: Any) -> RequestSpec:
@@ -50,3 +51,10 @@ DIFFERENT: list[dict[str, Any]] = [
 def test_each_other_body_has_another_digest() -> None:
     digests = [body_digest(a_request(**fields)) for fields in DIFFERENT]
     assert len(set(digests)) == len(DIFFERENT)
+
+
+def test_the_origin_of_a_request_does_not_count() -> None:
+    origin = dict.fromkeys(ORIGIN_LABELS, "anything")
+    assert request_digest(a_request(labels=origin)) == request_digest(a_request()) == body_digest(a_request())
+    assert request_digest(a_request(labels=origin | {"team": "a"})) == request_digest(a_request(labels={"team": "a"}))
+    assert request_digest(a_request(labels={"team": "a"})) != request_digest(a_request())

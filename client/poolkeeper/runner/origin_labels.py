@@ -1,0 +1,34 @@
+"""The labels with which `run` says where a request comes from: user, host, process id and command."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from poolkeeper.formatting import one_line
+from poolkeeper.runner.secret_arguments import MAX_LENGTH, command_line
+
+MAX_LABELS = 32
+"""The most labels of a request."""
+
+
+def with_origin(body: Mapping[str, Any], argv: Sequence[str], *, has_arguments: bool, has_pid: bool) -> dict[str, Any]:
+    """Return the body of a request with the labels of its origin. Labels that it has already stay, and are never too many."""
+    given = body.get("labels") or {}
+    origin = {"user": _user(), "host": socket.gethostname().partition(".")[0]}
+    origin["command"] = command_line(argv, has_arguments=has_arguments)
+    if has_pid:
+        origin["pid"] = str(os.getpid())
+    new = {key: one_line(text)[:MAX_LENGTH] for key, text in origin.items() if key not in given and text}
+    return {**body, "labels": dict([*given.items(), *new.items()][: max(MAX_LABELS, len(given))])}
+
+
+def _user() -> str:
+    """Return the name of the user of this process, or its number if the machine has no name for it."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
