@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from app.api.component_access import require_visible
 from app.dashboard import usage_bars
 from app.dashboard.page_context import PageContext
+from app.domain import request_origin
 from app.domain.declaration import Declaration, PolicyDeclaration, PoolDeclaration, export_pool
 from app.domain.declaration_diff import plan_declaration
 from app.domain.dry_run import ChangeOutcome
@@ -67,7 +68,7 @@ def cancel_request(context: PageContext, request: str) -> Response:
         apply=lambda: services.requests.cancel(workspace, request),
         message_key="cancelled",
         dry_run=None if context.user.token.is_limited else lambda: services.dry_run.cancel(workspace, request),
-        lines=(_summary(target), "it leaves the queue, and is not run"),
+        lines=(*_summary(target), "it leaves the queue, and is not run"),
     )
     return _confirm_or_apply(context, action, request)
 
@@ -88,7 +89,7 @@ def drop_request(context: PageContext, request: str) -> Response:
         apply=lambda: services.requests.drop(workspace, request),
         message_key="dropped",
         dry_run=lambda: services.dry_run.drop(workspace, request),
-        lines=(_summary(target), consequence if holds else "it leaves the queue"),
+        lines=(*_summary(target), consequence if holds else "it leaves the queue"),
     )
     return _confirm_or_apply(context, action, request)
 
@@ -235,9 +236,16 @@ def _visible_request(context: PageContext, request: str) -> Request:
     return target
 
 
-def _summary(request: Request) -> str:
+def _summary(request: Request) -> tuple[str, ...]:
+    """Return lines that say which request it is: its component, status and amounts, its name, and whose it is."""
     resources = ", ".join(f"{units} {key}" for key, units in request.resources.items() if key != "step_run") or "a slot"
-    return f"{component_id(request.component_type, request.component)}, {request.status}: {resources}"
+    title, owner = request_origin.title(request.name, request.labels), request_origin.owner(request.labels)
+    lines = (
+        f"{component_id(request.component_type, request.component)}, {request.status}: {resources}",
+        title and f"name: {title}",
+        owner and f"owner: {owner}",
+    )
+    return tuple(filter(None, lines))
 
 
 def _change_lines(before: Pool, after: PoolDeclaration) -> tuple[str, ...]:

@@ -20,6 +20,15 @@ def one_line(value: Any) -> str:
     return printable(" ".join(str(value).split()))
 
 
+def shorten(text: str, width: int = 40) -> str:
+    """Return a text in at most this many characters, cut at the end of a word if one of its words fits."""
+    text = one_line(text)
+    if len(text) <= width:
+        return text
+    words = text[:width].rpartition(" ")[0].rstrip()
+    return f"{words or text[: width - 1]}…"
+
+
 def amounts(resources: Mapping[str, int] | None, *, all_keys: bool = True) -> str:
     """Return amounts as they are typed: `gpu=2,mcpu=4000`. Without `all_keys` the `step_run` of every request is left out."""
     visible = {key: amount for key, amount in (resources or {}).items() if all_keys or key != "step_run"}

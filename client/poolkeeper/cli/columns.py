@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from poolkeeper import formatting
+from poolkeeper import formatting, request_origin
 from poolkeeper.cli import options, output, pool_settings
 from poolkeeper.cli.error_output import print_message
 from poolkeeper.cli.output import Column, Row
@@ -85,7 +85,25 @@ REQUESTS = (
     Column("WHY", formatting.reason, long=True),
 )
 
-QUEUE = tuple(column for column in REQUESTS if column.title in ("ID", "COMPONENT", "ASKS", "PLACE", "AGE", "ASKED"))
+SHORT_ID = Column("ID", lambda row: request_origin.short_id(row["id"]))
+NAME = Column("NAME", lambda row: formatting.shorten(request_origin.title(row.get("name"), row["labels"])), long=True)
+OWNER = Column("OWNER", lambda row: request_origin.owner(row["labels"]))
+
+QUEUE = (
+    SHORT_ID,
+    NAME,
+    OWNER,
+    *(column for column in REQUESTS if column.title in ("COMPONENT", "ASKS", "PLACE", "AGE", "ASKED")),
+)
+RUNNING = (
+    SHORT_ID,
+    NAME,
+    OWNER,
+    Column("COMPONENT", formatting.component),
+    Column("HOLDS", formatting.requested_amounts),
+    Column("STATUS", lambda row: row["status"]),
+    Column("RUNS", lambda row: formatting.age(row["granted_at"])),
+)
 
 CHANGE_SIGNS = {"create": "+", "update": "~", "delete": "-"}
 

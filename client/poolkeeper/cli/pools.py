@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -12,6 +12,7 @@ from poolkeeper.cli import columns, options, output, param_types
 from poolkeeper.cli import pool_settings as known
 from poolkeeper.cli.amount_options import AmountCommand
 from poolkeeper.cli.command_base import NounGroup
+from poolkeeper.cli.output import Column, Row
 from poolkeeper.cli.shares import shares
 from poolkeeper.formatting import amounts, one_line, plural
 
@@ -31,7 +32,7 @@ SETTING = click.option(
     help="Such as discipline=fair_share, patience_s=5m or preemption_threshold=0.5; none is null. May be repeated.",
 )
 DESCRIPTION = click.option("--description", help="For people.")
-QUEUE_SHOWN = 10
+REQUESTS_SHOWN = 10
 OptionValues: TypeAlias = tuple[dict[str, Any], ...]
 
 pool = NounGroup("pool", help="Pools: named capacities that teams share.")
@@ -67,13 +68,14 @@ def list_() -> None:
 @pool.command("describe", example="poolkeeper pool describe gpus\npoolkeeper pool describe gpus -o json")
 @POOL
 def describe(pool: str) -> None:
-    """Show a pool: each key, its groups and policies, and the head of its queue."""
+    """Show a pool: each key, its groups and policies, what runs the longest, and the head of its queue."""
     client = options.client()
     document = dict(client.call("GET", options.path("pools", pool)))
     document["groups"] = list(client.items(options.path("pools", pool, "groups")))
     document["policies"] = list(client.items(options.path("pools", pool, "policies")))
-    queued = client.items(options.path("pools", pool, "requests"), query={"view": "queued"}, page=QUEUE_SHOWN)
-    document["queue"] = list(islice(queued, QUEUE_SHOWN))
+    for name, view in (("running", "active"), ("queue", "queued")):
+        requests = client.items(options.path("pools", pool, "requests"), query={"view": view}, page=REQUESTS_SHOWN)
+        document[name] = list(islice(requests, REQUESTS_SHOWN))
     output.show_item(document, pool, lambda: _describe(document))
 
 
@@ -149,11 +151,13 @@ def _describe(pool: Mapping[str, Any]) -> None:
     output.show_heading(plural(len(pool["policies"]), "policy").capitalize())
     if pool["policies"]:
         output.show_table(pool["policies"], columns.with_optional_columns(columns.POLICIES, pool["policies"]), indent=2)
-    output.show_heading(_queue_heading(pool))
-    if pool["queue"]:
-        output.show_table(pool["queue"], columns.QUEUE, indent=2)
+    _show_requests("Running", pool["active_count"], pool["running"], columns.RUNNING)
+    _show_requests("Queue", pool["queue_length"], pool["queue"], columns.QUEUE)
 
 
-def _queue_heading(pool: Mapping[str, Any]) -> str:
-    queued, shown = pool["queue_length"], len(pool["queue"])
-    return f"Queue: {queued}" + (f", the first {shown} of them" if 0 < shown < queued else "")
+def _show_requests(title: str, count: int, requests: Sequence[Row], table: Sequence[Column]) -> None:
+    """Print the first requests of a list under a heading with the number of all."""
+    shown = len(requests)
+    output.show_heading(f"{title}: {count}" + (f", the first {shown} of them" if 0 < shown < count else ""))
+    if requests:
+        output.show_table(requests, table, indent=2)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from poolkeeper import formatting
+from poolkeeper import formatting, request_origin
 from poolkeeper.cli import columns, explanations, options, output, param_types, request_details, suggestions
 from poolkeeper.cli.amount_options import AmountCommand
 from poolkeeper.cli.command_base import NounGroup
@@ -194,7 +194,7 @@ def cancel(request: str) -> None:
 def delete(request: str, yes: bool) -> None:
     """Drop a request whatever its state: a waiter is cancelled, a holder loses its units at once. For operators."""
     client = options.client()
-    if not yes and not is_confirmed(lambda: f"drop it? {sentence(client.call('GET', _path(request)))}"):
+    if not yes and not is_confirmed(lambda: _drop_question(client.call("GET", _path(request)))):
         raise CommandError("nothing was dropped")
     document = client.call("DELETE", _path(request))
     output.show_result(document, request, sentence(document or {"id": request, "status": "gone"}))
@@ -215,6 +215,14 @@ def sentence(request: Mapping[str, Any]) -> str:
         return text + (f", position {position}" if position else "")
     reason = formatting.reason(request)
     return text + (f": {reason}" if reason else "")
+
+
+def _drop_question(request: Mapping[str, Any]) -> str:
+    """Return the question whether to drop a request: its state, whose it is, and its amounts."""
+    labels = request["labels"]
+    origin = [request_origin.owner(labels), formatting.shorten(request_origin.title(request.get("name"), labels))]
+    facts = [formatting.component(request), *filter(None, origin), formatting.requested_amounts(request)]
+    return f"drop it? {sentence(request)} ({', '.join(facts)})"
 
 
 def _heartbeat_sentence(heartbeat: Mapping[str, Any]) -> str:

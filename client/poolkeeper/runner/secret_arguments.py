@@ -30,9 +30,7 @@ _VALUE = r"""(?:"[^"]*"|'[^']*'|[^\s&;,"']+)"""
 _WHOLE_ASSIGNMENT = re.compile(rf"{_NAME}=.*", re.DOTALL)
 _CREDENTIALS = re.compile(r"(?<=://)(?:[^\s/?#]+|[^\s/@:]*:[^\s@]+)@")
 _ASSIGNMENT = re.compile(rf"{_NAME}(?P<sign>=){_VALUE}")
-_FIELD = re.compile(
-    rf"""{_NAME}(?P<sign>["']?\s*:\s*)(?!//)["']?(?:(?:basic|bearer|token)\s+)?[^\s"',}}]+""", re.IGNORECASE
-)
+_FIELD = re.compile(rf"""{_NAME}(?P<sign>["']?\s*:\s*)(?!//)["']?(?:(?:basic|bearer|token)\s+)?[^\s"',}}]+""", re.IGNORECASE)
 _OPTION_AND_VALUE = re.compile(rf"(?=-){_NAME}(?P<sign>\s+)(?!--){_VALUE}")
 _SCHEME = re.compile(r"\b(?P<name>basic|bearer)(?P<sign>\s+)[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
 _KNOWN_SECRET = re.compile(

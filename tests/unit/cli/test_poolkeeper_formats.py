@@ -189,3 +189,16 @@ def test_nothing_that_is_shown_can_steer_a_terminal() -> None:
 def test_step_run_is_shown_only_if_it_is_all_there_is() -> None:
     assert formatting.requested_amounts({"resources": {"gpu": 2, "step_run": 1}}) == "gpu=2"
     assert formatting.requested_amounts({"resources": {"step_run": 1}}) == "step_run=1"
+
+
+@pytest.mark.parametrize("width", range(1, 60))
+def test_a_text_is_cut_between_its_words(width: int) -> None:
+    text = "python train.py --epochs 9 --data /of/the/lab"
+    shown = formatting.shorten(text, width)
+    assert len(shown) <= width
+    assert shown == text or (shown.endswith("…") and (f"{text} ".startswith(f"{shown[:-1]} ") or width <= len("python")))
+
+
+def test_a_word_that_is_too_long_is_cut() -> None:
+    assert formatting.shorten("x" * 41) == "x" * 39 + "…"
+    assert formatting.shorten("a\nb") == "a b"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import yaml
 from poolkeeper.cli.exit_codes import ExitCode
@@ -57,8 +59,20 @@ def test_a_pool_in_full(poolkeeper: Program) -> None:
     poolkeeper("group", "create", "gpus", "lab", "--reserved", "gpu=4")
     poolkeeper("policy", "attach", "gpus", "vision", "--reserved", "gpu=4", "--group", "lab", "--priority", "10")
     poolkeeper("policy", "attach", "gpus", "step_operator/research")
-    poolkeeper("request", "submit", "--component", "step_operator/research", "--resource", "gpu=7")
-    waits = poolkeeper("request", "submit", "--component", "vision", "--resource", "gpu=3", "-o", "name").line
+    labels = (
+        "--label",
+        "user=ana",
+        "--label",
+        "host=gpu-01",
+        "--label",
+        "command=python train.py --epochs 9 --data /of/the/lab",
+    )
+    holds = poolkeeper(
+        *("request", "submit", "--component", "step_operator/research", "--resource", "gpu=7", "-o", "name"), *labels
+    ).line
+    waits = poolkeeper(
+        *("request", "submit", "--component", "vision", "--resource", "gpu=3", "--name", "a b", "-o", "name")
+    ).line
     shown = poolkeeper("pool", "describe", "gpus").out
     blocks = [block.splitlines() for block in shown.split("\n\n")]
     assert blocks[0][0].split() == ["Pool:", "gpus"]
@@ -75,10 +89,19 @@ def test_a_pool_in_full(poolkeeper: Program) -> None:
         ["vision", "10", "gpu=4", "-", "-", "-", "1", "lab"],
         ["step_operator/research", "0", "-", "-", "gpu=7", "gpu=7", "0", "-"],
     ]
-    assert blocks[4][0] == "Queue: 1"
-    assert blocks[4][2].split()[:4] == [waits, "vision", "gpu=3", "1"]
+    assert blocks[4][0] == "Running: 1"
+    assert [re.split("  +", line.strip()) for line in blocks[4][1:]] == [
+        ["ID", "NAME", "OWNER", "COMPONENT", "HOLDS", "STATUS", "RUNS"],
+        [holds[-6:], "python train.py --epochs 9 --data…", "ana@gpu-01", "step_operator/research", "gpu=7", "allocated", "0s"],
+    ]
+    assert blocks[5][0] == "Queue: 1"
+    assert [re.split("  +", line.strip()) for line in blocks[5][1:]] == [
+        ["ID", "NAME", "OWNER", "COMPONENT", "ASKS", "PLACE", "AGE"],
+        [waits[-6:], "a b", "-", "vision", "gpu=3", "1 in gpus", "0s"],
+    ]
     whole = poolkeeper("pool", "describe", "gpus", "-o", "json").json
     assert [row["id"] for row in whole["queue"]] == [waits]
+    assert [row["id"] for row in whole["running"]] == [holds]
     assert [row["name"] for row in whole["groups"]] == ["lab"]
     assert poolkeeper("pool", "describe", "gpus", "-o", "name").line == "gpus"
 

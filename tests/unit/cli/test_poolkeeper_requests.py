@@ -234,6 +234,17 @@ def test_cancel_and_delete(gpus: Program) -> None:
     )
 
 
+def test_a_drop_asks_whose_request_it_is(gpus: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("poolkeeper.cli.confirm.is_interactive", lambda: True)
+    labels = ("--label", "user=ana", "--label", "host=gpu-01", "--label", "command=python train.py")
+    request = submit(gpus, "--resource", "gpu=4", *labels)
+    refused = gpus("request", "delete", request, feed="n\n", ends=ExitCode.REFUSED)
+    assert refused.err.splitlines()[0] == (
+        f"drop it? request {request}: allocated in gpus under fence 1 (team, ana@gpu-01, python train.py, gpu=4) [y/N]: n"
+    )
+    assert gpus("request", "delete", request, feed="y\n").line == f"request {request}: released: an operator dropped it"
+
+
 def test_release_of_what_holds_nothing(gpus: Program) -> None:
     request, waits = submit(gpus, "--resource", "gpu=4"), submit(gpus, "--resource", "gpu=1")
     queued = gpus("request", "release", waits, ends=ExitCode.REFUSED)

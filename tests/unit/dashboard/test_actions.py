@@ -49,6 +49,18 @@ def test_dropping_a_holder_shows_who_is_granted_then(desk: Desk, ids: dict[str, 
     assert visitor.get(path).status_code == 409
 
 
+@pytest.mark.parametrize("verb", ["drop", "cancel"])
+def test_the_page_says_whose_request_it_is(desk: Desk, ids: dict[str, str], verb: str) -> None:
+    labels = {"user": "ana", "host": "gpu-01", "command": "python <train>.py"}
+    body = {"component": "blue", "resources": {"gpu": 1}, "labels": labels}
+    request = desk.post("/requests", body).body["id"]
+    page = desk.visitor().text(f"/requests/{request}/{verb}")
+    assert "orchestrator/blue, queued: 1 gpu name: python <train>.py owner: ana@gpu-01 it leaves the queue" in page
+    named = desk.post("/requests", {**body, "name": "nightly"}).body["id"]
+    assert "name: nightly owner: ana@gpu-01" in desk.visitor().text(f"/requests/{named}/{verb}")
+    assert "owner" not in desk.visitor().text(f"/requests/{ids['blue']}/{verb}")
+
+
 def test_what_is_not_as_shown_any_more_is_not_done(desk: Desk, ids: dict[str, str]) -> None:
     visitor = desk.visitor()
     path = f"/requests/{ids['blue']}/drop"
