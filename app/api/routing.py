@@ -16,15 +16,15 @@ from app.api.metrics.process_metrics import ProcessMetrics
 from app.api.schemas.inputs import EmptyBody, NoQuery, QueryModel
 from app.bootstrap import Services
 from app.domain.field_types import StrictModel
-from app.domain.names import NAME_PATTERN, TASK_PATTERN
+from app.domain.names import NAME_PATTERN, POLICY_PATTERN, TASK_PATTERN
 from app.domain.tokens import Permission, Token
 
 EVENT_STREAM = "text/event-stream"
 
 
 def path_pattern(name: str) -> str:
-    """Return the pattern of a path parameter: tasks have longer names than all other objects."""
-    return TASK_PATTERN if name == "task" else NAME_PATTERN
+    """Return the pattern of a path parameter: tasks have longer names, and a component may be a template."""
+    return {"task": TASK_PATTERN, "component": POLICY_PATTERN}.get(name, NAME_PATTERN)
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from app.dashboard.assets import Assets
 from app.dashboard.page_context import PageContext, Templates
 from app.dashboard.session import Session, require_user_permission, set_visit_cookie
 from app.domain.errors import NotFound, StoreUnavailable
-from app.domain.names import is_name
+from app.domain.names import is_name, is_policy_name
 from app.domain.tokens import Permission
 
 log = logging.getLogger("poolkeeper.dashboard")
@@ -185,5 +185,5 @@ def _redirect_to_sign_in(http_request: Request) -> Response:
 
 def _check_names(path: dict[str, str]) -> None:
     for kind, name in path.items():
-        if not is_name(name):
+        if not (is_policy_name if kind == "component" else is_name)(name):
             raise NotFound(kind, ascii(name)[:80])

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from app.domain.field_types import StrictModel
 from app.domain.models import Group, Policy, Pool
-from app.domain.names import NAME_OR_COMPONENT_PATTERN, Name, component_id
+from app.domain.names import DECLARED_POLICY_PATTERN, Name, PolicyName, component_id
 from app.domain.pool_settings import SETTINGS, AccountSettings, PoolSettings
 from app.domain.specs import GroupSpec, PolicySpec, PoolSpec, Profile, SharingMode
 
@@ -27,8 +27,9 @@ class _NamedSpec(StrictModel):
 
 
 class _ComponentSpec(StrictModel):
-    component: Annotated[Name, Field(json_schema_extra={"pattern": NAME_OR_COMPONENT_PATTERN})]
-    """The component as `NAME` or `TYPE/NAME`."""
+    component: Annotated[PolicyName, Field(json_schema_extra={"pattern": DECLARED_POLICY_PATTERN})]
+    """The component as `NAME` or `TYPE/NAME`. With a `*` at its end it is a policy template: each component whose name begins
+    so and that has no policy gets one when it asks. `*` alone is every component of the type."""
     component_type: Name = "orchestrator"
     """The type of the component, unless `component` has it."""
 
@@ -115,14 +116,14 @@ def require_unique(kind: str, names: Iterable[Hashable]) -> None:
 
 
 def export_pool(pool: Pool) -> PoolDeclaration:
-    """A pool as it stands, as a file would say it."""
+    """A pool as it stands, as a file would say it: without the policies that templates have made."""
     return PoolDeclaration(
         name=pool.name,
         description=pool.description,
         capacity=dict(sorted(pool.capacity.items())),
         settings=_export_settings(pool),
         groups=[_export_group(pool.groups[name]) for name in sorted(pool.groups)],
-        policies=[_export_policy(pool.policies[name]) for name in sorted(pool.policies)],
+        policies=[_export_policy(pool.policies[name]) for name in sorted(pool.policies) if not pool.policies[name].template],
     )
 
 

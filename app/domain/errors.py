@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Self
 
-from app.domain.workspace_limits import WORKSPACE_LIMITS
+from app.domain.workspace_limits import TEMPLATE_LIMIT, WORKSPACE_LIMITS
 
 
 class Refusal(Exception):  # noqa: N818
@@ -56,13 +56,13 @@ class StaleFence(Conflict):
 
 
 class LimitReached(Refusal):
-    """A new request, pool or policy that would pass a limit of the workspace, of a token or of a component.
+    """A new request, pool or policy that would pass a limit of the workspace, of a token, of a component or of a template.
 
-    `subject` has the limit: `workspace`, `token/<id>` or `component/<type/name>`.
+    `subject` has the limit: `workspace`, `token/<id>`, `component/<type/name>` or `template/<type/prefix*>`.
     """
 
     def __init__(self, subject: str, name: str, limit: int, present: int) -> None:
-        row = WORKSPACE_LIMITS[name]
+        row = WORKSPACE_LIMITS.get(name, TEMPLATE_LIMIT)
         has = f"{subject.replace('/', ' ', 1)} has {present} {row.counted}"
         super().__init__(row.code, f"the {has}; {name} is {limit}")
         self.subject, self.name, self.limit, self.present = subject, name, limit, present

@@ -15,6 +15,7 @@ from app.domain.queue_score import MAX_AMOUNT
 TEN_YEARS_S = 10 * 365 * 24 * 3600
 """The longest duration: a time in milliseconds with it added is still an exact number."""
 
+MAX_TEMPLATE_POLICIES = 100_000
 MAX_LABELS = 32
 MAX_LABEL_LENGTH = 255
 MAX_WEIGHT = 10_000
@@ -24,6 +25,7 @@ Units = Annotated[int, Field(ge=1, le=MAX_AMOUNT)]
 Quantity = Annotated[int, Field(ge=0, le=MAX_AMOUNT)]
 Seconds = Annotated[int, Field(ge=0, le=TEN_YEARS_S)]
 Duration = Annotated[int, Field(ge=1, le=TEN_YEARS_S)]
+TemplateMax = Annotated[int, Field(ge=1, le=MAX_TEMPLATE_POLICIES)]
 Weight = Annotated[int, Field(ge=1, le=MAX_WEIGHT)]
 Ratio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), AfterValidator(require_exact)]
 Threshold = Annotated[float, Field(ge=0, le=MAX_THRESHOLD, allow_inf_nan=False), AfterValidator(require_exact)]

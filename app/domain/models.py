@@ -155,6 +155,10 @@ class Policy(PoolAccount):
     priority: int
     queued: int
     profile: str = "batch"
+    template: str | None = None
+    """The template that has made it, as `type/prefix*`; None if it is declared."""
+    policies: int | None = None
+    """Of a template: the number of policies that it has made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +232,8 @@ class CleanupCounts:
     expired_leases: int = 0
     expired_waiters: int = 0
     pruned_requests: int = 0
+    idle_policies: int = 0
+    """Policies of templates that were not used any longer."""
     cut_times: int = 0
     """Deadlines that were cut because the clock was set back."""
     times_left: int = field(default=0, compare=False)

@@ -16,7 +16,10 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
 LABEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_./-]{0,62}$"
 IDEMPOTENCY_PATTERN = r"^[ -~]{1,255}$"
 COMPONENT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}/[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
-NAME_OR_COMPONENT_PATTERN = r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,62}/)?[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
+POLICY_PATTERN = r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,62}|([A-Za-z0-9][A-Za-z0-9_.-]{0,61})?\*)$"
+DECLARED_POLICY_PATTERN = (
+    r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,62}/)?([A-Za-z0-9][A-Za-z0-9_.-]{0,62}|([A-Za-z0-9][A-Za-z0-9_.-]{0,61})?\*)$"
+)
 TASK_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$"
 TITLE_PATTERN = r"^[^\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]{1,100}$"
 
@@ -26,7 +29,10 @@ PATTERN_TEXTS: dict[str, str] = {
     LABEL_PATTERN: "must be 1 to 63 of A-Z a-z 0-9 _ . / - and begin with a letter or digit",
     IDEMPOTENCY_PATTERN: "must be 1 to 255 printable ASCII characters",
     COMPONENT_PATTERN: "must be type/name, each 1 to 63 of A-Z a-z 0-9 _ . - and begin with a letter or digit",
-    NAME_OR_COMPONENT_PATTERN: "must be name or type/name, each 1 to 63 of A-Z a-z 0-9 _ . - and begin with a letter or digit",
+    POLICY_PATTERN: "must be 1 to 63 of A-Z a-z 0-9 _ . - and begin with a letter or digit; a template ends with its only *",
+    DECLARED_POLICY_PATTERN: (
+        "must be name or type/name, each 1 to 63 of A-Z a-z 0-9 _ . - and begin with a letter or digit; a template ends with its only *"
+    ),
     TASK_PATTERN: "must be 1 to 128 of A-Z a-z 0-9 _ . - and begin with a letter or digit",
     TITLE_PATTERN: "must be 1 to 100 characters, none of them invisible or a line break",
 }
@@ -37,6 +43,9 @@ ResourceKey = Annotated[str, Field(strict=True, pattern=KEY_PATTERN)]
 
 Name = Annotated[str, Field(strict=True, pattern=NAME_PATTERN)]
 """What a workspace, pool, group, component or component type is called."""
+
+PolicyName = Annotated[str, Field(strict=True, pattern=POLICY_PATTERN)]
+"""A component, or the beginning of the names of components with a `*` after it: the pattern of a policy template."""
 
 FullComponent = Annotated[str, Field(strict=True, pattern=COMPONENT_PATTERN)]
 """A component as `type/name`."""
@@ -54,6 +63,16 @@ IdempotencyKey = Annotated[str, Field(strict=True, pattern=IDEMPOTENCY_PATTERN)]
 def is_name(text: str) -> bool:
     """Whether this is a name."""
     return re.fullmatch(NAME_PATTERN, text) is not None
+
+
+def is_policy_name(text: str) -> bool:
+    """True if a policy may have this name: that of a component, or the pattern of a template."""
+    return re.fullmatch(POLICY_PATTERN, text) is not None
+
+
+def is_template(component: str) -> bool:
+    """True if this is the pattern of a policy template."""
+    return component.endswith("*")
 
 
 def is_task_name(text: str) -> bool:

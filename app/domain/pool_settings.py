@@ -9,51 +9,29 @@ the words of a plan, `docs/reference/pool-settings.md` and the copy of the comma
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from pydantic import Field, create_model, field_validator
 
-from app.domain.field_types import Quantities, Quantity, Ratio, Seconds, SettingsModel, StrictModel, Threshold, Units
+from app.domain.field_types import (
+    Quantities,
+    Quantity,
+    Ratio,
+    Seconds,
+    SettingsModel,
+    StrictModel,
+    TemplateMax,
+    Threshold,
+    Units,
+)
 from app.domain.models import Setting
 from app.domain.names import ResourceKey
+from app.domain.pool_setting import PoolSetting
 
 Discipline = Literal["reserved", "classes", "fair_share"]
 OverLimit = Literal["keep", "evict"]
 
 DISCIPLINES: tuple[str, ...] = get_args(Discipline)
-
-
-@dataclass(frozen=True, slots=True)
-class PoolSetting:
-    """One setting: a row of the table."""
-
-    name: str
-    values: Any
-    """The type of its values, with their range."""
-    default: Setting
-    """Its value where a pool sets none; null if there is no value, or if `by_discipline` has one."""
-    description: str
-    """Public text for pools."""
-    nullable: bool = False
-    """True if null may be set."""
-    by_discipline: Mapping[str, Setting] = field(default_factory=dict)
-    """Its value for each discipline where a pool sets none or null."""
-    account_description: str = ""
-    """Public text for groups and policies, which may override the setting; empty if only pools have it."""
-    more_patient: Literal["", "lower", "higher"] = ""
-    """The value that counts if a policy and the account above it differ; empty if the policy's counts."""
-    example: Any = None
-
-    @property
-    def is_inheritable(self) -> bool:
-        """True if groups and policies may have it as well."""
-        return bool(self.account_description)
-
-    @property
-    def choices(self) -> tuple[Any, ...]:
-        """The words it may be, if its values are words."""
-        return get_args(self.values) if getattr(self.values, "__origin__", None) is Literal else ()
 
 
 SETTINGS: Mapping[str, PoolSetting] = {
@@ -259,6 +237,22 @@ SETTINGS: Mapping[str, PoolSetting] = {
             more_patient="lower",
             example={"gpu": 1},
         ),
+        PoolSetting(
+            "template_max",
+            TemplateMax,
+            1000,
+            "The most policies that a policy template may have at a time. A request that needs one more is refused with 429.",
+            account_description="Of a template: the most policies that it may have at a time; null is the value of the pool.",
+        ),
+        PoolSetting(
+            "template_idle_s",
+            Seconds,
+            600,
+            "How long a policy that a template has made is kept without a waiter or an allocation.",
+            account_description=(
+                "Of a template: how long a policy that it has made is kept without use; null is the value of the pool."
+            ),
+        ),
     )
 }
 """Every setting by name, in the order in which they are shown."""
@@ -267,6 +261,9 @@ DEFAULT_DISCIPLINE = str(SETTINGS["discipline"].default)
 
 ACCOUNT_SETTINGS: Mapping[str, PoolSetting] = {name: setting for name, setting in SETTINGS.items() if setting.is_inheritable}
 """The settings that groups and policies may have as well."""
+
+TEMPLATE_SETTINGS: Final = ("template_max", "template_idle_s")
+"""The settings that only templates may have as well."""
 
 DEFAULT_PRIORITY: Final = 0
 DEFAULT_WEIGHT: Final = 1
@@ -314,7 +311,8 @@ _POOL_SETTINGS = """How a pool settles contention."""
 _ACCOUNT_SETTINGS = (
     "What a group or a policy says for itself of its pool's settings; what it does not say, or is null, is inherited.\n\n"
     "A group overrides what it inherits. A policy does, too, but of `fair_share_tolerance`, both timeouts,\n"
-    "`aggressive_starvation` and `non_preemptible_usage_threshold` that counts which is the more patient."
+    "`aggressive_starvation` and `non_preemptible_usage_threshold` that counts which is the more patient.\n"
+    "`template_max` and `template_idle_s` are for policy templates only."
 )
 
 if TYPE_CHECKING:  # what a type checker can know of the two models

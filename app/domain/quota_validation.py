@@ -15,6 +15,7 @@ from collections import Counter
 from app.domain.amounts import Amounts
 from app.domain.declaration import Declaration, GroupDeclaration, PolicyDeclaration, PoolDeclaration
 from app.domain.errors import NotFound, Refusal, RuleViolation, rule_refusal
+from app.domain.names import is_template
 from app.domain.pool_settings import AccountSettings, PoolSettings
 
 MAX_GROUP_DEPTH = 8
@@ -48,6 +49,13 @@ def _accounts(pool: PoolDeclaration) -> list[tuple[str, GroupDeclaration | Polic
     """Return every group and policy with its field and the name of its parent group."""
     groups = ((f"groups.{number}", group, group.parent) for number, group in enumerate(pool.groups))
     return [*groups, *((f"policies.{number}", policy, policy.group) for number, policy in enumerate(pool.policies))]
+
+
+def template_max(pool: PoolDeclaration, account: GroupDeclaration | PolicyDeclaration) -> int:
+    """Return the most policies that a template may have; 1 for any other account. It reserves its units for each of them."""
+    if isinstance(account, GroupDeclaration) or not is_template(account.component):
+        return 1
+    return int(account.settings.template_max or pool.settings.template_max)
 
 
 def _label(account: GroupDeclaration | PolicyDeclaration) -> str:
@@ -97,7 +105,8 @@ def _account_refusal(account: GroupDeclaration | PolicyDeclaration, capacity: Am
 def _sum_refusal(pool: PoolDeclaration, groups: dict[str, GroupDeclaration]) -> Refusal | None:
     sums: dict[str | None, Counter[str]] = {}
     for _, account, parent in _accounts(pool):
-        sums.setdefault(parent, Counter()).update(account.reserved)
+        times = template_max(pool, account)
+        sums.setdefault(parent, Counter()).update({key: units * times for key, units in account.reserved.items()})
     for parent, reserved_sum in sums.items():
         available = pool.capacity if parent is None else groups[parent].reserved
         for key, total in sorted(reserved_sum.items()):

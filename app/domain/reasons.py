@@ -14,6 +14,7 @@ class ReasonCode(StrEnum):
     EXCEEDS_CAPACITY = "exceeds_capacity"
     EXCEEDS_LIMIT = "exceeds_limit"
     EXCEEDS_RESERVED = "exceeds_reserved"
+    TOO_MANY_TENANTS = "too_many_tenants"
     LEASE_LAPSED = "lease_lapsed"
     WORKER_LOST = "worker_lost"
     NOT_STARTED = "not_started"
@@ -33,6 +34,7 @@ REASON_TEXTS: dict[ReasonCode, str] = {
     ReasonCode.EXCEEDS_CAPACITY: "asks {asked} of {key}; the pool has {bound} in all",
     ReasonCode.EXCEEDS_LIMIT: "asks {asked} of {key}; the limit of {account} is {bound}",
     ReasonCode.EXCEEDS_RESERVED: "is not preemptible and asks {asked} of {key}; {account} has {bound} reserved",
+    ReasonCode.TOO_MANY_TENANTS: "the template of {account} has {asked} policies; template_max is {bound}",
     ReasonCode.LEASE_LAPSED: "no heartbeat came before the lease lapsed",
     ReasonCode.WORKER_LOST: "the process that did its work is gone",
     ReasonCode.NOT_STARTED: "no worker began it in time",

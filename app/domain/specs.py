@@ -34,6 +34,7 @@ from app.domain.pool_settings import (
     DEFAULT_PRIORITY,
     DEFAULT_PROFILE,
     DEFAULT_WEIGHT,
+    TEMPLATE_SETTINGS,
     AccountSettings,
     PoolSettings,
 )
@@ -152,6 +153,14 @@ class GroupSpec(StrictModel):
     (`fifo`): the greatest weight first, then the eldest."""
     settings: AccountSettings = AccountSettings()
     """What it says for itself and all below it; the rest is inherited."""
+
+    @field_validator("settings")
+    @classmethod
+    def _check_settings(cls, settings: AccountSettings) -> AccountSettings:
+        for name in TEMPLATE_SETTINGS:
+            if getattr(settings, name) is not None:
+                raise ValueError(f"{name} is for pools and policy templates")
+        return settings
 
 
 class PolicySpec(StrictModel):

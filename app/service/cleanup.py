@@ -43,7 +43,7 @@ class Cleanup:
         available_since_ms = self._availability.read_since_ms()
         counts = last = self._clean_up(workspace, available_since_ms)
         for _ in range(MAX_CALLS - 1):
-            if not any((last.expired_leases, last.expired_waiters, last.pruned_requests, last.times_left)):
+            if not any((last.expired_leases, last.expired_waiters, last.pruned_requests, last.idle_policies, last.times_left)):
                 break
             last = self._clean_up(workspace, available_since_ms)
             counts += last

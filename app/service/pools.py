@@ -8,9 +8,8 @@ from contextlib import suppress
 
 from app.domain.errors import NotFound
 from app.domain.models import Group, Policy, Pool
-from app.domain.names import component_id
 from app.domain.specs import GroupSpec, PolicySpec, PoolSpec, PoolUpdate, WorkspaceSettings, body_digest
-from app.service.validation import checked_name
+from app.service.validation import checked_component, checked_name
 from app.store.ledger import Ledger
 from app.store.workspaces import WorkspaceRegistry
 
@@ -53,12 +52,12 @@ class Pools:
 
     def set_policy(self, workspace: str, pool: str, component: str, spec: PolicySpec, kind: str = "orchestrator") -> bool:
         """Connect a component to a pool, or replace how it is; says whether it is new."""
-        component_name = component_id(checked_name(kind), checked_name(component))
+        component_name = checked_component(kind, component)
         return self._ledger.set_policy(checked_name(workspace), checked_name(pool), component_name, spec)
 
     def get_policy(self, workspace: str, pool: str, component: str, kind: str = "orchestrator") -> tuple[Pool, Policy]:
         """A component's policy, with the pool it is in."""
-        component_name = component_id(checked_name(kind), checked_name(component))
+        component_name = checked_component(kind, component)
         view = self.get(workspace, pool)
         if policy := view.policies.get(component_name):
             return view, policy
@@ -66,7 +65,7 @@ class Pools:
 
     def delete_policy(self, workspace: str, pool: str, component: str, kind: str = "orchestrator") -> None:
         """Part a component from a pool."""
-        component_name = component_id(checked_name(kind), checked_name(component))
+        component_name = checked_component(kind, component)
         self._ledger.delete_policy(checked_name(workspace), checked_name(pool), component_name)
 
     def set_group(self, workspace: str, pool: str, group: str, spec: GroupSpec) -> bool:

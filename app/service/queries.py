@@ -8,12 +8,11 @@ from typing import NamedTuple
 
 from app.domain.metrics import PoolMetrics, WorkspaceMetrics
 from app.domain.models import Event, OpenRequests, Policy, Pool, Request
-from app.domain.names import component_id
 from app.domain.queue_score import BORROWING_STEP, MAX_AMOUNT
 from app.domain.request_filter import RequestCounts, RequestFilter
 from app.domain.states import RequestState
 from app.domain.workspaces import Workspace
-from app.service.validation import checked_count, checked_name, checked_number
+from app.service.validation import checked_component, checked_count, checked_name, checked_number
 from app.store.ledger import Ledger
 from app.store.metrics import MetricsStore
 from app.store.queries import QueryStore
@@ -82,7 +81,7 @@ class RequestQueries:
 
     def list_component_policies(self, workspace: str, component: str, kind: str = "orchestrator") -> list[tuple[Pool, Policy]]:
         """A component's policies in all pools, the most preferred first."""
-        component_name = component_id(checked_name(kind), checked_name(component))
+        component_name = checked_component(kind, component)
         pools = (
             self._ledger.get_pool(workspace, pool)
             for pool in self._query_store.list_component_pools(checked_name(workspace), component_name)

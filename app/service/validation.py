@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.domain.errors import NotFound
-from app.domain.names import is_idempotency_key, is_name
+from app.domain.names import PATTERN_TEXTS, POLICY_PATTERN, component_id, is_idempotency_key, is_name, is_policy_name
 from app.domain.queue_score import MAX_AMOUNT
 
 BATCH_SEPARATOR = "\x1f"
@@ -17,6 +17,13 @@ def checked_name(name: str) -> str:
     if not is_name(name):
         raise ValueError(f"{name!r} is no name: letters, digits and _ . -, at most 63, the first a letter or digit")
     return name
+
+
+def checked_component(kind: str, component: str) -> str:
+    """Return `type/name` of a component or of a policy template. Raise ValueError if either part is no name."""
+    if not is_policy_name(component):
+        raise ValueError(f"{component!r} is no name of a component: it {PATTERN_TEXTS[POLICY_PATTERN]}")
+    return component_id(checked_name(kind), component)
 
 
 def checked_id(request: str) -> str:

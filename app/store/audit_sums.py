@@ -92,7 +92,10 @@ class PoolSums:
                 else:
                     rows.pop(id_, None)
         for name, flat in fields.get("accounts", ()):
-            self.accounts[name] = to_mapping(flat)
+            if flat:
+                self.accounts[name] = to_mapping(flat)
+            else:  # a policy that a template had made
+                self.accounts.pop(name, None)
 
     def account_differences(self) -> list[Difference]:
         """Return the accounts whose columns are not the sums."""
@@ -165,10 +168,11 @@ class PoolSums:
                 sums[account][f"victim_held:{key}"] += max(0, count - expected)
 
     def _add_reserved(self, sums: Sums, account: str) -> None:
-        for name, value in self.accounts[account].items():
+        fields = self.accounts[account]
+        for name, value in fields.items():
             column, _, key = name.partition(":")
-            if account != "pool" and column == "reserved" and int(value) > 0:
-                sums[self._parent(account)][f"children_reserved:{key}"] += int(value)
+            if account != "pool" and column == "reserved" and int(value) > 0 and "template" not in fields:
+                sums[self._parent(account)][f"children_reserved:{key}"] += int(value) * int(fields.get("reserved_times", 1))
                 sums["pool"][f"reserving_accounts:{key}"] += 1
 
 

@@ -10,12 +10,12 @@ from typing import Any
 from app.domain import amounts, decimals
 from app.domain.models import Event, Group, HeartbeatResult, Policy, Pool, PoolHold, Request, Setting, TimelineEntry, Victims
 from app.domain.names import component_id
+from app.domain.pool_setting import PoolSetting
 from app.domain.pool_settings import (
     ACCOUNT_SETTINGS,
     DEFAULT_MODE,
     DEFAULT_PROFILE,
     SETTINGS,
-    PoolSetting,
     PoolSettings,
     unset_value,
 )
@@ -256,8 +256,8 @@ def decode_pool(name: str, fields: Mapping[str, Any]) -> Pool:
         active_count=int(fields["active"]),
         groups={group: _decode_group(group, to_mapping(flat)) for group, flat in fields["groups"]},
         policies={
-            component: _decode_policy(component, to_mapping(flat), int(queued))
-            for component, flat, queued in fields["policies"]
+            component: _decode_policy(component, to_mapping(flat), int(queued), _optional_int(policies))
+            for component, flat, queued, policies in fields["policies"]
         },
         holds=tuple(_decode_hold(request_id, text) for request_id, text in to_mapping(fields["holds"]).items()),
         unfinished="reviewing" in account or "unsettled" in account,
@@ -283,9 +283,16 @@ def _decode_group(group: str, fields: Mapping[str, str]) -> Group:
     return Group(**_account_fields(group, fields, "parent"), mode=fields.get("mode") or DEFAULT_MODE)
 
 
-def _decode_policy(component: str, fields: Mapping[str, str], queued: int) -> Policy:
+def _decode_policy(component: str, fields: Mapping[str, str], queued: int, policies: int | None) -> Policy:
     account = _account_fields(component, fields, "group")
-    return Policy(**account, priority=int(fields["priority"]), queued=queued, profile=fields.get("profile") or DEFAULT_PROFILE)
+    return Policy(
+        **account,
+        priority=int(fields["priority"]),
+        queued=queued,
+        profile=fields.get("profile") or DEFAULT_PROFILE,
+        template=fields.get("template"),
+        policies=policies,
+    )
 
 
 def _account_fields(name: str, fields: Mapping[str, str], parent: str) -> dict[str, Any]:

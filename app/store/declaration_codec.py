@@ -10,6 +10,7 @@ from app.domain import amounts
 from app.domain.declaration import GroupDeclaration, PolicyDeclaration, PoolDeclaration
 from app.domain.declaration_diff import DeclarationStep, diff_accounts
 from app.domain.errors import RefusedDeclaration, rule_refusal
+from app.domain.names import is_template
 from app.domain.pool_settings import PoolSettings, unset_value
 from app.store import codec
 from app.store.scripts import ScriptReply
@@ -30,12 +31,19 @@ def _encode_step(step: DeclarationStep) -> dict[str, Any]:
     if after:
         groups, lost_groups = diff_accounts(before.groups if before else (), after.groups)
         policies, lost_policies = diff_accounts(before.policies if before else (), after.policies)
+        if before and before.settings.template_max != after.settings.template_max:
+            policies += [policy for policy in after.policies if _reserves_for_many(policy) and policy not in policies]
         row["after"] = _encode_pool(after, groups, policies)
         row["gone"] = {
             "groups": [account.name for account in lost_groups],
             "policies": [account.name for account in lost_policies],
         }
     return row
+
+
+def _reserves_for_many(policy: PolicyDeclaration) -> bool:
+    """True if a policy is a template with reserved units: what they count for depends on `template_max`."""
+    return is_template(policy.component) and bool(policy.reserved)
 
 
 def _encode_pool(

@@ -54,10 +54,17 @@ KEYS: dict[str, Key] = {
             "meta",
             "meta",
             "hash",
-            "last `seq` and `fence`, id of the `master`, settings and limits, number of policies and of rule changes, "
+            "last `seq` and `fence`, id of the `master`, settings and limits, number of policies, templates and rule changes, "
             "bytes of kept bodies",
         ),
         Key("pools", "pools", "hash", "pool → description"),
+        Key("templates", "templates", "hash", "policy template (`type/prefix*`) → number of pools that have it"),
+        Key(
+            "template_checks",
+            "template_checks",
+            "zset",
+            "`<pool> <template>` of templates with policies, by when (ms) to look for idle ones",
+        ),
         Key("unfinished", "unfinished", "set", "pools with work that a bounded script left for the next call"),
         Key("orphaned_lanes", "orphaned_lanes", "zset", "lanes that fit no pool any more; their waiters are being rejected"),
         Key("lanes", "lanes", "set", "lanes that have waiters"),
@@ -141,6 +148,18 @@ KEYS: dict[str, Key] = {
         Key("pool_usage_history", "pool:<pool>:usage_history", "list", "units used, per policy, one line a minute"),
         Key("pool_groups", "pool:<pool>:groups", "set", "names of the groups"),
         Key("pool_policies", "pool:<pool>:policies", "set", "components with a policy"),
+        Key(
+            "pool_instances",
+            "pool:<pool>:instances:<template>",
+            "zset",
+            "policies that a template has made, by the time (ms) of their last request or release",
+        ),
+        Key(
+            "pool_template_updates",
+            "pool:<pool>:template_updates:<template>",
+            "zset",
+            "unfinished work: policies of a changed template that are not changed yet",
+        ),
         Key("pool_lanes", "pool:<pool>:lanes", "zset", "lanes that may be granted here, by queue score of their head"),
         Key(
             "pool_policy_lanes",

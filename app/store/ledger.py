@@ -258,10 +258,7 @@ class Ledger(LedgerCalls):
     def delete_policy(self, workspace: str, pool: str, component: str, operation: str | None = None) -> None:
         """Delete the policy of a component, unless the component has queued requests or allocations in the pool."""
         args = {"op": operation or _new_operation_id(), "pool": pool, "component": component}
-        reply = self._change_rules("delete_policy", workspace, **args)
-        while reply.tag == "unfinished":
-            self._require_finished_work(workspace)
-            reply = self._change_rules("delete_policy", workspace, **args)
+        reply = self._change_policies("delete_policy", workspace, **args)
         require_unused(require_found(reply, "policy", f"{component} in pool {pool}"), f"policy {component}")
 
     def set_group(self, workspace: str, pool: str, group: str, spec: GroupSpec) -> bool:
@@ -277,10 +274,7 @@ class Ledger(LedgerCalls):
     def declare(self, workspace: str, steps: Sequence[DeclarationStep], operation: str | None = None) -> bool:
         """Apply the steps of a declaration, all or none. False if a pool has changed since the steps were planned."""
         args = {"op": operation or _new_operation_id(), "changes": declaration_codec.encode_steps(steps)}
-        reply = self._change_rules("declare", workspace, **args)
-        while reply.tag == "unfinished":
-            self._require_finished_work(workspace)
-            reply = self._change_rules("declare", workspace, **args)
+        reply = self._change_policies("declare", workspace, **args)
         return declaration_codec.was_applied(require_within_limits(reply))
 
     def update_workspace(self, workspace: str, change: WorkspaceSettings) -> None:
@@ -303,7 +297,7 @@ class Ledger(LedgerCalls):
         times = {"available_since_ms": available_since_ms, "expected": expected_ms}
         args = {**self._frame(), "retention_s": self._limits.retention_s, **times}
         fields = self._scripts.call("clean_up", workspace, **args).fields
-        names = ("expired_leases", "expired_waiters", "pruned_requests", "cut_times", "times_left", "now")
+        names = ("expired_leases", "expired_waiters", "pruned_requests", "idle_policies", "cut_times", "times_left", "now")
         return CleanupCounts(*(int(fields[name]) for name in names))
 
     def give_patience_hold(self, workspace: str, pool: str) -> str | None:
@@ -317,7 +311,7 @@ class Ledger(LedgerCalls):
         self, command: str, workspace: str, pool: str, parent: str | None, spec: GroupSpec | PolicySpec, **names: Any
     ) -> bool:
         parent_field = {"group": names.pop("own_group"), "parent": parent} if "own_group" in names else {"group": parent}
-        reply = self._change_rules(
+        reply = self._change_policies(
             command,
             workspace,
             op=_new_operation_id(),

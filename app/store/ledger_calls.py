@@ -12,11 +12,16 @@ from app.domain.clock import Clock, RedisClock
 from app.domain.errors import StoreUnavailable
 from app.domain.ledger_limits import LedgerLimits
 from app.store.connection import RedisClient
+from app.store.reply_outcomes import require_found, require_unused
 from app.store.scripts import ScriptReply, Scripts
 from app.store.work_resumer import MAX_CALLS, WorkResumer
 
 WAITING_CALLS: Final = 4
 """Calls of a process that wait for the work of one workspace at a time: each holds a thread, and the work may have no end."""
+
+
+IDLE_POLICIES: Final = 32
+"""The policies of a template that one call deletes."""
 
 
 class LedgerCalls:
@@ -62,6 +67,26 @@ class LedgerCalls:
         """Call a command that changes a pool, a group or a policy. Its waiters have been checked again when this returns,
         unless WAITING_CALLS calls of this process wait for that already."""
         return self._call(command, workspace, self._wait_for_work, args)
+
+    def _change_policies(self, command: str, workspace: str, **args: Any) -> ScriptReply:
+        """Call a command as `_change_rules` does. Before that, unfinished work is finished and the idle policies of a template
+        are deleted, if the command cannot be called otherwise."""
+        while (reply := self._change_rules(command, workspace, **args)).tag in ("unfinished", "instances"):
+            if reply.tag == "unfinished":
+                self._require_finished_work(workspace)
+            else:
+                names = {"pool": args.get("pool"), "template": args.get("component"), **reply.fields}
+                self._delete_idle_policies(workspace, names["pool"], names["template"])
+        return reply
+
+    def _delete_idle_policies(self, workspace: str, pool: str, template: str) -> None:
+        """Delete the policies that a template has made. Raise Conflict if one of them has queued requests or allocations."""
+        left = 1
+        while left:
+            reply = self._scripts.call("delete_idle_policies", workspace, pool=pool, template=template, count=IDLE_POLICIES)
+            if reply.tag == "in_use":
+                require_unused(reply, f"policy {reply.fields['component']} of template {template}")
+            left = int(require_found(reply, "policy", f"{template} in pool {pool}").fields["left"])
 
     def _wait_for_work(self, workspace: str, script_s: float = 0) -> bool:
         """Resume unfinished work until none is left. False if it is left to the background, as so many calls wait for it."""

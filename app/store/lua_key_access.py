@@ -34,7 +34,7 @@ READ_COMMANDS = {
 }
 WRITE_COMMANDS = {
     *("DEL", "GETEX", "HDEL", "HINCRBY", "HSET", "LTRIM", "PEXPIRE", "PUBLISH", "RPUSH", "SADD", "SET", "SREM", "XADD", "ZADD"),
-    *("UNLINK", "ZREM", "ZREMRANGEBYSCORE"),
+    *("UNLINK", "ZREM", "ZREMRANGEBYSCORE", "ZUNIONSTORE"),
 }
 SEVERAL_KEYS = {"DEL", "EXISTS", "UNLINK"}
 """Commands whose arguments all are keys; of every other the first one is."""

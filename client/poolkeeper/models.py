@@ -176,6 +176,10 @@ class Policy(Record):
     used_fixed: Mapping[str, int] = _map_field()
     borrowed: Mapping[str, int] = _map_field()
     queued: int = 0
+    template: str | None = None
+    """The template that has made it; None if it is declared."""
+    policies: int | None = None
+    """Of a template: the number of policies that it has made."""
     settings: Mapping[str, Any] = _map_field()
 
 

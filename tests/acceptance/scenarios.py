@@ -18,7 +18,15 @@ import yaml
 from tests.support.paths import BESIDE
 
 FOLDER = Path(os.environ.get("POOLKEEPER_ACCEPTANCE", BESIDE / "acceptance"))
-FILES = ("10_zenml_examples", "20_ledger", "30_taking_back", "40_classes_and_leaving", "50_fair_share", "60_contract")
+FILES = (
+    "10_zenml_examples",
+    "20_ledger",
+    "30_taking_back",
+    "40_classes_and_leaving",
+    "50_fair_share",
+    "60_contract",
+    "75_templates",
+)
 
 AT_ONCE = 16
 

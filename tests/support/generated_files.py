@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from app.domain.pool_settings import ACCOUNT_SETTINGS, DISCIPLINES, SETTINGS, PoolSetting
+from app.domain.pool_setting import PoolSetting
+from app.domain.pool_settings import ACCOUNT_SETTINGS, DISCIPLINES, SETTINGS
 from app.service.pools_file_schema import pools_file_schema
 from app.store import key_writers
 from tests.support import openapi_examples

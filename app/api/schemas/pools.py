@@ -108,6 +108,10 @@ class PolicyResponse(AccountResponse):
     """`batch`, `training`, `service`, `sensitive` or `interactive`."""
     queued: int
     """How many of its component wait for this pool."""
+    template: str | None
+    """The template that has made it; null if it is declared."""
+    policies: int | None
+    """Of a template: the number of policies that it has made. Null of any other policy."""
 
     @classmethod
     def of(cls, pool: models.Pool, policy: models.Policy) -> PolicyResponse:
@@ -120,6 +124,8 @@ class PolicyResponse(AccountResponse):
             group=policy.parent,
             profile=policy.profile,
             queued=policy.queued,
+            template=policy.template and policy.template.partition("/")[2],
+            policies=policy.policies,
             **_account_fields(pool, policy),
         )
 

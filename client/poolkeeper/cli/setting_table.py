@@ -18,6 +18,8 @@ ACCOUNT_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "aggressive_preemption_threshold": (),
     "preemption_threshold": (),
     "non_preemptible_usage_threshold": (),
+    "template_max": (),
+    "template_idle_s": (),
 }
 """The settings that groups and policies may have as well as pools, each with its words; empty: it is not a word."""
 

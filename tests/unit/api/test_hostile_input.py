@@ -51,7 +51,7 @@ BODIES = {
 }
 PATHS = (
     "%00", "%0a", "%0d%0aX-Injected: 1", "a%2Fb", "..%2f..%2fetc", "%2e%2e", "%ff", "%ed%a0%80", "%F0%9F%92%A9", "x" * 5000,
-    "a%20b", "{pool}", "%7Bws%7D", "*", "a:b", "%25s", "pk:{default}:meta", "-", "_", ".", "%E2%80%AE",
+    "a%20b", "{pool}", "%7Bws%7D", "a*b", "**", "*a", "a:b", "%25s", "pk:{default}:meta", "-", "_", ".", "%E2%80%AE",
 )  # fmt: skip
 
 

@@ -28,6 +28,8 @@ POLICY = {
     "group": None,
     "profile": "batch",
     "queued": 0,
+    "template": None,
+    "policies": None,
 }
 GROUP = {key: POLICY[key] for key in ("pool", "reserved", "limit", "weight", "used", "used_fixed", "borrowed", "settings")} | {
     "name": "lab",
@@ -117,6 +119,8 @@ def test_every_setting_is_kept_as_it_was_given(everywhere: Site) -> None:
         "aggressive_preemption_threshold": 0,
         "preemption_threshold": 2.5,
         "non_preemptible_usage_threshold": {"gpu": 2},
+        "template_max": 3,
+        "template_idle_s": 0,
     }
     assert value.keys() == FRESH_POOL["settings"].keys()
     assert everywhere.pool(settings=value)["settings"] == value

@@ -47,6 +47,8 @@ def test_the_settings_of_a_pool(patience_s: int | None) -> None:
         "aggressive_preemption_threshold": 10,
         "preemption_threshold": 9.999999,
         "non_preemptible_usage_threshold": {"gpu": MAX_AMOUNT, "tpu": 0},
+        "template_max": 100_000,
+        "template_idle_s": TEN_YEARS_S,
     }
     ask = PoolSpec.model_validate({"name": "p", "capacity": {"gpu": 8}, "settings": settings})
     assert ask.settings.model_dump() == settings
@@ -100,6 +102,9 @@ OF_ALL: list[tuple[dict[str, Any], str, str]] = [
     ({"preemption_threshold": 10.000001}, "preemption_threshold", "must be at most 10"),
     ({"preemption_threshold": 10**400}, "preemption_threshold", NUMBER),
     ({"preemption_threshold": 0.30000000000000004}, "preemption_threshold", PLACES),
+    ({"template_max": 0}, "template_max", "must be at least 1"),
+    ({"template_max": 100_001}, "template_max", "must be at most 100000"),
+    ({"template_idle_s": -1}, "template_idle_s", "must be at least 0"),
     ({"non_preemptible_usage_threshold": {"gpu": 0.5}}, "non_preemptible_usage_threshold.gpu", WHOLE),
     ({"non_preemptible_usage_threshold": {"gpu": -1}}, "non_preemptible_usage_threshold.gpu", "must be at least 0"),
     ({"non_preemptible_usage_threshold": {"GPU": 1}}, "non_preemptible_usage_threshold.GPU", KEY),

@@ -163,6 +163,8 @@ def test_a_pool_with_its_defaults() -> None:
             "aggressive_preemption_threshold": 0.2,
             "preemption_threshold": 1,
             "non_preemptible_usage_threshold": {},
+            "template_max": 1000,
+            "template_idle_s": 600,
         },
     }
 

@@ -17,7 +17,7 @@ from tests.unit.store.test_lua_linker import planted
 WRITERS = {
     "delayed": ["cancel_task", "clean_up", "park_task", "take_outbox"],
     "job_lock": ["begin_reconcile", "finish_reconcile", "release_job_lock", "take_job_lock"],
-    "pool_run_times": ["declare", "delete_policy", "delete_pool", "park_task", "release"],
+    "pool_run_times": ["clean_up", "declare", "delete_idle_policies", "delete_policy", "delete_pool", "park_task", "release"],
     "pool_usage_history": ["declare", "delete_pool", "sample_usage"],
     "rate": ["charge", "throttle"],
     "tokens": ["create_token", "revoke_token"],

@@ -27,11 +27,12 @@ from tests.support.reply_acts import (
     victim_and_waiter,
 )
 from tests.support.world import World
-from tests.unit.store import copy_replies, snapshot_replies
+from tests.unit.store import copy_replies, snapshot_replies, template_replies
 from tests.unit.store.reply_calls import PATIENCE, POLICY
 
-assert copy_replies  # the two register what brings their replies about
+assert copy_replies  # the three register what brings their replies about
 assert snapshot_replies
+assert template_replies
 
 
 @replies("delete_policy", "unfinished")

@@ -1,6 +1,6 @@
 -- Check that a range of the lanes of the workspace have waiters, and compare the number of policies with the pools.
--- @use amounts audit_findings
--- @reads lane pool_policies pools
+-- @use accounts amounts audit_findings declared_policies
+-- @reads lane pools
 -- @writes lanes meta
 -- @args cursor count repair
 -- @reply audited differences cursor
@@ -13,7 +13,7 @@ for _, id in ipairs(scanned[2]) do
 end
 
 local stored, policies = redis.call('HGET', keys.meta(), 'policies') or '0', 0
-for _, pool in ipairs(redis.call('HKEYS', keys.pools())) do policies = policies + redis.call('SCARD', keys.pool_policies(pool)) end
+for _, name in ipairs(redis.call('HKEYS', keys.pools())) do policies = policies + declared_policies.count(accounts.pool(name)) end
 if tonumber(stored) ~= policies and audit_findings.add('counter', 'policies', stored, amounts.format(policies)) then
   redis.call('HSET', keys.meta(), 'policies', amounts.format(policies))
 end

@@ -1,13 +1,13 @@
 -- End what is due, at most `chunk` of each kind: expired leases, waiters that are not polled, and ended requests that
--- are not kept any longer: after their time, rejected ones after an hour, and the oldest beyond `max_ended`.
+-- are not kept any longer, and policies of templates that are not used any longer. Requests: after their time, rejected ones after an hour, and the oldest beyond `max_ended`.
 -- If the clock was set back, deadlines that are too far away are cut first; `times_left` is 1 if the next call has more to cut. If the
 -- clock was set forward, leases and queue TTLs that ended by the jump begin anew once. `expected`: the time that the clock should
 -- show according to the caller, empty if the caller does not know.
--- @use amounts clock clock_jumps future_times grant_loop grants lanes limits requests retention work_budget
+-- @use amounts clock clock_jumps future_times grant_loop grants idle_policies lanes limits requests retention work_budget
 -- @reads ended rejected request
 -- @writes leases meta waiting
 -- @args now events_kept chunk retention_s available_since_ms expected
--- @reply cleaned expired_leases expired_waiters pruned_requests cut_times times_left now more
+-- @reply cleaned expired_leases expired_waiters pruned_requests idle_policies cut_times times_left now more
 
 clock.start(args.now)
 requests.set_stream_length(args.events_kept)
@@ -66,6 +66,8 @@ local excess = redis.call('ZCARD', keys.ended()) - limits.of_workspace('max_ende
 local excess_count, more_excess = for_each(excess > 0 and redis.call('ZRANGE', keys.ended(), 0, math.min(excess, count) - 1) or {}, delete)
 local pruned_count = old_count + rejected_count + excess_count
 
+local idle_count, more_idle = idle_policies.delete_due(count)
+
 local more = grant_loop.settle(count)
-if more_leases or more_waiters or more_old or more_rejected or more_excess then more = 1 end
-return reply.cleaned(leases_ended, expired_waiters, pruned_count, cut_times, times_left, now, more)
+if more_idle or more_leases or more_waiters or more_old or more_rejected or more_excess then more = 1 end
+return reply.cleaned(leases_ended, expired_waiters, pruned_count, idle_count, cut_times, times_left, now, more)

@@ -4,10 +4,10 @@
 
 local cache, find, sub = {}, string.find, string.sub
 
-local function load(key, id)
+local function load(key, id, planned)
   local account = cache[key]
-  if account == nil then
-    local raw = redis.call('HGETALL', key)
+  if account == nil or planned then
+    local raw = planned or redis.call('HGETALL', key)
     account = #raw > 0 and {key = key, id = id, fields = {}, limit = {}, used = {}, fixed = {}, reserved = {}, children_reserved = {},
       victim_held = {}, patience_held = {}, leaving = {}, stack_exits = {}, reserving_accounts = {}, fair_share = {}, demand_met = {}}
     for i = 1, #raw, 2 do
@@ -27,9 +27,10 @@ end
 
 function accounts.group(pool, name) return load(keys.group(pool, name), 'group:' .. name) end
 
-function accounts.policy(pool, component)
-  local policy = load(keys.policy(pool, component), 'policy:' .. component)
-  if policy then policy.component = component end
+-- Return a policy. `planned`: the fields, name and value in turn, of a policy that is not written yet.
+function accounts.policy(pool, component, planned)
+  local policy = load(keys.policy(pool, component), 'policy:' .. component, planned)
+  if policy then policy.component, policy.is_planned = component, policy.is_planned or planned ~= nil end
   return policy
 end
 
@@ -58,9 +59,7 @@ function accounts.path(pool, component)
   return path
 end
 
-function accounts.capacity(pool, key)
-  return pool.limit[key] or const.UNBOUNDED[key] and const.MAX_AMOUNT or 0
-end
+function accounts.capacity(pool, key) return pool.limit[key] or const.UNBOUNDED[key] and const.MAX_AMOUNT or 0 end
 
 -- Return the limit that counts at an account; nil if there is none, or if it is as large as the pool.
 function accounts.limit(account, pool, key)

@@ -1,5 +1,5 @@
 -- Admit a request: queue it in every eligible pool. No limit refuses a request that returns to the queue; `submissions` admits new ones.
--- @use accounts amounts bodies clock dirty_pools eligibility grants lanes limits parking queue queue_order requests
+-- @use accounts amounts bodies clock dirty_pools eligibility grants lanes limits parking queue queue_order rechecks requests template_matches templates
 -- @writes meta requests
 
 -- Return a request with the fields of its spec.
@@ -17,27 +17,59 @@ function admission.limit_by_component(request, fields, component_limits)
   return subject
 end
 
+-- Return the pools in which a request may be granted or wait. `template_count`: the number of templates of the workspace.
+function admission.pools(component, template_count)
+  if (tonumber(template_count or 0)) > 0 then return template_matches.pools(component) end
+  return lanes.pools(component)
+end
+
+-- Return the path of a lane in a pool if it is eligible there; else nil, and the refusal of a template that is full.
+function admission.eligible_path(pool_name, lane)
+  local path = accounts.path(pool_name, lane.component)
+  if eligibility.refusal(path, lane.units, lane.fixed) then return nil end
+  local refusal = templates.refusal(path)
+  if refusal then return nil, refusal end
+  return path
+end
+
+-- True if a lane is eligible in no pool, and only templates that have as many policies as they may have forbid it.
+function admission.has_full_templates(lane)
+  local template_count, refusal = redis.call('HGET', keys.meta(), 'templates'), nil
+  if tonumber(template_count or 0) == 0 then return false end
+  for _, name in ipairs(template_matches.pools(lane.component)) do
+    local path, template_refusal = admission.eligible_path(name, lane)
+    if path then return false end
+    refusal = refusal or template_refusal
+  end
+  return refusal ~= nil
+end
+
 -- Put a request into its lane, and into the queue of each pool with the constraint that blocks it there.
 function admission.enqueue(request, lane, lane_score, candidates)
   local deadline = requests.queue_ttl_s(request) and clock.after(request.queue_ttl_s) or const.MAX_AMOUNT
-  for _, candidate in ipairs(candidates) do queue.schedule_sync_if_stale(candidate.path, lane) end
+  local new_pools = {}
+  for _, candidate in ipairs(candidates) do
+    if candidate.path[1].is_planned and lanes.has_waiters(lane.component) then new_pools[#new_pools + 1] = candidate.path[#candidate.path] end
+    templates.write(candidate.path)
+    queue.schedule_sync_if_stale(candidate.path, lane)
+  end
   queue.enter(request, lane, lane_score, deadline)
   for _, candidate in ipairs(candidates) do
     queue.enter_pool(candidate.path, request, lane, lane_score, candidate.constraint, candidate.need)
   end
+  for _, pool in ipairs(new_pools) do rechecks.start(pool) end  -- earlier waiters of the component wait there from now on, too
 end
 
 -- Put a request that lost its units back into the queue of every eligible pool; the next pass judges it first.
 function admission.requeue(request, lane, fields)
   local lane_score, candidates = queue_order.lane_score(tonumber(request.class), tonumber(request.seq)), {}
-  for _, name in ipairs(lanes.pools(lane.component)) do
-    local path = accounts.path(name, lane.component)
-    if not eligibility.refusal(path, lane.units, lane.fixed) then
-      candidates[#candidates + 1] = {path = path, constraint = parking.NEW, need = 0}
-    end
+  local pools = admission.pools(lane.component, redis.call('HGET', keys.meta(), 'templates'))
+  for _, name in ipairs(pools) do
+    local path = admission.eligible_path(name, lane)
+    if path then candidates[#candidates + 1] = {path = path, constraint = parking.NEW, need = 0} end
   end
   if #candidates == 0 then
-    return requests.finish(request, states.rejected, 'rejected', eligibility.refusals(lane.component, lane.units, lane.fixed), fields)
+    return requests.finish(request, states.rejected, 'rejected', eligibility.refusals(lane.component, lane.units, lane.fixed, pools), fields)
   end
   admission.enqueue(request, lane, lane_score, candidates)
   for _, candidate in ipairs(candidates) do dirty_pools.mark_new(candidate.path[#candidate.path]) end
@@ -52,7 +84,8 @@ function admission.enter_successor(spec, seq, submitted_ms)
   local number = amounts.format(redis.call('HINCRBY', keys.meta(), 'seq', 1))
   requests.transition(request, states.queued, 'submitted', {'seq', seq, 'submitted_ms', submitted_ms, 'queued_ms', amounts.format(clock.now)}, fields)
   local lane = lanes.of(request)
-  if #lanes.pools(lane.component) == 0 and redis.call('HGET', keys.meta(), 'unmanaged') == 'allow' then
+  local unmanaged, template_count = unpack(redis.call('HMGET', keys.meta(), 'unmanaged', 'templates'))
+  if unmanaged == 'allow' and #admission.pools(lane.component, template_count) == 0 then
     grants.allocate(nil, lane, request, fields)
   else
     admission.requeue(request, lane, fields)

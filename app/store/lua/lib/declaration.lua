@@ -1,14 +1,14 @@
 -- One pool of a declaration: whether it is still as planned, and whether waiters or allocations forbid the change.
--- @use accounts amounts deletions quotas
+-- @use accounts amounts declared_policies deletions quotas
 -- @reads group policy pool_allocations pool_groups pool_lanes pool_policies pool_queue pool_queue_syncs
 -- @reads pool_unfinished pools
 -- @writes unfinished
 
 -- Groups and policies differ in the set of their names, the field of the parent, the account, its key and its deletion.
 declaration.KINDS = {
-  {rows = 'groups', above = 'parent', account = accounts.group,
+  {rows = 'groups', above = 'parent', account = accounts.group, count = function(pool) return redis.call('SCARD', keys.pool_groups(pool.name)) end,
     names = function(pool) return keys.pool_groups(pool) end, key = function(pool, name) return keys.group(pool, name) end, remove = deletions.group},
-  {rows = 'policies', above = 'group', account = accounts.policy,
+  {rows = 'policies', above = 'group', account = accounts.policy, count = declared_policies.count,
     names = function(pool) return keys.pool_policies(pool) end, key = function(pool, name) return keys.policy(pool, name) end, remove = deletions.policy},
 }
 
@@ -32,10 +32,10 @@ local function has_settings(account, settings)
 end
 
 local function all_accounts_equal(kind, pool, rows)
-  if redis.call('SCARD', kind.names(pool.name)) ~= #rows then return false end
+  if kind.count(pool) ~= #rows then return false end
   for _, row in ipairs(rows) do
     local account = kind.account(pool.name, row.name)
-    local is_equal = account and (account.fields[kind.above] or '') == row.above and account.fields.weight == row.weight
+    local is_equal = account and not account.fields.template and (account.fields[kind.above] or '') == row.above and account.fields.weight == row.weight
       and (account.fields.priority or '') == row.priority and (row.profile == '' or (account.fields.profile or 'batch') == row.profile)
       and equals(account.reserved, row.reserved) and equals(account.limit, row.limit) and has_settings(account, row.settings)
     if not is_equal then return false end

@@ -1,6 +1,6 @@
 -- Delete a pool, a group or a policy with all its keys. The caller has checked that it is not in use.
--- @use accounts counters run_time_stats
--- @writes component_pools group meta policy pool pool_changes pool_groups pool_holds pool_policies pool_preemptions
+-- @use accounts counters run_time_stats templates
+-- @writes component_pools group meta policy pool pool_changes pool_groups pool_holds pool_policies pool_preemptions template_checks templates
 -- @writes pool_queue_syncs pool_satisfaction pool_unfinished pool_usage_history pools unfinished
 
 -- Delete a group.
@@ -10,9 +10,20 @@ function deletions.group(pool, name)
   redis.call('SREM', keys.pool_groups(pool), name)
 end
 
+-- Delete a template from the lists of templates. None of its policies is left.
+local function forget_template(pool, pattern)
+  if redis.call('HINCRBY', keys.templates(), pattern, -1) <= 0 then redis.call('HDEL', keys.templates(), pattern) end
+  redis.call('HINCRBY', keys.meta(), 'templates', -1)
+  redis.call('ZREM', keys.template_checks(), pool .. ' ' .. pattern)
+end
+
 -- Delete a policy.
 function deletions.policy(pool, component)
-  redis.call('HINCRBY', keys.meta(), 'policies', -redis.call('DEL', keys.policy(pool, component)))
+  local pattern = redis.call('HGET', keys.policy(pool, component), 'template')
+  local count = redis.call('DEL', keys.policy(pool, component))
+  if pattern then templates.release(accounts.pool(pool), pattern, component)
+  else redis.call('HINCRBY', keys.meta(), 'policies', -count) end
+  if templates.is_template(component) then forget_template(pool, component) end
   accounts.forget(keys.policy(pool, component))
   redis.call('SREM', keys.pool_policies(pool), component)
   redis.call('ZREM', keys.component_pools(component), pool)

@@ -1,5 +1,5 @@
 -- Whether a request could ever be granted; present use does not matter.
--- @use accounts amounts lanes
+-- @use accounts amounts lanes templates
 
 local function exceeded(path, units, key, code, column)
   local pool = path[#path]
@@ -36,11 +36,19 @@ function eligibility.refusal(path, units, fixed)
   end
 end
 
--- Return nil if any pool is eligible; else the code of the first pool, and every refusal (`pool code …`, split by `;`).
-function eligibility.refusals(component, units, fixed)
+-- Return the refusal of a template that has as many policies as it may have; nil if the component has a policy, or may get one.
+local function template_refusal(path)
+  local full = templates.refusal(path)
+  return full and table.concat({'too_many_tenants', '-', full[4], full[3], 'policy:' .. path[1].fields.template}, ' ')
+end
+
+-- Return nil if any pool is eligible; else the code of the first pool, and every refusal (`pool code …`, split by `;`). `pools`: those
+-- of a request that is admitted; without them, those of a waiter.
+function eligibility.refusals(component, units, fixed, pools)
   local first_code, refusals = 'no_policy', {}
-  for i, name in ipairs(lanes.pools(component)) do
-    local refusal = eligibility.refusal(accounts.path(name, component), units, fixed)
+  for i, name in ipairs(pools or lanes.pools(component)) do
+    local path = accounts.path(name, component)
+    local refusal = eligibility.refusal(path, units, fixed) or template_refusal(path)
     if not refusal then return nil end
     if i == 1 then first_code = string.match(refusal, '^%S+') end
     refusals[i] = name .. ' ' .. refusal

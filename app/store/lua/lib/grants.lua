@@ -1,5 +1,5 @@
 -- The one place where units are granted and taken back.
--- @use account_updates accounts amounts clock counters crossings dirty_pools fair_share_order lanes leases nudges outbox patience_hold queue requests victim_holds victims
+-- @use account_updates accounts amounts clock counters crossings dirty_pools fair_share_order lanes leases nudges outbox patience_hold queue requests templates victim_holds victims
 -- @reads pool_holds
 -- @writes meta pool_allocation_records pool_allocations pool_walltime_ends preemption_deadlines waiting
 
@@ -105,6 +105,7 @@ function grants.take_back(request, is_preempting)
   if request.pool == '' then return end
   local lane, path = lanes.of(request), accounts.path(request.pool, request.component)
   redis.call('ZREM', keys.pool_allocations(request.pool), request.id)
+  templates.touch(path[#path], path[1])
   redis.call('HDEL', keys.pool_allocation_records(request.pool), request.id)
   if request.walltime_s then redis.call('ZREM', keys.pool_walltime_ends(request.pool), request.id) end
   if debit(path, lane, -1) then nudges.send() end

@@ -57,7 +57,8 @@ end
 function lane_grants.find_blocker(path, lane, lane_score, walltime_s)
   local policy, pool = path[1], path[#path]
   if pool.fields.reviewing or pool.fields.unsettled then return parking.NEW, 0 end
-  if fair_share_order.applies(pool) and lanes.any_attached(pool) then fair_share_order.update(pool, policy) end  -- scores are not stored while a pool has no waiters
+  if policy.is_planned and lanes.has_waiters(lane.component) then return parking.NEW, 0 end  -- earlier ones have to be judged here as well
+  if fair_share_order.applies(pool) and not policy.is_planned and lanes.any_attached(pool) then fair_share_order.update(pool, policy) end  -- scores are not stored while a pool has no waiters
   local queue_score = queue_order.queue_score(pool, policy, lane_score, lanes.is_in_share(path, lane))
   local owner = pool.fields.patience and patience_hold.owner(pool) or nil
   local blocker = accounts.blocker(path, lane.units, lane.fixed, owner and queue_score > owner.queue_score)

@@ -1,7 +1,7 @@
 -- Lanes: all waiters of one shape are judged together, by their head. A pool refers to the lanes that it may grant. A lane is
 -- named by its shape: component, kind, amounts, and a tail for other parts of the shape (`|pools=a,b`).
 -- @use amounts fair_share_order parking queue_order share_sides
--- @reads component_pools lane pool_parked
+-- @reads component_lanes component_pools lane pool_parked
 -- @writes pool_in_share pool_lanes pool_policy_lanes
 
 local cache = {}
@@ -33,6 +33,9 @@ end
 function lanes.pools(component)
   return redis.call('ZRANGE', keys.component_pools(component), 0, -1)
 end
+
+-- True if requests of a component wait.
+function lanes.has_waiters(component) return redis.call('EXISTS', keys.component_lanes(component)) == 1 end
 
 -- True if the lane is in share: it needs a share key, and on every share key it fits the unused share of its policy.
 function lanes.is_in_share(path, lane)

@@ -17,7 +17,7 @@ function limits.of_workspace(name, default) return bound(redis.call('HGET', keys
 
 -- Read the fields of the workspace that every admission needs, in one command.
 function limits.read_workspace(component)
-  return redis.call('HMGET', keys.meta(), 'seq', 'fence', 'saved_bytes', 'deleted_bytes', 'max_running', 'max_bytes', 'component:' .. component)
+  return redis.call('HMGET', keys.meta(), 'seq', 'fence', 'saved_bytes', 'deleted_bytes', 'max_running', 'max_bytes', 'component:' .. component, 'templates')
 end
 
 -- Return the limits that a component has of its own, as a subject; nil if it has none.

@@ -1,6 +1,6 @@
 -- Limits of the workspace for its pools and policies.
--- @use accounts amounts limits
--- @reads meta pool_policies pools
+-- @use accounts amounts declared_policies limits
+-- @reads meta pools
 
 -- Return a refusal if the addition passes a limit of the workspace; else nil. A call that adds nothing is never refused.
 local function refusal(name, default, present, added)
@@ -18,13 +18,15 @@ end
 function pool_limits.declaration_refusal(changes)
   local new_pools, new_policies = 0, 0
   for _, change in ipairs(changes) do
-    local existing = accounts.pool(change.name) and redis.call('SCARD', keys.pool_policies(change.name))
+    local pool = accounts.pool(change.name)
+    local existing = pool and declared_policies.count(pool)
     if not change.after then
       new_pools, new_policies = new_pools - 1, new_policies - existing
     else
       if not existing then new_pools = new_pools + 1 end
       for _, row in ipairs(change.after.policies) do
-        if not (existing and accounts.policy(change.name, row.name)) then new_policies = new_policies + 1 end
+        local policy = existing and accounts.policy(change.name, row.name)
+        if not policy or policy.fields.template then new_policies = new_policies + 1 end
       end
       if existing then new_policies = new_policies - #change.gone.policies end
     end

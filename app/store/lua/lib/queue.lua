@@ -1,5 +1,5 @@
 -- Waiters: into a lane and the queues of its pools, and out of all of them at once.
--- @use accounts amounts dirty_pools fair_share_order lanes nudges parking queue_order waiter_counts
+-- @use accounts amounts dirty_pools fair_share_order lanes nudges parking queue_order templates waiter_counts
 -- @writes component_lanes lane lane_walltimes lanes orphaned_lanes policy pool_policy_queue pool_queue pool_queue_syncs waiting
 
 function queue.enter(request, lane, lane_score, deadline)
@@ -23,6 +23,7 @@ end
 function queue.remove(path, id)
   local policy, pool = path[1], path[#path]
   if redis.call('ZREM', keys.pool_queue(pool.name), id) == 1 then redis.call('HINCRBY', policy.key, 'queue_length', -1) end
+  templates.touch(pool, policy)
   redis.call('ZREM', keys.pool_policy_queue(pool.name, policy.component), id)  -- also if the pool had fair share until now
 end
 

@@ -1,12 +1,12 @@
 -- Quotas of a policy or a group: its reserved amounts and limits, and the sum its parent has reserved for all children.
--- @use accounts amounts
+-- @use accounts amounts promises
 -- @writes group policy pool
 
 local PROTECTED = 'non_preemptible_usage_threshold'
 
 -- Return a refusal as replied: code, account, key, and the two numbers that do not agree.
 local function refusal(code, account, key, wanted_amount, bound)
-  return {code, account, key, amounts.format(wanted_amount), amounts.format(bound)}
+  return {code, account, key, amounts.format(math.min(wanted_amount, 2 ^ 62)), amounts.format(bound)}
 end
 
 -- Return a refusal if a protected key is not a key of the pool; else nil.
@@ -38,10 +38,9 @@ function quotas.refusal(pool, parent, account, id, wanted, settings)
       return refusal('reserved_below_children', id, key, wanted.reserved[key] or 0, promised)
     end
   end
-  local available = parent == pool and pool.limit or parent.reserved
-  for key, reserved in pairs(wanted.reserved) do
-    local own_amount = account and quotas.parent(pool, account) == parent and account.reserved[key] or 0
-    local total = (parent.children_reserved[key] or 0) - own_amount + reserved
+  local available, own = parent == pool and pool.limit or parent.reserved, account and quotas.parent(pool, account) == parent and promises.of(account) or {}
+  for key, reserved in pairs(promises.wanted(wanted)) do
+    local total = (parent.children_reserved[key] or 0) - (own[key] or 0) + reserved
     if reserved > 0 and total > (available[key] or 0) then return refusal('overpromised', parent.id, key, total, available[key] or 0) end
   end
 end

@@ -1,6 +1,6 @@
 -- New requests: a repeated call gets the same request; a new one is granted, queued in every eligible pool, or rejected. One
 -- beyond a limit is refused: nothing of it is kept.
--- @use accounts admission amounts clock eligibility grants lane_grants lanes leases limits polls queue_order requests
+-- @use admission amounts clock eligibility grants lane_grants lanes leases limits polls queue_order requests templates
 -- @reads request
 -- @writes idempotency meta requests
 
@@ -20,17 +20,19 @@ local function find_duplicate(spec, request)
 end
 
 -- Judge a new request: the path on which it can be granted now, by policy priority, or the pools in which it would wait.
-local function judge(request, lane, lane_score)
-  local candidates, pools = {}, lanes.pools(lane.component)
+-- `refusal`: that of the first template without room for a further policy.
+local function judge(request, lane, lane_score, pools)
+  local candidates, refusal = {}, nil
   for _, name in ipairs(pools) do
-    local path = accounts.path(name, lane.component)
-    if not eligibility.refusal(path, lane.units, lane.fixed) then
+    local path, template_refusal = admission.eligible_path(name, lane)
+    refusal = refusal or template_refusal
+    if path then
       local constraint, need = lane_grants.find_blocker(path, lane, lane_score, request.walltime_s)
       if not constraint then return path, candidates end
       candidates[#candidates + 1] = {path = path, constraint = constraint, need = need}
     end
   end
-  return nil, candidates, #pools == 0
+  return nil, candidates, refusal
 end
 
 -- Prepare an admission without a write: `tag` and perhaps `request` of a repeated call, `refusal` of a limit, or all that is
@@ -39,20 +41,22 @@ function submissions.prepare(spec)
   local request = admission.read_spec(spec)
   local tag, existing = find_duplicate(spec, request)
   if tag then return {tag = tag, request = existing} end
-  local seq, fence, saved, deleted, max_running, max_bytes, component_limits = unpack(limits.read_workspace(request.component))
+  local seq, fence, saved, deleted, max_running, max_bytes, component_limits, template_count = unpack(limits.read_workspace(request.component))
   seq, saved = tonumber(seq or 0) + 1, tonumber(saved or 0)
   local bytes = request.bytes + (spec.message_bytes or 0)
   local refusal = not spec.is_exempt and limits.admission_refusal(saved, tonumber(deleted or 0), bytes, max_running, max_bytes) or nil
   if refusal then return {refusal = refusal} end
   local own, lane = admission.limit_by_component(request, spec.fields, component_limits), lanes.of(request)
   local lane_score = queue_order.lane_score(tonumber(request.class), seq)
-  local path, candidates, has_no_policy = judge(request, lane, lane_score)
+  local pools = admission.pools(lane.component, template_count)
+  local path, candidates, template_refusal = judge(request, lane, lane_score, pools)
+  if not spec.is_exempt and not spec.is_delayed and not path and #candidates == 0 then refusal = template_refusal end
   if not spec.is_exempt and (spec.is_delayed or not path and #candidates > 0) then
     refusal = limits.wait_refusal(lane, spec.limits and {spec.limits, own} or {own})
   end
   return {
-    refusal = refusal, request = request, lane = lane, lane_score = lane_score, path = path, candidates = candidates,
-    is_granted = path or has_no_policy and redis.call('HGET', keys.meta(), 'unmanaged') == 'allow',
+    refusal = refusal, request = request, lane = lane, lane_score = lane_score, path = path, candidates = candidates, pools = pools,
+    is_granted = path or #pools == 0 and redis.call('HGET', keys.meta(), 'unmanaged') == 'allow',
     seq = amounts.format(seq), fence = amounts.format(tonumber(fence or 0) + 1), saved_bytes = amounts.format(saved + bytes),
   }
 end
@@ -71,9 +75,10 @@ function submissions.admit(plan, spec, remember_s)
   else redis.call('HSET', keys.meta(), 'seq', plan.seq, 'saved_bytes', plan.saved_bytes) end
   local changes = {'seq', plan.seq, 'submitted_ms', amounts.format(clock.now)}
   requests.transition(request, states.queued, 'submitted', changes, fields, nil, plan.is_granted)
+  if plan.path then templates.write(plan.path) end
   if plan.is_granted then grants.allocate(plan.path, lane, request, fields, plan.fence)
   elseif #plan.candidates > 0 then admission.enqueue(request, lane, plan.lane_score, plan.candidates)
-  else requests.finish(request, states.rejected, 'rejected', eligibility.refusals(lane.component, lane.units, lane.fixed), fields) end
+  else requests.finish(request, states.rejected, 'rejected', eligibility.refusals(lane.component, lane.units, lane.fixed, plan.pools), fields) end
   requests.save(request, fields)
   redis.call('ZADD', keys.requests(), plan.seq, spec.id)
   if spec.key then redis.call('SET', keys.idempotency(spec.key), spec.id .. ' ' .. spec.digest, 'EX', remember_s) end

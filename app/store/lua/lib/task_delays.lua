@@ -36,11 +36,11 @@ function task_delays.finish(task)
   redis.call('HDEL', keys.task(task.id), 'due_ms', 'limited_by')
 end
 
--- Delay a task for longer while the shape of its request would pass a limit; return whether it does. A successor is not delayed.
+-- Delay a task for longer while its request would pass the limit of shapes, or while its template has no room for a further policy;
+-- return whether it does. No limit of shapes delays a successor.
 function task_delays.postpone(task)
-  if task.age then return false end
-  local request = admission.read_spec(task_delays.request_spec(task, task.id))
-  local is_full = limits.shape_refusal(lanes.of(request)) ~= nil
+  local lane = lanes.of(admission.read_spec(task_delays.request_spec(task, task.id)))
+  local is_full = admission.has_full_templates(lane) or not task.age and limits.shape_refusal(lane) ~= nil
   if is_full then
     task_delays.finish(task)
     task_delays.delay(task, clock.now + POSTPONED_MS)

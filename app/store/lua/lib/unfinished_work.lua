@@ -1,5 +1,5 @@
--- Resume unfinished work: rechecks, then the victims of closed holds, then grants, then the sync of queues, then rejections.
--- @use accounts dirty_pools grant_loop orphans rechecks
+-- Resume unfinished work: policies of changed templates, then rechecks, then the victims of closed holds, then grants, then the sync of queues, then rejections.
+-- @use accounts dirty_pools grant_loop orphans rechecks template_updates
 -- @reads pool_queue_syncs pool_unfinished
 -- @writes unfinished
 
@@ -14,6 +14,7 @@ function unfinished_work.resume(count)
   table.sort(pools)
   for _, name in ipairs(pools) do
     local pool = accounts.pool(name)
+    if pool and pool.fields.template_updates and not template_updates.resume(pool) then return 1 end
     if pool and pool.fields.reviewing and not spend(rechecks.step(pool, remaining)) then return 1 end
   end
   for _, name in ipairs(pools) do

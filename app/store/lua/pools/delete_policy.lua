@@ -1,11 +1,13 @@
--- Delete the policy of a component, unless it has waiters or allocations.
--- @use accounts clock deletions operation_replies quotas rechecks requests unfinished_work
--- @reads pool_queue_syncs pool_unfinished
+-- Delete the policy of a component, unless it has waiters or allocations. If a template has policies, the reply is `instances`: the caller
+-- deletes the idle ones before.
+-- @use accounts clock deletions operation_replies promises quotas rechecks requests unfinished_work
+-- @reads pool_instances pool_queue_syncs pool_unfinished
 -- @writes unfinished
 -- @args now events_kept chunk op pool component
 -- @reply deleted more
 -- @reply in_use queued active
 -- @reply unfinished
+-- @reply instances
 -- @reply not_found
 
 clock.start(args.now)
@@ -18,10 +20,11 @@ if redis.call('EXISTS', keys.pool_unfinished(args.pool), keys.pool_queue_syncs(a
   redis.call('SADD', keys.unfinished(), args.pool)
   return reply.unfinished()
 end
+if redis.call('EXISTS', keys.pool_instances(args.pool, args.component)) == 1 then return reply.instances() end
 local queued, active = tonumber(policy.fields.queue_length or 0), policy.used.step_run or 0
 if queued + active > 0 then return reply.in_use(queued, active) end
 
-quotas.update_reserved_sums(pool, quotas.parent(pool, policy), policy.reserved, -1)
+quotas.update_reserved_sums(pool, quotas.parent(pool, policy), promises.of(policy), -1)
 deletions.policy(args.pool, args.component)
 operation_replies.save(args.op)
 rechecks.start(pool)

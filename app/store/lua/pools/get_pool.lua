@@ -1,8 +1,8 @@
 -- Read a pool and a page of its groups (`kind`) or policies, from a cursor on. If the page of the groups is the last one and there is
 -- room in it, the page of the policies follows: a pool with few of both is read at one moment. Return the kind and cursor of the next
 -- page; the kind is empty behind the last.
--- @use accounts
--- @reads group policy pool pool_allocations pool_groups pool_holds pool_policies pool_queue pools
+-- @use accounts amounts templates
+-- @reads group policy pool pool_allocations pool_groups pool_holds pool_instances pool_policies pool_queue pools
 -- @args name kind cursor count
 -- @reply found description pool groups policies queued active holds kind cursor
 -- @reply not_found
@@ -21,7 +21,8 @@ if kind == 'policies' and #groups < tonumber(args.count) then
   local page = redis.call('SSCAN', keys.pool_policies(args.name), cursor, 'COUNT', args.count)
   for i, component in ipairs(page[2]) do
     local flat = redis.call('HGETALL', keys.policy(args.name, component))
-    policies[i] = {component, flat, redis.call('HGET', keys.policy(args.name, component), 'queue_length') or '0'}
+    local made_policies = templates.is_template(component) and amounts.format(redis.call('ZCARD', keys.pool_instances(args.name, component))) or ''
+    policies[i] = {component, flat, redis.call('HGET', keys.policy(args.name, component), 'queue_length') or '0', made_policies}
   end
   cursor = page[1]
   if cursor == '0' then kind = '' end

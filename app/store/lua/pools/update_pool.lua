@@ -1,5 +1,5 @@
 -- Update a pool: capacity is merged (0 removes a key), settings are merged (an empty one is unset).
--- @use accounts amounts clock quotas rechecks requests unfinished_work
+-- @use accounts amounts clock promises quotas rechecks requests unfinished_work
 -- @reads pool_groups pool_policies
 -- @writes pool pools
 -- @args now events_kept chunk name description capacity settings
@@ -51,6 +51,10 @@ if key_count > const.MAX_KEYS then return reply.refused('too_many_keys', 'pool',
 local refusal = quotas.threshold_refusal(remaining, 'pool', settings.non_preemptible_usage_threshold or pool.fields.non_preemptible_usage_threshold)
 if refusal then return reply.refused(unpack(refusal)) end
 
+local changed_promises = promises.changed(pool, settings.template_max)
+refusal = promises.refusal(pool, changed_promises, change.of)
+if refusal then return reply.refused(unpack(refusal)) end
+
 if args.description ~= '' then redis.call('HSET', keys.pools(), pool.name, string.sub(args.description, 2)) end
 for _, key in ipairs(change.keys) do
   if change.of[key] > 0 then redis.call('HSET', pool.key, 'limit:' .. key, amounts.format(change.of[key]))
@@ -58,6 +62,11 @@ for _, key in ipairs(change.keys) do
 end
 for name, value in pairs(settings) do
   if value ~= '' then redis.call('HSET', pool.key, name, value) else redis.call('HDEL', pool.key, name) end
+end
+for _, promise in ipairs(changed_promises) do
+  quotas.update_reserved_sums(pool, promise.parent, promise.before, -1)
+  quotas.update_reserved_sums(pool, promise.parent, promise.after, 1)
+  redis.call('HSET', promise.template.key, 'reserved_times', amounts.format(promise.times))
 end
 rechecks.start(pool)
 return reply.updated(unfinished_work.resume(tonumber(args.chunk)))

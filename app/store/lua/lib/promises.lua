@@ -1,0 +1,60 @@
+-- What parents have reserved for their children: for a policy its reserved amounts, for a template those of all the policies that it
+-- may make.
+-- @use accounts amounts templates
+-- @reads pool_policies
+
+-- Return what the parent of an account has reserved for it: of a template the share of all the policies that it may make, of such a
+-- policy nothing more.
+function promises.of(account)
+  if account.fields.template then return {} end
+  return promises.wanted({reserved = account.reserved, times = tonumber(account.fields.reserved_times)})
+end
+
+-- Return the same of an account as it is wanted.
+function promises.wanted(wanted)
+  local promised = {}
+  for key, amount in pairs(wanted.reserved) do promised[key] = amount * (wanted.times or 1) end
+  return promised
+end
+
+-- Return how many policies the reserved amounts of a template count for: the most that it may have, by its settings (name and value) or
+-- those of the pool. 1 for any other account.
+function promises.times(pool, component, settings)
+  if not templates.is_template(component) then return 1 end
+  local account = {fields = {}}
+  for _, setting in ipairs(settings) do account.fields[setting[1]] = setting[2] ~= '' and setting[2] or nil end
+  return templates.most(pool, account)
+end
+
+-- Return the templates whose promise changes if the pool gets another `template_max`: each with its amounts before and after. Without
+-- a new value (nil) there are none.
+function promises.changed(pool, new_max)
+  local changes = {}
+  for _, name in ipairs(new_max and redis.call('SMEMBERS', keys.pool_policies(pool.name)) or {}) do
+    local template = templates.is_template(name) and accounts.policy(pool.name, name)
+    if template and not template.fields.template_max and next(template.reserved) then
+      local times = tonumber(new_max) or const.TEMPLATE_MAX
+      local group = template.fields.group
+      changes[#changes + 1] = {template = template, parent = group and accounts.group(pool.name, group) or pool, times = times,
+        before = promises.of(template), after = promises.wanted({reserved = template.reserved, times = times})}
+    end
+  end
+  return changes
+end
+
+-- Return what forbids changed promises: code, account, key and two numbers; nil if nothing does. `capacity`: key → the new capacity of
+-- the pool where it changes, too.
+function promises.refusal(pool, changes, capacity)
+  local totals = {}
+  for _, change in ipairs(changes) do
+    for key, units in pairs(change.after) do
+      local parent = change.parent
+      local available = parent == pool and (capacity[key] or pool.limit[key]) or parent.reserved[key] or 0
+      local place = parent.id .. ' ' .. key
+      totals[place] = (totals[place] or parent.children_reserved[key] or 0) - change.before[key] + units
+      if totals[place] > available then
+        return {'overpromised', parent.id, key, amounts.format(math.min(totals[place], 2 ^ 62)), amounts.format(available)}
+      end
+    end
+  end
+end

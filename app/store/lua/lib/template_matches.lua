@@ -1,0 +1,35 @@
+-- The templates that a component matches: `*` stands for the rest of its name, and the longest template of a pool wins.
+-- @use accounts templates
+-- @reads component_pools templates
+
+-- Return pool → the longest template of the pool that a component matches.
+local function longest_matches(component)
+  local patterns, by_pool = {}, {}
+  for last = #component, string.find(component, '/', 1, true), -1 do patterns[#patterns + 1] = string.sub(component, 1, last) .. '*' end
+  local counts = redis.call('HMGET', keys.templates(), unpack(patterns))
+  for i, pattern in ipairs(patterns) do
+    for _, name in ipairs(counts[i] and redis.call('ZRANGE', keys.component_pools(pattern), 0, -1) or {}) do by_pool[name] = by_pool[name] or pattern end
+  end
+  return by_pool
+end
+
+-- Return the pools of a component that asks, by priority: those in which it has a policy, and those in which a template plans one. An
+-- idle policy of another template than the longest is planned anew.
+function template_matches.pools(component)
+  local rows, by_pool = {}, longest_matches(component)
+  for _, name in ipairs(redis.call('ZRANGE', keys.component_pools(component), 0, -1)) do
+    local policy = accounts.policy(name, component)
+    local template = policy.fields.template
+    if not template or template == by_pool[name] or not templates.is_idle(policy) then
+      rows[#rows + 1], by_pool[name] = {name = name, priority = tonumber(policy.fields.priority)}, nil
+    end
+  end
+  for name, pattern in pairs(by_pool) do
+    local policy = accounts.policy(name, component, templates.fields(accounts.policy(name, pattern)))
+    rows[#rows + 1] = {name = name, priority = tonumber(policy.fields.priority)}
+  end
+  table.sort(rows, function(a, b) return a.priority > b.priority or a.priority == b.priority and a.name < b.name end)
+  local names = {}
+  for i, row in ipairs(rows) do names[i] = row.name end
+  return names
+end

@@ -1,0 +1,54 @@
+-- Changes of a template change its policies, a bounded part at a time, before the lanes of the pool are rechecked.
+-- @use accounts pool_changes templates unfinished_items work_budget
+-- @reads pool_instances
+-- @writes component_pools policy pool_template_updates
+
+local KIND = 'template_updates'
+local PAGE = 32
+
+local is_first_page = true  -- a call that resumes work makes one page in any case: the work of other pools may use up its budget
+
+-- Note that all policies of a template have to be changed.
+function template_updates.start(pool, pattern)
+  local count = redis.call('ZUNIONSTORE', keys.pool_template_updates(pool.name, pattern), 1, keys.pool_instances(pool.name, pattern))
+  if count > 0 then unfinished_items.note(pool, KIND, pattern) end
+end
+
+-- Replace what a template decides of a policy. Return true if the policy is still one of the template.
+local function update(pool, template, component)
+  local policy, fields, is_kept, removed = accounts.policy(pool.name, component), templates.fields(template), {}, {}
+  if not policy or policy.fields.template ~= template.component then return false end
+  for i = 1, #fields, 2 do is_kept[fields[i]] = true end
+  for _, name in ipairs(templates.decided_names(policy)) do
+    if not is_kept[name] then removed[#removed + 1] = name end
+  end
+  if #removed > 0 then redis.call('HDEL', policy.key, unpack(removed)) end
+  redis.call('HSET', policy.key, unpack(fields))
+  redis.call('ZADD', keys.component_pools(component), '-' .. template.fields.priority, pool.name)
+  accounts.forget(policy.key)
+  return true
+end
+
+-- Change a page of the policies of a template that are left.
+local function update_page(pool, template, key)
+  local components, changed = redis.call('ZRANGE', key, 0, PAGE - 1), {}
+  for _, component in ipairs(components) do
+    if update(pool, template, component) then changed[#changed + 1] = 'policy:' .. component end
+  end
+  if #components > 0 then redis.call('ZREM', key, unpack(components)) end
+  pool_changes.add(pool.name, changed)
+end
+
+-- Change the policies of changed templates, until the work budget is used up. Return true if none are left.
+function template_updates.resume(pool)
+  return unfinished_items.resume(pool, KIND, function(pattern)
+    local key, template = keys.pool_template_updates(pool.name, pattern), accounts.policy(pool.name, pattern)
+    while template and redis.call('EXISTS', key) == 1 do
+      if work_budget.is_used_up() and not is_first_page then return false end
+      is_first_page = false
+      update_page(pool, template, key)
+    end
+    redis.call('DEL', key)
+    return true
+  end)
+end

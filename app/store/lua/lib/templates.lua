@@ -1,0 +1,94 @@
+-- Policy templates: the policy of `type/prefix*` makes a policy of its own for each component that asks and has none. A policy that a
+-- template has made has its quotas and settings, and names it in the field `template`. It is written when a request of the component
+-- is granted or queued, not before.
+-- @use accounts amounts clock pool_changes
+-- @writes component_pools meta policy pool pool_instances pool_policies template_checks templates
+
+-- Fields of a policy that its template does not decide: its state.
+local STATE = {creation_number = true, queue_length = true, reserved_times = true, status = true, below_ms = true, over_ms = true, template = true}
+
+function templates.is_template(component) return string.sub(component, -1) == '*' end
+
+-- Return a setting of a template: its own, else that of the pool.
+function templates.setting(pool, template, name, default) return tonumber(template.fields[name] or pool.fields[name] or default) end
+
+-- Return the most policies that a template may have at a time.
+function templates.most(pool, template) return templates.setting(pool, template, 'template_max', const.TEMPLATE_MAX) end
+
+-- Return how long (ms) a policy of a template is kept without use.
+function templates.idle_ms(pool, template) return templates.setting(pool, template, 'template_idle_s', const.TEMPLATE_IDLE_S) * 1000 end
+
+-- True if a policy has neither waiters nor allocations.
+function templates.is_idle(policy) return tonumber(policy.fields.queue_length or 0) == 0 and (policy.used.step_run or 0) == 0 end
+
+-- Count a new template of the workspace.
+function templates.register(pattern)
+  redis.call('HINCRBY', keys.templates(), pattern, 1)
+  redis.call('HINCRBY', keys.meta(), 'templates', 1)
+end
+
+-- Call a function with the name and value of each field of a policy that a template decides.
+local function for_each_decided(policy, add)
+  for _, column in ipairs({'limit', 'reserved'}) do
+    for key, units in pairs(policy[column]) do add(column .. ':' .. key, amounts.format(units)) end
+  end
+  for name, value in pairs(policy.fields) do
+    if not STATE[name] then add(name, value) end
+  end
+end
+
+-- Return the names of the fields of a policy that its template decides.
+function templates.decided_names(policy)
+  local names = {}
+  for_each_decided(policy, function(name) names[#names + 1] = name end)
+  return names
+end
+
+-- Return the fields of a policy as its template decides them, name and value in turn.
+function templates.fields(template)
+  local fields = {'template', template.component}
+  for_each_decided(template, function(name, value) fields[#fields + 1], fields[#fields + 2] = name, value end)
+  return fields
+end
+
+-- Return a refusal if the template of a planned policy has as many policies as it may have; else nil.
+function templates.refusal(path)
+  if not path[1].is_planned then return nil end
+  local pool, pattern = path[#path], path[1].fields.template
+  local most, present = templates.most(pool, accounts.policy(pool.name, pattern)), redis.call('ZCARD', keys.pool_instances(pool.name, pattern))
+  if present >= most then return {'template/' .. pattern, 'template_max', amounts.format(most), amounts.format(present)} end
+end
+
+local function schedule_check(pool, pattern, at_ms) redis.call('ZADD', keys.template_checks(), 'NX', amounts.format(at_ms), pool.name .. ' ' .. pattern) end
+
+-- Note that a policy was active now, if a template has made it.
+function templates.touch(pool, policy)
+  local pattern = policy.fields.template
+  if pattern then redis.call('ZADD', keys.pool_instances(pool.name, pattern), amounts.format(clock.now), policy.component) end
+end
+
+-- Part a policy from the template that has made it.
+function templates.release(pool, pattern, component)
+  redis.call('ZREM', keys.pool_instances(pool.name, pattern), component)
+  redis.call('HINCRBY', pool.key, 'instances', -1)
+end
+
+-- Write a planned policy. It replaces an idle one of another template.
+function templates.write(path)
+  local policy, pool = path[1], path[#path]
+  if not policy.is_planned then return end
+  local template, component = accounts.policy(pool.name, policy.fields.template), policy.component
+  local former_pattern = redis.call('HGET', policy.key, 'template')
+  if former_pattern then
+    templates.release(pool, former_pattern, component)
+    redis.call('DEL', policy.key)
+  end
+  policy.is_planned = false
+  redis.call('HSET', policy.key, 'creation_number', amounts.format(redis.call('HINCRBY', pool.key, 'last_creation_number', 1)), unpack(templates.fields(template)))
+  redis.call('SADD', keys.pool_policies(pool.name), component)
+  redis.call('ZADD', keys.component_pools(component), '-' .. template.fields.priority, pool.name)
+  redis.call('HINCRBY', pool.key, 'instances', 1)
+  templates.touch(pool, policy)
+  schedule_check(pool, template.component, clock.now + templates.idle_ms(pool, template))
+  pool_changes.add(pool.name, {policy.id})
+end

@@ -1,0 +1,19 @@
+-- Delete a page of the policies of a template, unless one of them has waiters or allocations.
+-- @use accounts idle_policies
+-- @reads pool_instances
+-- @args pool template count
+-- @reply deleted left
+-- @reply in_use component queued active
+-- @reply not_found
+
+local pool = accounts.pool(args.pool)
+local template = pool and accounts.policy(args.pool, args.template)
+if not template then return reply.not_found() end
+local components = redis.call('ZRANGE', keys.pool_instances(args.pool, args.template), 0, tonumber(args.count) - 1)
+for _, component in ipairs(components) do
+  local queued, active = idle_policies.use_of(accounts.policy(args.pool, component))
+  if queued + active > 0 then return reply.in_use(component, queued, active) end
+end
+
+for _, component in ipairs(components) do idle_policies.delete(pool, component) end
+return reply.deleted(redis.call('ZCARD', keys.pool_instances(args.pool, args.template)))

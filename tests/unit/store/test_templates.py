@@ -1,0 +1,211 @@
+"""Policy templates: each component that asks and has no policy gets one of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.domain.errors import Conflict, LimitReached, RuleViolation
+from app.domain.models import Policy
+from app.domain.reasons import ReasonCode
+from tests.support.world import World
+
+MADE_BY = "orchestrator/user-*"
+
+
+def policies(world: World, pool: str = "p") -> dict[str, Policy]:
+    return dict(world.ledger.get_pool(world.workspace, pool).policies)
+
+
+def made(world: World, pool: str = "p") -> list[str]:
+    """Return the components whose policy a template has made."""
+    return sorted(name.partition("/")[2] for name, policy in policies(world, pool).items() if policy.template)
+
+
+def keys(world: World) -> set[str]:
+    return {key.decode() if isinstance(key, bytes) else key for key in world.client.scan_iter("*")}
+
+
+def test_each_component_gets_a_policy_of_its_own(world: World) -> None:
+    world.pool(gpu=4)
+    world.policy("user-*", limit={"gpu": 1}, priority=3, weight=2, profile="training", settings={"over_limit": "keep"})
+    assert world.submit("user-ana", gpu=1).status == "allocated"
+    assert world.submit("user-ana", gpu=1).status == "queued"
+    assert world.submit("user-bob", gpu=1).status == "allocated"
+    refused = world.submit("robot", gpu=1)
+    assert refused.status == "rejected"
+    assert refused.reason is not None
+    assert refused.reason.code is ReasonCode.NO_POLICY
+    rows = policies(world)
+    assert rows[MADE_BY].policies == 2
+    assert rows[MADE_BY].template is None
+    ana = rows["orchestrator/user-ana"]
+    assert (ana.template, ana.limit, ana.priority, ana.weight, ana.profile) == (MADE_BY, {"gpu": 1}, 3, 2, "training")
+    assert (ana.settings, ana.policies, ana.used["gpu"], ana.queued) == ({"over_limit": "keep"}, None, 1, 1)
+
+
+def test_the_longest_template_wins_and_a_declared_policy_before_both(world: World) -> None:
+    world.pool(gpu=9)
+    for component, limit in (("user-*", 1), ("user-vip-*", 2), ("user-vip-eve", 3)):
+        world.policy(component, limit={"gpu": limit})
+    refused = world.submit("user-ana", gpu=2)
+    assert refused.reason is not None
+    assert refused.reason.code is ReasonCode.EXCEEDS_LIMIT
+    assert refused.reason.message == "p: asks 2 of gpu; the limit of policy orchestrator/user-ana is 1"
+    assert world.submit("user-vip-ben", gpu=2).status == "allocated"
+    assert world.submit("user-vip-eve", gpu=3).status == "allocated"
+    assert made(world) == ["user-vip-ben"]
+
+
+def test_a_template_of_a_type_is_for_every_component_of_the_type_and_no_other(world: World) -> None:
+    world.pool(gpu=9)
+    world.policy("intern/*", limit={"gpu": 1})
+    assert world.submit("intern/ana", gpu=1).status == "allocated"
+    assert world.submit("ana", gpu=1).status == "rejected"
+    assert world.submit("intern2/ana", gpu=1).status == "rejected"
+
+
+def test_the_limit_of_a_group_is_for_all_together_and_that_of_the_template_for_each(world: World) -> None:
+    world.pool(gpu=8)
+    world.group("interns", limit={"gpu": 2})
+    world.policy("intern/*", group="interns", limit={"gpu": 1})
+    ana, again, bob, cyd = (world.submit(f"intern/{name}", gpu=1) for name in ("ana", "ana", "bob", "cyd"))
+    assert [each.status for each in (ana, again, bob, cyd)] == ["allocated", "queued", "allocated", "queued"]
+    world.release(bob)
+    assert [world.get(each).status for each in (again, cyd)] == ["queued", "allocated"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"gpu": 5}, {"gpu": 2**53 - 1}, {"tpu": 1}, {"gpu": 1, "preemptible": False}],
+    ids=["much", "huge", "key", "fixed"],
+)
+def test_a_request_that_is_rejected_leaves_no_policy_and_no_key(world: World, fields: dict[str, Any]) -> None:
+    world.pool(gpu=4)
+    world.policy("user-*", limit={"gpu": 1})
+    before = keys(world)
+    for number in range(3):
+        assert world.submit(f"user-{number}", **fields).status == "rejected"
+    new = {key.partition("}:")[2].partition(":")[0] for key in keys(world) - before}
+    assert new <= {"request", "requests", "ended", "rejected", "events", "counters", "bodies"}
+    assert policies(world).keys() == {MADE_BY}
+
+
+def test_a_template_has_no_more_policies_than_its_setting_says(world: World) -> None:
+    world.pool(gpu=9, settings={"template_max": 3})
+    world.policy("user-*", settings={"template_max": 2})
+    first = world.submit("user-a", gpu=1)
+    world.submit("user-b", gpu=1)
+    with pytest.raises(LimitReached) as refusal:
+        world.submit("user-c", gpu=1)
+    assert (refusal.value.code, refusal.value.subject) == ("too_many_tenants", "template/orchestrator/user-*")
+    assert str(refusal.value) == "the template orchestrator/user-* has 2 policies; template_max is 2"
+    assert world.submit("user-a", gpu=1).status == "allocated"
+    world.policy("user-*")  # the value of the pool
+    assert world.submit("user-c", gpu=1).status == "allocated"
+    assert made(world) == ["user-a", "user-b", "user-c"]
+    world.release(first)
+
+
+def test_a_full_template_leaves_the_other_pools_of_the_component(world: World) -> None:
+    world.pool("p", gpu=9)
+    world.pool("q", gpu=9)
+    world.policy("user-*", "p", priority=5, settings={"template_max": 1})
+    world.policy("user-*", "q", limit={"gpu": 2})
+    assert world.submit("user-a", gpu=1).pool == "p"
+    assert world.submit("user-b", gpu=1).pool == "q"
+    with pytest.raises(LimitReached):
+        world.submit("user-c", gpu=3)  # too much for q
+    assert world.submit("user-c", gpu=10).status == "rejected"  # too much for both
+
+
+def test_an_idle_policy_is_deleted_with_all_its_keys(world: World) -> None:
+    world.pool(gpu=1, settings={"template_idle_s": 60, "discipline": "fair_share"})
+    world.policy("user-*")
+    before = keys(world)
+    held, waiter = world.submit("user-a", gpu=1), world.submit("user-b", gpu=1)
+    world.pass_time(3600)
+    assert made(world) == ["user-a", "user-b"]
+    world.release(held)
+    world.release(world.get(waiter))
+    world.pass_time(59)
+    assert made(world) == ["user-a", "user-b"]
+    world.clock.advance(61)
+    counts = world.ledger.clean_up(world.workspace)
+    assert counts.idle_policies == 2
+    assert made(world) == []
+    assert not {key for key in keys(world) - before if "user-a" in key or "user-b" in key}
+
+
+def test_a_change_of_a_template_changes_its_policies(world: World) -> None:
+    world.pool(gpu=99)
+    world.policy("user-*", limit={"gpu": 1}, settings={"over_limit": "keep"})
+    waiters = [world.submit(f"user-{number}", gpu=1) for number in range(40) for _ in range(2)][1::2]
+    assert {waiter.status for waiter in waiters} == {"queued"}
+    world.policy("user-*", limit={"gpu": 2}, priority=7)
+    rows = policies(world)
+    assert {(row.limit["gpu"], row.priority, tuple(row.settings)) for row in rows.values()} == {(2, 7, ())}
+    assert {world.get(waiter).status for waiter in waiters} == {"allocated"}
+
+
+def test_a_template_is_deleted_when_none_of_its_policies_is_in_use(world: World) -> None:
+    world.pool(gpu=99)
+    world.policy("user-*")
+    held = [world.submit(f"user-{number}", gpu=1) for number in range(70)]
+    with pytest.raises(Conflict, match="policy orchestrator/user-"):
+        world.ledger.delete_policy(world.workspace, "p", MADE_BY)
+    assert len(made(world)) == 70
+    for each in held:
+        world.release(each)
+    world.ledger.delete_policy(world.workspace, "p", MADE_BY)
+    assert policies(world) == {}
+    assert world.submit("user-1", gpu=1).status == "rejected"
+
+
+def test_a_declared_policy_takes_the_place_of_one_that_a_template_has_made(world: World) -> None:
+    world.pool(gpu=9)
+    world.policy("user-*", limit={"gpu": 1})
+    world.submit("user-a", gpu=1)
+    waiter = world.submit("user-a", gpu=1)
+    world.policy("user-a", limit={"gpu": 2})
+    assert world.get(waiter).status == "allocated"
+    rows = policies(world)
+    assert (rows["orchestrator/user-a"].template, rows[MADE_BY].policies) == (None, 0)
+
+
+def test_a_template_reserves_for_as_many_policies_as_it_may_have(world: World) -> None:
+    world.pool(gpu=8, settings={"template_max": 4})
+    with pytest.raises(RuleViolation) as refusal:
+        world.policy("user-*", reserved={"gpu": 3})
+    assert refusal.value.code == "overpromised"
+    world.policy("user-*", reserved={"gpu": 1})
+    with pytest.raises(RuleViolation):
+        world.policy("t", reserved={"gpu": 5})
+    with pytest.raises(RuleViolation):
+        world.update_pool(settings={"template_max": 9})
+    world.submit("user-a", gpu=1)
+    world.update_pool(settings={"template_max": 3})
+    world.policy("t", reserved={"gpu": 5})
+
+
+def test_waiters_of_a_component_wait_in_a_pool_that_a_template_opens_later(world: World) -> None:
+    world.pool("p", gpu=1)
+    world.pool("q", gpu=1)
+    world.policy("user-a", "p")
+    held, older = world.submit("user-a", gpu=1), world.submit("user-a", gpu=1)
+    world.policy("user-*", "q")
+    newer = world.submit("user-a", gpu=1)
+    assert [world.get(each).status for each in (held, older, newer)] == ["allocated", "allocated", "queued"]
+    assert world.get(older).pool == "q"
+
+
+def test_an_idle_policy_follows_the_longest_template(world: World) -> None:
+    world.pool(gpu=9)
+    world.policy("user-*", limit={"gpu": 1})
+    held = world.submit("user-vip-a", gpu=1)
+    world.policy("user-vip-*", limit={"gpu": 2})
+    assert world.submit("user-vip-a", gpu=2).status == "rejected"
+    world.release(held)
+    assert world.submit("user-vip-a", gpu=2).status == "allocated"
+    assert [policies(world)[f"orchestrator/user-{part}*"].policies for part in ("", "vip-")] == [0, 1]
