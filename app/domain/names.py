@@ -31,7 +31,8 @@ PATTERN_TEXTS: dict[str, str] = {
     COMPONENT_PATTERN: "must be type/name, each 1 to 63 of A-Z a-z 0-9 _ . - and begin with a letter or digit",
     POLICY_PATTERN: "must be 1 to 63 of A-Z a-z 0-9 _ . - and begin with a letter or digit; a template ends with its only *",
     DECLARED_POLICY_PATTERN: (
-        "must be name or type/name, each 1 to 63 of A-Z a-z 0-9 _ . - and begin with a letter or digit; a template ends with its only *"
+        "must be name or type/name, each 1 to 63 of A-Z a-z 0-9 _ . - and begin with a letter or digit; "
+        "a template ends with its only *"
     ),
     TASK_PATTERN: "must be 1 to 128 of A-Z a-z 0-9 _ . - and begin with a letter or digit",
     TITLE_PATTERN: "must be 1 to 100 characters, none of them invisible or a line break",
