@@ -161,6 +161,10 @@ class Settings:
     chunk: int = setting(_LEDGER.chunk, int_setting("requests", most=1000))  # Lua cannot unpack much more
     log_level: str = setting("info", choice_setting("debug", "info", "warning", "error"))
     log_format: str = setting("json", choice_setting("json", "text"))
+    access_log_slow_ms: int = setting(500, int_setting("milliseconds", least=0, most=TEN_YEARS_S))
+    access_log_sample_percent: int = setting(0, int_setting("percent", least=0, most=100))
+    log_file_bytes: int = setting(20 * 2**20, int_setting("bytes", least=0, most=2**40))
+    log_files_kept: int = setting(3, int_setting("files", least=0, most=100))
     traces: bool = setting(False, TRACES)
     host: str = setting("127.0.0.1", HOST)
     port: int = setting(8080, int_setting("a port", least=0, most=65535))

@@ -10,6 +10,7 @@ from functools import partial
 from flask import Flask
 
 from app import dashboard
+from app.api.access_log import AccessLog
 from app.api.app import HttpOptions, create_app
 from app.api.auth import is_loopback
 from app.api.metrics.process_metrics import ProcessMetrics
@@ -47,7 +48,7 @@ def application() -> Flask:
     recorder.start()
     gunicorn_worker.stop_callbacks += [services.long_polls.close, recorder.stop]
     required = settings.require_token or not is_loopback(settings.host)
-    options = HttpOptions(token_required=required, max_body_bytes=settings.max_body_bytes)
+    options = HttpOptions(required, settings.max_body_bytes, AccessLog.of(settings))
     app = create_app(services, options, process_metrics, extensions=[dashboard.add_dashboard])
     if traces:
         traces.instrument_app(app)

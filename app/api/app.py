@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 from flask import Flask, Response
 from werkzeug.exceptions import HTTPException
 
 from app.api import openapi, swagger_ui
+from app.api.access_log import AccessLog
 from app.api.auth import Authenticator
 from app.api.metrics.process_metrics import ProcessMetrics
 from app.api.metrics.registry import HTTP_WAITING
@@ -21,6 +22,7 @@ from app.api.routing import Route
 from app.api.views import View, set_views
 from app.bootstrap import Services
 from app.service.pools_file_schema import pools_file_schema
+from app.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class HttpOptions:
 
     token_required: bool = False
     max_body_bytes: int = 4 * 2**20
+    access_log: AccessLog = field(default_factory=lambda: AccessLog.of(Settings()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ def create_app(
     authenticator = Authenticator(services.tokens, required=options.token_required)
     process_metrics = process_metrics or ProcessMetrics()
     services.long_polls.slots.on_change = lambda kind, change: process_metrics.increment(HTTP_WAITING, kind, by=change)
-    request_handler = RequestHandler(services, authenticator, process_metrics, options.max_body_bytes)
+    request_handler = RequestHandler(services, authenticator, process_metrics, options.max_body_bytes, options.access_log)
     views = [_view(request_handler, route, "") for route in AT_ROOT]
     views += [_view(request_handler, route, PREFIX) for route in ROUTES]
     views.append(View("GET", f"{PREFIX}/openapi.json", "openapi", _openapi_response))

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 from werkzeug.datastructures import Headers, MultiDict
 
 from app.api import errors
+from app.api.access_log import AccessLog
 from app.api.auth import Authenticator
 from app.api.body_limits import BodyLimit
 from app.api.metrics.process_metrics import ProcessMetrics
@@ -31,7 +32,6 @@ from app.domain.field_types import StrictModel
 from app.domain.names import PATTERN_TEXTS
 from app.domain.tokens import ANONYMOUS, Permission, Token
 
-access_log = logging.getLogger("poolkeeper.access")
 log = logging.getLogger("poolkeeper.api")
 
 RESPONSE_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -52,10 +52,15 @@ class RequestHandler:
     """Serves routes."""
 
     def __init__(
-        self, services: Services, authenticator: Authenticator, process_metrics: ProcessMetrics, max_body_bytes: int
+        self,
+        services: Services,
+        authenticator: Authenticator,
+        process_metrics: ProcessMetrics,
+        max_body_bytes: int,
+        access_log: AccessLog,
     ) -> None:
         self._services, self._authenticator, self._process_metrics = services, authenticator, process_metrics
-        self._max_body_bytes = max_body_bytes
+        self._max_body_bytes, self._access_log = max_body_bytes, access_log
 
     def view(self, route: Route) -> Callable[..., Response]:
         """Return the function that Flask calls for a route."""
@@ -164,19 +169,14 @@ class RequestHandler:
         self._process_metrics.observe(HTTP_REQUEST_DURATION, duration_s, method, name)
         if route is None or route.permission:
             token: Token = context.get("token", ANONYMOUS)
-            access_log.info(
-                "%s %s %s",
-                http_request.method,
-                quote(http_request.path),  # quoted: the log has one line a request
+            self._access_log.record(
+                http_request,
                 response.status_code,
-                extra={
-                    "request_id": context.request_id,
-                    "route": name,
-                    "status": response.status_code,
-                    "ms": round(duration_s * 1000, 2),
-                    "workspace": context.get("workspace"),
-                    "token": token.name,
-                },
+                duration_s,
+                request_id=context.request_id,
+                route=name,
+                workspace=context.get("workspace"),
+                token=token.name,
             )
         if (sock := http_request.environ.get("gunicorn.socket")) and not response.is_streamed:
             io_deadlines.start_writing(sock.fileno(), response.content_length or 0)

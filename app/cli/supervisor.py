@@ -8,19 +8,17 @@ refused calls.
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
+from app.cli.log_rotation import LogRotation
 from app.domain.errors import StoreUnavailable
 from app.store.child_process import RunningProcess
 from app.store.connection import StoreMisconfigured
-from app.store.embedded_redis import EmbeddedRedis
+from app.store.embedded_redis import LOG_FILE, EmbeddedRedis
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 STANDS_AFTER_S = 10
@@ -29,7 +27,6 @@ ENDS, WITHIN_S = 5, 60
 """So many ends in so short a time, and it is given up if it never stood."""
 API_PATIENCE_S, BEAT_PATIENCE_S, WORKER_PATIENCE_S = 12, 1, 4
 """How long each is waited for when all is to end; what a worker leaves undone the next round does."""
-LARGEST_LOG = 20 * 2**20
 EXAMINED_EVERY_S = 10
 
 
@@ -67,13 +64,12 @@ class RestartBackoff:
 class ManagedProcess:
     """One process, and its successors."""
 
-    def __init__(self, name: str, start: Callable[[], RunningProcess], log: Path) -> None:
-        self.name, self._start_child, self.log = name, start, log
+    def __init__(self, name: str, start: Callable[[], RunningProcess], log: Path, rotation: LogRotation) -> None:
+        self.name, self._start_child, self.log, self._rotation = name, start, log, rotation
         self._child: RunningProcess | None = None
         self._due = 0.0
         self.backoff = RestartBackoff(name)
-        if log.exists():
-            log.replace(log.with_suffix(".log.1"))
+        rotation.begin(log)
 
     @property
     def alive(self) -> bool:
@@ -110,14 +106,9 @@ class ManagedProcess:
         self._due = time.monotonic() + pause
         report(f"{self.name} {failure}; it is started again in {pause:g} s")
 
-    def cut_log(self) -> None:
-        """Keep what it wrote from filling the disk: the last part moves aside, and the file begins anew."""
-        with suppress(OSError):
-            if self.log.stat().st_size > LARGEST_LOG:
-                try:
-                    shutil.copyfile(self.log, self.log.with_suffix(".log.1"))
-                finally:  # most of all when the disk is full
-                    os.truncate(self.log, 0)
+    def rotate_log(self) -> None:
+        """Begin its log file anew if that is too large."""
+        self._rotation.rotate(self.log)
 
     def tell(self, sign: signal.Signals) -> None:
         """Send a signal, without waiting for what it does; SIGKILL is for all of its session."""
@@ -135,10 +126,14 @@ class Supervisor:
     """The parts of the service, the embedded Redis (if it is ours), and how they are kept."""
 
     def __init__(
-        self, processes: Sequence[ManagedProcess], server: EmbeddedRedis | None, report: Callable[[str], None]
+        self,
+        processes: Sequence[ManagedProcess],
+        server: EmbeddedRedis | None,
+        report: Callable[[str], None],
+        rotation: LogRotation | None = None,
     ) -> None:
         self._processes = {process.name: process for process in processes}
-        self._server, self._report = server, report
+        self._server, self._report, self._rotation = server, report, rotation
         self._server_backoff = RestartBackoff("the embedded Redis")
         self._server_restart_s: float | None = None
         self._server_problem = ""
@@ -156,7 +151,9 @@ class Supervisor:
     def _examine(self) -> None:
         """What is slow to go wrong: logs that fill the disk, and a Redis that cannot write to it."""
         for process in self._processes.values():
-            process.cut_log()
+            process.rotate_log()
+        if self._server and self._rotation:
+            self._rotation.rotate(self._server.data_dir / LOG_FILE)
         try:
             if self._server and self._server.alive:
                 self._server.check_health()

@@ -25,6 +25,7 @@ from app.api.metrics import multiprocess_dir
 from app.bootstrap import ServiceContext, open_services
 from app.cli.context import CONFIG, read_settings, report_errors, start_notes
 from app.cli.listen_address import check_bindable, local_url, require_token_if_reachable
+from app.cli.log_rotation import LogRotation
 from app.cli.preloaded_process import PreloadedProcess, preload
 from app.cli.process_commands import ROOT, config_file, environment, modules
 from app.cli.supervisor import ManagedProcess, Supervisor
@@ -103,9 +104,13 @@ def up(config: Path | None, file: Path | None, no_pools: bool) -> None:
             os.environ.clear()  # the processes are forks of this one
             os.environ.update(environ | {multiprocess_dir.ENVIRONMENT_VARIABLE: str(counters)})
             preload()
-            supervisor = Supervisor(_managed_processes(settings), context.server, lambda line: click.echo(line, err=True))
+            supervisor = Supervisor(_managed_processes(settings), context.server, _report, LogRotation.of(settings))
             _serve(supervisor, stop_signal, _Endpoint(settings, port, context, secret))
     click.echo("stopped")
+
+
+def _report(line: str) -> None:
+    click.echo(line, err=True)
 
 
 @contextmanager
@@ -184,8 +189,9 @@ def _runtime_folder(settings: Settings) -> Iterator[Path]:
 def _managed_processes(settings: Settings) -> list[ManagedProcess]:
     logs = settings.data_dir.absolute() / "log"
     logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    rotation = LogRotation.of(settings)
     return [
-        ManagedProcess(name, partial(PreloadedProcess, module, arguments, log, ROOT), log)
+        ManagedProcess(name, partial(PreloadedProcess, module, arguments, log, ROOT), log, rotation)
         for name, (module, *arguments) in modules().items()
         for log in [logs / f"{name}.log"]
     ]

@@ -53,6 +53,10 @@ def test_each_setting_can_be_a_variable() -> None:
         "POOLKEEPER_CHUNK": "1000",
         "POOLKEEPER_LOG_LEVEL": "error",
         "POOLKEEPER_LOG_FORMAT": "text",
+        "POOLKEEPER_ACCESS_LOG_SLOW_MS": "20",
+        "POOLKEEPER_ACCESS_LOG_SAMPLE_PERCENT": "5",
+        "POOLKEEPER_LOG_FILE_BYTES": "0",
+        "POOLKEEPER_LOG_FILES_KEPT": "0",
         "POOLKEEPER_TRACES": "false",
         "POOLKEEPER_HOST": "::1",
         "POOLKEEPER_PORT": "0",
@@ -68,7 +72,8 @@ def test_each_setting_can_be_a_variable() -> None:
     }
     assert environ.keys() == {f"POOLKEEPER_{each.name.upper()}" for each in fields(Settings)}
     ledger = (None, Path("/srv/poolkeeper"), "always", 2.5, 1, 0.5, 0.3, 1.0, 60.0, 10.0, 9, 0, 10, 60, 1000)
-    service = ("error", "text", False, "::1", 0, True, 50, 1024, 1, 8, 50, "redis://b", 4, Path("~/brokers.toml").expanduser())
+    brokers = Path("~/brokers.toml").expanduser()
+    service = ("error", "text", 20, 5, 0, 0, False, "::1", 0, True, 50, 1024, 1, 8, 50, "redis://b", 4, brokers)
     assert Settings.read(environ=environ) == Settings(*ledger, *service)
 
 
@@ -139,6 +144,10 @@ def test_a_file_with_a_wrong_setting_is_refused_in_one_line(tmp_path: Path, text
         ("POOLKEEPER_REQUIRE_TOKEN", "perhaps"),
         ("POOLKEEPER_API_THREADS", "7"),
         ("POOLKEEPER_LOG_FORMAT", "xml"),
+        ("POOLKEEPER_ACCESS_LOG_SLOW_MS", "-1"),
+        ("POOLKEEPER_ACCESS_LOG_SAMPLE_PERCENT", "101"),
+        ("POOLKEEPER_LOG_FILE_BYTES", "20M"),
+        ("POOLKEEPER_LOG_FILES_KEPT", "101"),
     ],
 )
 def test_a_wrong_variable_is_refused_by_name(name: str, text: str) -> None:

@@ -142,6 +142,14 @@ def test_a_request_is_one_line_of_json_in_the_log(live: Live) -> None:
     assert secret not in live.log.read_text("utf-8")
 
 
+def test_a_quick_success_is_not_in_the_log(live: Live) -> None:
+    live.empty()
+    for name, path in (("quick", "/api/v1/pools"), ("failed", "/api/v1/pools/none")):
+        live.ask("GET", path, headers={"X-Request-Id": name})
+    wait_until(lambda: "failed" in {line.get("request_id") for line in live.lines()}, "the failure is in the log")
+    assert "quick" not in {line.get("request_id") for line in live.lines()}
+
+
 @pytest.mark.parametrize(
     "path",
     [

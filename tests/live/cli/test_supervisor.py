@@ -6,24 +6,28 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from app.cli import supervisor
+from app.cli.log_rotation import LogRotation
 from app.cli.supervisor import ManagedProcess, RestartBackoff, RestartsExhausted, Supervisor
 from app.domain.errors import StoreUnavailable
 from app.store.child_process import ChildProcess
 from app.store.embedded_redis import EmbeddedRedis
 from tests.support.backends import wait_until
 
+ROTATION = LogRotation(max_bytes=10**6, files_kept=1)
 LIVES = "import time; print('here', flush=True); time.sleep(60)"
 DIES = "print('first'); print('no such thing', flush=True); raise SystemExit(7)"
 
 
-def managed_process(name: str, command: list[str], log: Path) -> ManagedProcess:
+def managed_process(name: str, command: list[str], log: Path, rotation: LogRotation | None = None) -> ManagedProcess:
     """Return a process of the service that runs this command."""
-    return ManagedProcess(name, lambda: ChildProcess(command, log, env={}, death_signal=signal.SIGKILL), log)
+    start = partial(ChildProcess, command, log, env={}, death_signal=signal.SIGKILL)
+    return ManagedProcess(name, start, log, rotation or ROTATION)
 
 
 @pytest.fixture
@@ -142,17 +146,18 @@ def test_kill_ends_all_at_once(parts: list[ManagedProcess]) -> None:
     wait_until(lambda: not any(process_supervisor.pids().values()), "all have ended")
 
 
-def test_a_log_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "LARGEST_LOG", 1000)
+def test_a_log_does_not_grow_for_ever(tmp_path: Path) -> None:
     log, older = tmp_path / "it.log", tmp_path / "it.log.1"
     log.write_text("of the run before\n")
-    part = managed_process("it", [sys.executable, "-c", "print('x' * 2000, flush=True); " + LIVES], log)
+    script = "print('x' * 2000, flush=True); " + LIVES
+    part = managed_process("it", [sys.executable, "-c", script], log, LogRotation(1000, 2))
     assert (log.exists(), older.read_text()) == (False, "of the run before\n")
     try:
         part.watch(lambda _: None)
         wait_until(lambda: "here" in log.read_text(), "it has written")
-        part.cut_log()
+        part.rotate_log()
         assert log.read_text() == ""
         assert older.read_text().endswith("here\n")
+        assert (tmp_path / "it.log.2").read_text() == "of the run before\n"
     finally:
         part.stop(0)

@@ -128,7 +128,7 @@ def test_killed_it_loses_nothing_and_what_dies_under_the_next_comes_back(folder:
         here.process.kill()
         here.process.wait()
         wait_until(lambda: living(below) == {}, "all that it started has ended")
-    with up(folder, POOLKEEPER_CLEANUP_INTERVAL_S="0.2") as again:
+    with up(folder, POOLKEEPER_CLEANUP_INTERVAL_S="0.2", POOLKEEPER_LOG_FILE_BYTES="1000") as again:
         assert [pool["name"] for pool in again.ask("GET", "/pools").body["items"]] == ["gpus"], "no sample beside it"
         assert (status(again, allocation), status(again, waits)) == ("allocated", "queued")
         kill_every_process(again)
@@ -141,7 +141,16 @@ def test_killed_it_loses_nothing_and_what_dies_under_the_next_comes_back(folder:
         lines = again.errors.read_text().splitlines()
         assert len(lines) == 4, lines
         assert "exit code -9" in lines[0]
+        check_rotation(again, folder / "data" / "log")
         check_second_signal(again)
+
+
+def check_rotation(here: Up, logs: Path) -> None:
+    """Check that a large log was rotated, and that gunicorn goes on in the new one. The run before left `api.log.1`."""
+    wait_until((logs / "api.log.2").exists, "the log of the API is rotated", every_s=0.1)
+    assert "Starting gunicorn" in (logs / "api.log.1").read_text()
+    here.ask("GET", "/pools/after-the-rotation")
+    wait_until(lambda: any("after-the-rotation" in file.read_text() for file in logs.glob("api.log*")), "it goes on")
 
 
 def kill_every_process(here: Up) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from app.api.access_log import AccessLog
 from app.api.app import HttpOptions
 from app.api.routes import AT_ROOT, PREFIX, ROUTES
 from app.logging_config import JsonFormatter, TextFormatter
@@ -132,12 +133,16 @@ def test_ids_that_are_made_differ(site: Site) -> None:
 # ---- the line in the log
 
 
+EVERY_REQUEST = AccessLog(slow_ms=0, sample_percent=0)
+
+
 def _lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     """The lines of the access log, as they are written."""
     return [json.loads(JsonFormatter().format(record)) for record in caplog.records if record.name == "poolkeeper.access"]
 
 
-def test_every_request_is_one_line(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_every_request_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    site = Site(new_fake(), choices=HttpOptions(access_log=EVERY_REQUEST))
     caplog.set_level(logging.INFO)
     site.pool()
     site.get("/pools/gpus", headers={"X-Request-Id": "my-id"}, workspace="other")
@@ -161,7 +166,8 @@ def test_every_request_is_one_line(site: Site, caplog: pytest.LogCaptureFixture)
     assert (nothing["route"], nothing["status"], nothing["workspace"]) == ("none", 404, None)
 
 
-def test_the_log_names_the_token_and_never_says_its_secret(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_names_the_token_and_never_says_its_secret(caplog: pytest.LogCaptureFixture) -> None:
+    site = Site(new_fake(), choices=HttpOptions(access_log=EVERY_REQUEST))
     caplog.set_level(logging.DEBUG)
     secret = site.token("viewer", name="ci")
     site.get("/pools", token=secret)

@@ -1,0 +1,79 @@
+"""Which requests the access log has: those that failed, those that took long, and a sample of the others."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from app.api.access_log import AccessLog
+from app.api.app import HttpOptions
+from app.settings import Settings
+from tests.support.fake_redis import new_fake
+from tests.support.in_process_api import Site, an_ask
+
+
+@pytest.fixture(autouse=True)
+def information(caplog: pytest.LogCaptureFixture) -> None:
+    """Capture entries of the level info."""
+    caplog.set_level(logging.INFO, "poolkeeper.access")
+
+
+def site_with(access_log: AccessLog) -> Site:
+    return Site(new_fake(), choices=HttpOptions(access_log=access_log))
+
+
+def entries(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the messages of the access log, and forget them."""
+    messages = [record.getMessage() for record in caplog.records if record.name == "poolkeeper.access"]
+    caplog.clear()
+    return messages
+
+
+def test_by_default_only_failures_are_logged(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.pool()
+    site.get("/pools")
+    site.post("/requests", an_ask())
+    assert entries(caplog) == []
+    site.get("/pools/none")
+    site.post("/pools", {})
+    site.get("/nothing")
+    assert entries(caplog) == ["GET /api/v1/pools/none 404", "POST /api/v1/pools 400", "GET /api/v1/nothing 404"]
+
+
+def test_a_slow_answer_is_logged_and_a_long_poll_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    site = site_with(AccessLog(slow_ms=0, sample_percent=0))  # everything is slower than that
+    site.pool()
+    assert entries(caplog) == ["POST /api/v1/pools 201"]
+    site.policy()
+    request = site.submit()["id"]
+    caplog.clear()
+    site.get(f"/requests/{request}", wait_s=0.01, status="allocated")
+    assert entries(caplog) == []
+    site.get(f"/requests/{request}", wait_s=99)
+    assert entries(caplog) == [f"GET /api/v1/requests/{request} 400"]
+    site.services.long_polls.close()
+
+
+@pytest.mark.parametrize(("percent", "logged"), [(0, 0), (25, 25), (100, 100)])
+def test_a_sample_of_the_others_is_logged(caplog: pytest.LogCaptureFixture, percent: int, logged: int) -> None:
+    chances: Iterator[float] = iter([number / 100 for number in range(100)])
+    site = site_with(AccessLog(slow_ms=60_000, sample_percent=percent, chance=lambda: next(chances)))
+    for _ in range(100):
+        site.get("/whoami")
+    records = [record for record in caplog.records if record.name == "poolkeeper.access"]
+    assert len(records) == logged
+    assert all(vars(record)["sample_percent"] == percent for record in records), "so that a reader can extrapolate"
+
+
+def test_a_failure_is_no_part_of_the_sample(caplog: pytest.LogCaptureFixture) -> None:
+    site_with(AccessLog(slow_ms=60_000, sample_percent=100)).get("/pools/none")
+    (record,) = [record for record in caplog.records if record.name == "poolkeeper.access"]
+    assert "sample_percent" not in vars(record)
+
+
+def test_the_numbers_come_from_the_settings() -> None:
+    assert AccessLog.of(Settings()) == AccessLog(slow_ms=500, sample_percent=0)
+    settings = Settings(access_log_slow_ms=20, access_log_sample_percent=5)
+    assert AccessLog.of(settings) == AccessLog(slow_ms=20, sample_percent=5)
