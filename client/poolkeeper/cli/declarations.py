@@ -46,9 +46,13 @@ def plan(name: str, prune: bool, exit_code: bool) -> None:
 @click.command("apply", cls=VerbCommand, example="poolkeeper apply -f pools.yaml\npoolkeeper apply -f pools.yaml --prune --yes")
 @FILE
 @PRUNE
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask. Needed without a terminal.")
 def apply(name: str, prune: bool, yes: bool) -> None:
-    """Make pools, groups and policies what the file says; on a terminal the changes are shown first, and asked for."""
+    """Make pools, groups and policies what the file says. On a terminal the changes are shown first and asked for; without one
+    --yes is needed."""
+    if not yes and not is_interactive():
+        message = "apply asks on a terminal, and there is none: --yes applies without asking; nothing was changed"
+        raise click.UsageError(message, click.get_current_context())
     file, client = declaration_files.read(name), options.client()
     plan_document = _plan(client, file, prune=prune)
     if not plan_document["changes"]:

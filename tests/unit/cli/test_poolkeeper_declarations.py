@@ -60,17 +60,29 @@ def test_apply_makes_it_so_and_a_second_time_changes_nothing(poolkeeper: Program
     assert "+ policy gpus/" in planned.out
     assert poolkeeper("pool", "list", "-o", "name").out == ""
     poolkeeper("plan", "-f", str(paper))
-    done = poolkeeper("apply", "-f", str(paper))
+    done = poolkeeper("apply", "--yes", "-f", str(paper))
     assert done.out.splitlines()[:-1] == planned.out.splitlines()[:-1]
     assert done.out.splitlines()[-1] == "done: " + planned.out.splitlines()[-1]
     assert poolkeeper("plan", "-f", str(paper), "--exit-code").line == "nothing to change"
-    assert poolkeeper("apply", "-f", str(paper)).line == "nothing to change"
+    assert poolkeeper("apply", "--yes", "-f", str(paper)).line == "nothing to change"
     assert poolkeeper("policy", "show", "gpus", "team", "-o", "json").json["group"] == "vision"
     assert poolkeeper("pool", "list", "-o", "name").out.split() == ["gpus", "seats"]
 
 
+def test_apply_without_a_terminal_wants_yes(poolkeeper: Program, paper: Path) -> None:
+    for pools in ([], ["gpus", "seats"]):  # also if there is nothing to change: a script fails at its first run, or never
+        refused = poolkeeper("apply", "-f", str(paper), ends=ExitCode.USAGE)
+        assert refused.out == ""
+        assert refused.err.splitlines()[0] == (
+            "poolkeeper: apply asks on a terminal, and there is none: --yes applies without asking; nothing was changed"
+        )
+        assert poolkeeper("pool", "list", "-o", "name").out.split() == pools
+        poolkeeper("apply", "-f", str(paper), "--yes")
+    poolkeeper("apply", "-f", str(paper), "-o", "json", ends=ExitCode.USAGE)
+
+
 def test_what_is_exported_is_what_a_person_wrote(poolkeeper: Program, paper: Path) -> None:
-    poolkeeper("apply", "-f", "-", feed=PAPER)
+    poolkeeper("apply", "--yes", "-f", "-", feed=PAPER)
     written = poolkeeper("export").out
     assert written.startswith(f"# yaml-language-server: $schema={poolkeeper.url}/api/v1/pools.schema.json\npools:\n")
     assert yaml.safe_load(written) == poolkeeper("export", "-o", "json").json
@@ -85,14 +97,14 @@ def test_what_is_exported_is_what_a_person_wrote(poolkeeper: Program, paper: Pat
 
 
 def test_changes_are_told_with_their_numbers(poolkeeper: Program, paper: Path) -> None:
-    poolkeeper("apply", "-f", str(paper))
+    poolkeeper("apply", "--yes", "-f", str(paper))
     paper.write_text(PAPER.replace("gpu: 8", "gpu: 16").split("  - name: seats")[0])
     changed = poolkeeper("plan", "-f", str(paper))
     assert changed.out.splitlines()[:2] == ["~ pool gpus", "    capacity gpu: 8 -> 16"]
     assert "seats" not in changed.out
     pruned = poolkeeper("plan", "-f", str(paper), "--prune", "-o", "json").json
     assert {(change["action"], change["pool"]) for change in pruned["changes"]} == {("update", "gpus"), ("delete", "seats")}
-    assert poolkeeper("apply", "-f", str(paper), "--prune", "-o", "name").out.split() == [
+    assert poolkeeper("apply", "--yes", "-f", str(paper), "--prune", "-o", "name").out.split() == [
         change["pool"] for change in pruned["changes"]
     ]
     assert poolkeeper("pool", "list", "-o", "name").out.split() == ["gpus"]
@@ -101,13 +113,13 @@ def test_changes_are_told_with_their_numbers(poolkeeper: Program, paper: Path) -
 def test_what_the_rules_forbid_changes_nothing(poolkeeper: Program, paper: Path) -> None:
     paper.write_text(PAPER.replace("reserved: {gpu: 2}", "reserved: {gpu: 5}"))
     assert "gpu: 5" in paper.read_text()
-    refused = poolkeeper("apply", "-f", str(paper), ends=ExitCode.REFUSED)
+    refused = poolkeeper("apply", "--yes", "-f", str(paper), ends=ExitCode.REFUSED)
     assert refused.err.startswith("poolkeeper: ")
     assert poolkeeper("pool", "list", "-o", "name").out == ""
 
 
 def test_amounts_may_be_written_as_on_the_command_line(poolkeeper: Program) -> None:
-    poolkeeper("apply", "-f", "-", feed="pools:\n- {name: p, capacity: 'gpu=8,mcpu=1000'}\n")
+    poolkeeper("apply", "--yes", "-f", "-", feed="pools:\n- {name: p, capacity: 'gpu=8,mcpu=1000'}\n")
     assert poolkeeper("pool", "describe", "p", "-o", "json").json["capacity"] == {"gpu": 8, "mcpu": 1000}
 
 
@@ -164,8 +176,8 @@ pool: []
 def test_everything_that_is_wrong_is_told_where_it_is(poolkeeper: Program, tmp_path: Path) -> None:
     path = tmp_path / "pools.yaml"
     path.write_text(WRONG)
-    for verb in ("plan", "apply"):
-        first, *rest = poolkeeper(verb, "-f", str(path), ends=ExitCode.USAGE).err.splitlines()
+    for verb in ("plan", "apply --yes"):
+        first, *rest = poolkeeper(*verb.split(), "-f", str(path), ends=ExitCode.USAGE).err.splitlines()
         assert first.startswith("poolkeeper: ")
         assert {first.removeprefix("poolkeeper: "), *(line.removeprefix("  ") for line in rest)} == {
             f"{path}: pool gpus: capacty is not a field here; did you mean capacity? (line 3)",
@@ -225,23 +237,23 @@ def test_a_broken_rule_is_told_with_file_and_line(
 ) -> None:
     path = tmp_path / "pools.yaml"
     path.write_text(RULES.replace(before, after, 1))
-    for verb in ("plan", "apply"):
-        refused = poolkeeper(verb, "-f", str(path), ends=ExitCode.REFUSED)
+    for verb in ("plan", "apply --yes"):
+        refused = poolkeeper(*verb.split(), "-f", str(path), ends=ExitCode.REFUSED)
         assert refused.err == f"poolkeeper: {path}: pool gpus: {sentence}\n"
 
 
 def test_what_the_present_use_forbids_is_told_with_file_and_line(poolkeeper: Program, tmp_path: Path) -> None:
     path = tmp_path / "pools.yaml"
     path.write_text(RULES)
-    poolkeeper("apply", "-f", str(path))
+    poolkeeper("apply", "--yes", "-f", str(path))
     poolkeeper("request", "submit", "--component", "training/team", "--gpu", "1")
     path.write_text(RULES.replace("{gpu: 8}", "{gpu: 8, tpu: 1}").replace("group: lab", "priority: 1"))
     sentence = f"{path}: pool gpus: policy training/team cannot move to another parent while it holds units (line 8)"
     assert f"applying this would be refused: {sentence}" in poolkeeper("plan", "-f", str(path)).out
-    assert poolkeeper("apply", "-f", str(path), ends=ExitCode.REFUSED).err == f"poolkeeper: {sentence}\n"
+    assert poolkeeper("apply", "--yes", "-f", str(path), ends=ExitCode.REFUSED).err == f"poolkeeper: {sentence}\n"
     path.write_text(RULES.split("    policies:")[0])
     in_use = f"{path}: pool gpus: policy training/team is in use: 0 queued, 1 active (line 2)"
-    assert poolkeeper("apply", "-f", str(path), ends=ExitCode.REFUSED).err == f"poolkeeper: {in_use}\n"
+    assert poolkeeper("apply", "--yes", "-f", str(path), ends=ExitCode.REFUSED).err == f"poolkeeper: {in_use}\n"
 
 
 def test_a_setting_that_is_not_there_suggests_one(poolkeeper: Program) -> None:
@@ -256,7 +268,7 @@ def test_a_setting_that_is_not_there_suggests_one(poolkeeper: Program) -> None:
 
 def test_a_component_is_written_with_its_type(poolkeeper: Program) -> None:
     file = "pools: [{name: p, capacity: gpu=4, policies: [{component: training/research, limit: gpu=2}]}]"
-    poolkeeper("apply", "-f", "-", feed=file)
+    poolkeeper("apply", "--yes", "-f", "-", feed=file)
     assert poolkeeper("policy", "show", "p", "training/research", "-o", "json").json["limit"] == {"gpu": 2}
     assert poolkeeper("plan", "-f", "-", feed=poolkeeper("export").out).line == "nothing to change"
     other = file.replace("limit:", "component_type: batch, limit:")
@@ -271,7 +283,7 @@ def test_what_is_wrong_besides_the_file_is_not_told_as_of_the_file(poolkeeper: P
 
 
 def test_files_that_cannot_be_read_or_written(poolkeeper: Program, tmp_path: Path) -> None:
-    missing = poolkeeper("apply", "-f", str(tmp_path / "none.yaml"), ends=ExitCode.USAGE)
+    missing = poolkeeper("apply", "--yes", "-f", str(tmp_path / "none.yaml"), ends=ExitCode.USAGE)
     assert missing.err == f"poolkeeper: {tmp_path / 'none.yaml'} cannot be read: No such file or directory\n"
     assert "cannot be read: Is a directory" in poolkeeper("plan", "-f", str(tmp_path), ends=ExitCode.USAGE).err
     (tmp_path / "latin").write_bytes(b"pools: \xe9")
@@ -280,7 +292,7 @@ def test_files_that_cannot_be_read_or_written(poolkeeper: Program, tmp_path: Pat
 
 
 def test_a_file_is_not_written_over_unasked(poolkeeper: Program, paper: Path, tmp_path: Path) -> None:
-    poolkeeper("apply", "-f", str(paper))
+    poolkeeper("apply", "--yes", "-f", str(paper))
     refused = poolkeeper("export", "-f", str(paper), ends=ExitCode.REFUSED)
     assert refused.err.splitlines() == [f"poolkeeper: {paper} is there already", "  --yes writes over it"]
     assert paper.read_text() == PAPER

@@ -113,8 +113,8 @@ def test_a_plan_that_would_be_refused_is_shown_and_says_so(gpus: Program, tmp_pa
     request = gpus("request", "list", "-o", "name").line
     lines = gpus("plan", "-f", str(paper)).out.splitlines()
     assert lines[0] == "- policy gpus/orchestrator/team"
-    assert lines[-2].startswith("applying this would be refused: pool gpus: policy orchestrator/team")
-    assert lines[-2].endswith("is in use: 0 queued, 1 active")
+    assert lines[-2].startswith(f"applying this would be refused: {paper}: pool gpus: policy orchestrator/team")
+    assert lines[-2].endswith("is in use: 0 queued, 1 active (line 1)")
     gpus("plan", "-f", str(paper), "--exit-code", ends=ExitCode.CHANGES)
     document = gpus("plan", "-f", str(paper), "-o", "json").json
     assert (document["effect"], document["refused"]["code"], len(document["changes"])) == (None, "in_use", 1)
