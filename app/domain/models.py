@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from app.domain.amounts import Amounts
 from app.domain.reasons import Reason
+from app.domain.request_origin import NO_ORIGIN, Origin
 from app.domain.states import RequestState
 
 Setting: TypeAlias = str | int | float | bool | Amounts | None
@@ -32,6 +33,7 @@ class TimelineEntry:
     """Of a preemption: the rank of the request itself as `priority,class`."""
     by_rank: str | None = None
     victims: Victims = ()
+    by_origin: Origin = NO_ORIGIN
 
 
 class Request(NamedTuple):  # made for every answer, and three times as fast to make as a frozen dataclass
@@ -223,6 +225,8 @@ class Event:
     rank: str | None = None
     by_rank: str | None = None
     victims: Victims = ()
+    origin: Origin = NO_ORIGIN
+    by_origin: Origin = NO_ORIGIN
 
 
 @dataclass(frozen=True, slots=True)

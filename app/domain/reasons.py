@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from app.domain.request_origin import NO_ORIGIN, Origin
+
 
 class ReasonCode(StrEnum):
     """A named reason."""
@@ -75,9 +77,17 @@ class Reason:
     code: ReasonCode
     pools: tuple[PoolRefusal, ...] = ()
     by: str | None = None
+    by_origin: Origin = NO_ORIGIN
 
     @property
     def message(self) -> str:
         """One sentence for people."""
-        by = f"request {self.by}" if self.by else "another request"
+        return self._sentence(f"request {self.by}" if self.by else "another request")
+
+    @property
+    def message_with_origin(self) -> str:
+        """The same sentence, with the origin of the other request: for readers who may see the component of that."""
+        return self._sentence(f"request {self.by} ({self.by_origin})") if self.by and any(self.by_origin) else self.message
+
+    def _sentence(self, by: str) -> str:
         return "; ".join(pool.message for pool in self.pools) or REASON_TEXTS[self.code].format(by=by)

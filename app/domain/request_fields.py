@@ -74,6 +74,7 @@ REQUEST_FIELDS: tuple[RequestField, ...] = (
     _public("lease_s", FieldKind.INTEGER),
     _public("queue_ttl_s", FieldKind.INTEGER),
     _public("labels", FieldKind.LABELS),
+    RequestField("origin"),  # its owner and its title, in one word
     RequestField("shape"),  # the tail of the name of its lane: parts of the shape beside component, preemptible and amounts
     RequestField("preemption_group"),  # the digest of the label of this name
     _public("task", FieldKind.TEXT),
@@ -107,6 +108,7 @@ REQUEST_FIELDS: tuple[RequestField, ...] = (
     # preemption: the victim
     _public("preemptions", FieldKind.INTEGER),
     _public("preempted_by", FieldKind.TEXT),
+    RequestField("by_origin"),  # component, owner and title of that request; it counts only beside `preempted_by`
     RequestField("preempted_fence", kind=FieldKind.INTEGER),  # the newest fence of the workspace at the last preemption
     RequestField("preempting_fence", kind=FieldKind.INTEGER),  # the last fence that was told to leave
     RequestField("preempting_ms", kind=FieldKind.TIME),  # since when it is preempting

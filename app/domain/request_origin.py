@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 SHORT_ID_LENGTH = 6
 """Characters at the end of an id. Ids begin with their time, so ids of one day have equal beginnings."""
@@ -13,6 +14,20 @@ SHORT_ID_LENGTH = 6
 
 ORIGIN_LABELS = ("user", "host", "pid", "command")
 """The labels that `poolkeeper run` writes. They do not count when a spec is compared with that of an earlier call."""
+
+
+class Origin(NamedTuple):
+    """Where a request comes from: owner and title, empty if there is none; of another request its component, too."""
+
+    owner: str = ""
+    title: str = ""
+    component: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, self[:2]))
+
+
+NO_ORIGIN = Origin()
 
 
 def short_id(request_id: str) -> str:

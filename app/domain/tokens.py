@@ -8,6 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from app.domain.names import component_id
+from app.domain.request_origin import Origin
 from app.domain.workspace_limits import NO_WAIT_LIMITS, REQUESTER_LIMITS, LimitedToken, WaitLimits
 
 ALL_WORKSPACES = "*"
@@ -146,6 +147,10 @@ class Token:
     def can_see(self, component_type: str, component: str) -> bool:
         """True if the token may read the requests of this component."""
         return self.has_permission(Permission.READ) and (not self.is_limited or self.can_act_for(component_type, component))
+
+    def can_see_origin(self, origin: Origin) -> bool:
+        """True if there is an origin of another request, and the token may read the requests of its component."""
+        return bool(origin.component) and self.can_see(*origin.component.split("/", 1))
 
     def can_act_for(self, component_type: str, component: str) -> bool:
         """True if the token may submit and act for this component."""

@@ -25,6 +25,7 @@ from app.domain.request_fields import REQUEST_FIELDS, FieldKind
 from app.domain.request_filter import RequestFilter
 from app.domain.specs import GroupSpec, PolicySpec, RequestSpec, request_digest
 from app.domain.states import HOLDING_STATES, RequestState
+from app.store import origin_codec
 
 NEVER_LAPSES = str(MAX_AMOUNT)
 """The time at which a lease without an end lapses."""
@@ -63,6 +64,8 @@ def encode_request(
         fields += ["preemption_group", hashlib.sha256(spec.labels[PREEMPTION_GROUP_LABEL].encode()).hexdigest()[:16]]
     if spec.labels:
         fields += ["labels", json.dumps(spec.labels, sort_keys=True)]
+    if origin := origin_codec.encode(spec.name, spec.labels):
+        fields += ["origin", origin]
     if subject:
         fields += ["limited_by", str(subject["name"])]
     fields += ["bytes", str(len("".join(fields).encode()))]
@@ -130,6 +133,7 @@ def _decode_reason(fields: Mapping[str, str]) -> Reason | None:
             for pool, code, key, requested, bound, account in refusals
         ),
         by=fields.get("preempted_by") or None,
+        by_origin=origin_codec.decode(fields.get("by_origin")),
     )
 
 
@@ -138,8 +142,10 @@ def _decode_timeline(fields: Mapping[str, str]) -> Iterable[TimelineEntry]:
         if line := fields.get(f"e{number}"):
             entry, event, at_ms, *rest = (*line.split(" "), "-")
             at_ms = fields["submitted_ms"] if at_ms == "-" else at_ms
-            pool, reason, by, rank, by_rank, victims = [None if word in ("", "-") else word for word in (*rest, *"------")[:6]]
-            yield TimelineEntry(entry, event, int(at_ms), pool, reason, by, rank, by_rank, _decode_victims(victims))
+            words = [None if word in ("", "-") else word for word in (*rest, *"-------")[:7]]
+            pool, reason, by, rank, by_rank, victims, by_origin = words
+            origin = origin_codec.decode(by_origin)
+            yield TimelineEntry(entry, event, int(at_ms), pool, reason, by, rank, by_rank, _decode_victims(victims), origin)
 
 
 def _decode_victims(text: str | None) -> Victims:
@@ -174,6 +180,8 @@ def decode_event(entry_id: str, fields: Mapping[str, str]) -> Event:
         rank=fields.get("rank") or None,
         by_rank=fields.get("by_rank") or None,
         victims=_decode_victims(fields.get("victims")),
+        origin=origin_codec.decode(fields.get("origin")),
+        by_origin=origin_codec.decode(fields.get("by_origin")),
     )
 
 

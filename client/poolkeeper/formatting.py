@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from poolkeeper.request_origin import short_id
+
 UNIT_SECONDS = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
 DEFAULT_TYPE = "orchestrator"
 
@@ -99,7 +101,9 @@ def reason(request: Mapping[str, Any]) -> str:
     document = request.get("reason")
     if document and document.get("code") == "no_policy":
         return f"no pool has a policy for {component(request)}"
-    return one_line(document["message"]) if document else ""
+    message = one_line(document["message"]) if document else ""
+    preemptor = request.get("preempted_by")
+    return message.replace(preemptor, short_id(preemptor)) if preemptor else message
 
 
 def position(request: Mapping[str, Any]) -> str:

@@ -266,6 +266,7 @@ class TimelineEntry(Record):
     rank: Rank | None = _record_field(Rank)
     by_rank: Rank | None = _record_field(Rank)
     victims: tuple[Victim, ...] = _records_field(Victim)
+    by_origin: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ def _wants_list(accept: str) -> bool:
 def _events_page(call: Call, query: EventsQuery) -> EventListResponse:
     start_id = _requested_start_id(call, query)  # also checks a header that the cursor makes void
     events = call.services.requests.list_events(call.workspace, query.cursor or start_id or "0", query.limit)
-    items = [EventResponse.of(event) for event in events if _matches(call, query, event)]
+    items = [EventResponse.of(event, call.token) for event in events if _matches(call, query, event)]
     return EventListResponse(items=items, next_cursor=events[-1].id if len(events) == query.limit else None)
 
 
@@ -70,7 +70,7 @@ def _sse_lines(call: Call, query: EventsQuery, after: str, stream: Generator[Eve
             now_s, after = time.monotonic(), after if event is None else event.id
             if event is not None and _matches(call, query, event):
                 last_line_s = now_s
-                data = EventResponse.of(event).model_dump_json(by_alias=True)
+                data = EventResponse.of(event, call.token).model_dump_json(by_alias=True)
                 yield f"id: {event.id}\nevent: {event.event}\ndata: {data}\n\n"
             elif event is None or now_s - last_line_s > KEEPALIVE_S:  # also while all events are filtered out
                 last_line_s = now_s

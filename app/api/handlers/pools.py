@@ -58,5 +58,5 @@ def list_pool_requests(call: Call, pool: str, query: PoolRequestsQuery) -> Reque
             call.workspace, pool, query.view, query.cursor, query.limit
         )
     visible = [row for row in rows if call.token.can_see(row.request.component_type, row.request.component)]
-    items = [RequestResponse.of(row.request, {pool: row.position} if row.position else {}) for row in visible]
+    items = [RequestResponse.of(row.request, {pool: row.position} if row.position else {}, call.token) for row in visible]
     return RequestListResponse(items=items, next_cursor=next_cursor)

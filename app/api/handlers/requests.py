@@ -118,7 +118,8 @@ def list_requests(call: Call, query: RequestsQuery) -> RequestSearchResponse:
     rows, next_cursor = call.services.queries.list_requests(
         call.workspace, conditions, parse_cursor(query.cursor), query.limit, with_positions=query.positions
     )
-    items = [RequestResponse.of(row) for row in rows if call.token.can_see(row.component_type, row.component)]
+    visible = [row for row in rows if call.token.can_see(row.component_type, row.component)]
+    items = [RequestResponse.of(row, token=call.token) for row in visible]
     counts = None
     if query.counts:
         counts = RequestCountsResponse.of(call.services.queries.count_requests(call.workspace, replace(conditions, status=())))
@@ -133,7 +134,7 @@ def get_request(call: Call, request: str, query: PollQuery) -> RequestResponse:
     """
     require_request_id_visible(call, request)  # before the poll, which keeps a request from going stale
     if query.wait_s == 0:
-        return RequestResponse.of(call.services.requests.poll(call.workspace, request))
+        return RequestResponse.of(call.services.requests.poll(call.workspace, request), token=call.token)
     change = call.services.long_polls.wait_for_change(
         call.workspace,
         request,
@@ -145,7 +146,7 @@ def get_request(call: Call, request: str, query: PollQuery) -> RequestResponse:
     )
     if change.no_slot:
         call.response_headers["Retry-After"] = str(RETRY_AFTER_S)
-    return RequestResponse.of(change.request)
+    return RequestResponse.of(change.request, token=call.token)
 
 
 def record_throttled_poll(services: Services, token: Token, workspace: str, request: str) -> None:
@@ -196,7 +197,9 @@ def list_request_events(call: Call, request: str, query: PageQuery) -> TimelineE
     """Everything that happened to one request, in order."""
     timeline = visible_request(call, call.services.requests.get(call.workspace, request)).timeline
     entries, next_cursor = page_of(timeline, query)
-    return TimelineEntryListResponse(items=[TimelineEntryResponse.of(entry) for entry in entries], next_cursor=next_cursor)
+    return TimelineEntryListResponse(
+        items=[TimelineEntryResponse.of(entry, call.token) for entry in entries], next_cursor=next_cursor
+    )
 
 
 def start_request(call: Call, request: str, body: StartBody) -> HeartbeatResponse:

@@ -9,6 +9,7 @@ from pydantic import Field
 from app.api.schemas.response_model import Amounts, ListResponse, ResponseModel, Time, time_of
 from app.domain import models
 from app.domain.states import RequestState
+from app.domain.tokens import Token
 
 EVENTS: list[Any] = ["submitted", "allocated", "preempting", "preempted", "released"]
 """Examples."""
@@ -58,9 +59,11 @@ class EventFields(ResponseModel):
     """And that of the request on whose account it happened."""
     victims: list[VictimResponse]
     """Of `clearing`: who was told to leave."""
+    by_origin: str | None
+    """Owner and title of the request `by`, for people; null if it has none, or is of a component that the token is not for."""
 
 
-def _event_fields(entry: models.TimelineEntry | models.Event) -> dict[str, Any]:
+def _event_fields(entry: models.TimelineEntry | models.Event, token: Token) -> dict[str, Any]:
     return {
         "id": entry.id,
         "event": entry.event,
@@ -71,6 +74,7 @@ def _event_fields(entry: models.TimelineEntry | models.Event) -> dict[str, Any]:
         "rank": RankResponse.of(entry.rank),
         "by_rank": RankResponse.of(entry.by_rank),
         "victims": [VictimResponse(id=victim, rank=RankResponse.of(rank)) for victim, rank in entry.victims],
+        "by_origin": str(entry.by_origin) or None if token.can_see_origin(entry.by_origin) else None,
     }
 
 
@@ -78,9 +82,9 @@ class TimelineEntryResponse(EventFields):
     """One line of a request's story."""
 
     @classmethod
-    def of(cls, entry: models.TimelineEntry) -> TimelineEntryResponse:
-        """Return the response for a line."""
-        return cls(**_event_fields(entry))
+    def of(cls, entry: models.TimelineEntry, token: Token) -> TimelineEntryResponse:
+        """Return the response for a line, as far as the token may see it."""
+        return cls(**_event_fields(entry, token))
 
 
 class TimelineEntryListResponse(ListResponse[TimelineEntryResponse]):
@@ -98,13 +102,17 @@ class EventResponse(EventFields):
     """The same as `to` if it is no transition."""
     to: RequestState
     fence: int | None
+    owner: str | None
+    """Who runs it, and where: `user@host`."""
+    title: str | None
+    """The name of the request, else its command, else its task; at most 100 characters."""
 
     @classmethod
-    def of(cls, event: models.Event) -> EventResponse:
-        """Return the response for an event."""
+    def of(cls, event: models.Event, token: Token) -> EventResponse:
+        """Return the response for an event, as far as the token may see it."""
         kind, _, name = event.component.partition("/")
         return cls(
-            **_event_fields(event),
+            **_event_fields(event, token),
             request=event.request,
             component=name,
             component_type=kind,
@@ -112,6 +120,8 @@ class EventResponse(EventFields):
             from_=event.from_status,
             to=event.to_status,
             fence=event.fence,
+            owner=event.origin.owner or None,
+            title=event.origin.title or None,
         )
 
 

@@ -13,6 +13,7 @@ from app.domain import models
 from app.domain.reasons import PoolRefusal, Reason
 from app.domain.request_filter import RequestCounts
 from app.domain.states import HOLDING_STATES, RequestState
+from app.domain.tokens import Token
 
 
 class PoolRefusalResponse(ResponseModel):
@@ -49,11 +50,11 @@ class ReasonResponse(ResponseModel):
     """Of a rejected request: what each pool said."""
 
     @classmethod
-    def of(cls, reason: Reason) -> ReasonResponse:
-        """Return the response for a reason."""
-        return cls(
-            code=reason.code, message=reason.message, pools=[PoolRefusalResponse.of(refusal) for refusal in reason.pools]
-        )
+    def of(cls, reason: Reason, token: Token | None = None) -> ReasonResponse:
+        """Return the response for a reason; for a token that may see the other request's component with its origin."""
+        sees_origin = token is not None and token.can_see_origin(reason.by_origin)
+        message = reason.message_with_origin if sees_origin else reason.message
+        return cls(code=reason.code, message=message, pools=[PoolRefusalResponse.of(refusal) for refusal in reason.pools])
 
 
 Directive = Annotated[str, Field(json_schema_extra={"enum": ["continue", "checkpoint", "terminate"]})]
@@ -115,15 +116,17 @@ class RequestResponse(ResponseModel):
     service: the end of the outage."""
 
     @classmethod
-    def of(cls, request: models.Request, position: Mapping[str, int] | None = None) -> RequestResponse:
-        """Return the response for a request."""
+    def of(
+        cls, request: models.Request, position: Mapping[str, int] | None = None, token: Token | None = None
+    ) -> RequestResponse:
+        """Return the response for a request, with what the token may see of the request that it was preempted for."""
         return cls.model_construct(
             id=request.id,
             component=request.component,
             component_type=request.component_type,
             name=request.name,
             status=request.status,
-            reason=ReasonResponse.of(request.reason) if request.reason else None,
+            reason=ReasonResponse.of(request.reason, token) if request.reason else None,
             resources=request.resources,
             preemptible=request.preemptible,
             preemption_class=request.preemption_class,

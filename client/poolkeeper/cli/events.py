@@ -7,18 +7,21 @@ from typing import Any
 
 import click
 
-from poolkeeper import formatting
+from poolkeeper import formatting, request_origin
 from poolkeeper.cli import options, output, param_types, request_details
 from poolkeeper.cli.command_base import VerbCommand
 from poolkeeper.cli.output import Column
 
 COLUMNS = (
     Column("TIME", lambda row: formatting.timestamp(row["at"])),
-    Column("REQUEST", lambda row: row["request"]),
+    Column("ID", lambda row: request_origin.short_id(row["request"])),
+    Column("NAME", lambda row: formatting.shorten(row.get("title") or ""), long=True),
+    Column("OWNER", lambda row: row.get("owner")),
     Column("COMPONENT", formatting.component),
     Column("ASKS", formatting.requested_amounts),
     Column("WHAT", request_details.event_sentence, long=True),
-    Column("ID", lambda row: row["id"], wide=True),
+    Column("REQUEST", lambda row: row["request"], wide=True),
+    Column("EVENT", lambda row: row["id"], wide=True),
 )
 
 
@@ -57,11 +60,5 @@ def _line(event: Mapping[str, Any]) -> str:
         return "---\n" + str(yaml.safe_dump(dict(event), sort_keys=False, allow_unicode=True)).rstrip()
     if output_format == "name":
         return str(event["id"])
-    words = [
-        formatting.timestamp(event["at"]),
-        event["request"],
-        formatting.component(event),
-        formatting.requested_amounts(event),
-        request_details.event_sentence(event),
-    ]
-    return "  ".join(map(formatting.one_line, [*words, event["id"]] if output_format == "wide" else words))
+    cells = [column.cell(event) for column in COLUMNS if output_format == "wide" or not column.wide]
+    return "  ".join(formatting.one_line(cell or "-") for cell in cells)

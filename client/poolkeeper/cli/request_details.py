@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from poolkeeper import formatting
+from poolkeeper import formatting, request_origin
 from poolkeeper.cli import output
 
 EVENT_SENTENCES = {
@@ -18,12 +18,12 @@ EVENT_SENTENCES = {
     "rejected": "was rejected",
     "expired": "expired",
     "cancelled": "left the queue",
-    "preempting": "was told to leave{in_pool}",
-    "preempted": "was preempted{in_pool}",
-    "forced": "did not leave{in_pool} in time, and its units were taken back",
+    "preempting": "was told to leave{in_pool}{for_other}",
+    "preempted": "was preempted{in_pool}{for_other}",
+    "forced": "did not leave{in_pool} in time{for_other}, and its units were taken back",
     "reprieved": "may stay{in_pool} after all",
     "terminating": "was told to end now{in_pool}",
-    "passed_on": "leaves{in_pool} for another one from now on",
+    "passed_on": "leaves{in_pool}{for_other} from now on",
     "clearing": "is to be granted{in_pool} once {victims} left",
 }
 """Each event in words; one that is not here is told by its name."""
@@ -52,20 +52,34 @@ REASON_SENTENCES: dict[str, str] = {
 
 def event_sentence(event: Mapping[str, Any]) -> str:
     """Return an event as a sentence."""
-    in_pool = f" in {event['pool']}" if event.get("pool") else ""
-    sentence = EVENT_SENTENCES.get(event["event"], str(event["event"])).format(in_pool=in_pool, victims=_victims(event))
+    words = {
+        "in_pool": f" in {event['pool']}" if event.get("pool") else "",
+        "for_other": f" for {_other(event)}" if event.get("by") else "",
+        "victims": _victims(event),
+    }
+    template = EVENT_SENTENCES.get(event["event"], str(event["event"]))
+    sentence = template.format_map(words)
     if (reason := event.get("reason")) and not event.get("victims") and event["event"] != "reprieved":
         sentence += f": {REASON_SENTENCES.get(reason, reason)}"
-    return sentence + (f" (on account of {event['by']}{_ranks(event)})" if event.get("by") and not event.get("victims") else "")
+    if not event.get("by") or event.get("victims"):
+        return sentence
+    ranks = _rank(event.get("by_rank"), "{}") + _rank(event.get("rank"), " against {}")
+    if "{for_other}" in template:
+        return sentence + (f" ({ranks})" if ranks else "")
+    return f"{sentence} (on account of {_other(event)}{f', {ranks}' if ranks else ''})"
+
+
+def _other(event: Mapping[str, Any]) -> str:
+    """Return the request on whose account an event happened: its short id, its owner and its title."""
+    origin = event.get("by_origin")
+    return request_origin.short_id(event["by"]) + (f" {formatting.shorten(origin, 60)}" if origin else "")
 
 
 def _victims(event: Mapping[str, Any]) -> str:
-    victims = [f"{victim['id']}{_rank(victim.get('rank'), ' ({})')}" for victim in event.get("victims") or ()]
+    victims = [
+        f"{request_origin.short_id(victim['id'])}{_rank(victim.get('rank'), ' ({})')}" for victim in event.get("victims") or ()
+    ]
     return f"{', '.join(victims) or 'others'} {'has' if len(victims) == 1 else 'have'}"
-
-
-def _ranks(event: Mapping[str, Any]) -> str:
-    return _rank(event.get("by_rank"), ", {}") + _rank(event.get("rank"), " against {}")
 
 
 def _rank(rank: Mapping[str, Any] | None, words: str) -> str:

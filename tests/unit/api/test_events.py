@@ -47,6 +47,9 @@ def test_an_event_says_what_became_of_what(everywhere: Site) -> None:
         "rank": None,
         "by_rank": None,
         "victims": [],
+        "by_origin": None,
+        "owner": None,
+        "title": None,
     }
     queued = event | {"event": "submitted", "from": None, "to": "queued"}
     granted = event | {"event": "allocated", "from": "queued", "to": "allocated", "pool": "gpus", "fence": 1}

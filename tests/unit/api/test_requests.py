@@ -363,7 +363,7 @@ def test_the_story_of_a_request(everywhere: Site) -> None:
     assert result.body["next_cursor"] is None
     later = "2023-11-14T22:13:22.000Z"
     rows = [{key: row[key] for key in row if key != "id"} for row in result.items]
-    quiet: dict[str, Any] = {"reason": None, "by": None, "rank": None, "by_rank": None, "victims": []}
+    quiet: dict[str, Any] = {"reason": None, "by": None, "rank": None, "by_rank": None, "victims": [], "by_origin": None}
     assert rows == [
         quiet | {"event": "submitted", "at": NOW, "pool": None},
         quiet | {"event": "allocated", "at": later, "pool": "gpus"},

@@ -142,10 +142,12 @@ EVENT = {
     "id": "5-0", "event": "preempted", "request": "r1", "at": "2026-01-31T12:00:00.000Z", "component": "team",
     "component_type": "orchestrator", "resources": {"gpu": 2, "step_run": 1}, "pool": "gpus", "reason": "reclaim", "by": "r2",
     "by_rank": {"priority": 0, "preemption_class": 5}, "rank": {"priority": 9, "preemption_class": 5}, "victims": [],
+    "title": "nightly training", "owner": "ana@gpu-01", "by_origin": "bob@gpu-02 python train.py",
 }  # fmt: skip
 SAID = (
-    "2026-01-31 12:00:00Z  r1  team  gpu=2  was preempted in gpus: the one it leaves for fits into what its policy has "
-    "reserved (on account of r2, priority 0 class 5 against priority 9 class 5)"
+    "2026-01-31 12:00:00Z  r1  nightly training  ana@gpu-01  team  gpu=2  was preempted in gpus for r2 bob@gpu-02 "
+    "python train.py: the one it leaves for fits into what its policy has reserved "
+    "(priority 0 class 5 against priority 9 class 5)"
 )
 
 
@@ -153,7 +155,7 @@ SAID = (
     ("form", "line"),
     [
         ("table", f"{SAID}\n"),
-        ("wide", f"{SAID}  5-0\n"),
+        ("wide", f"{SAID}  r1  5-0\n"),
         ("name", "5-0\n"),
         ("yaml", "---\nid: 5-0\n"),
     ],

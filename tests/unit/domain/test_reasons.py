@@ -6,6 +6,7 @@ import pytest
 
 from app.domain.plan_steps import Trigger
 from app.domain.reasons import REASON_TEXTS, PoolRefusal, Reason, ReasonCode
+from app.domain.request_origin import Origin
 
 
 def test_every_code_has_a_sentence() -> None:
@@ -32,3 +33,10 @@ def test_every_trigger_is_a_reason() -> None:
 )
 def test_a_message(reason: Reason, message: str) -> None:
     assert reason.message == message
+
+
+def test_a_message_with_the_origin_of_the_other_request() -> None:
+    reason = Reason(ReasonCode.PRIORITY, by="r2", by_origin=Origin("ana@gpu-01", "train.py", "orchestrator/team"))
+    assert reason.message_with_origin == "preempted for request r2 (ana@gpu-01 train.py), which ranks higher"
+    assert reason.message == "preempted for request r2, which ranks higher"
+    assert Reason(ReasonCode.DROPPED).message_with_origin == "an operator dropped it"

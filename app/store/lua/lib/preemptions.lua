@@ -57,17 +57,15 @@ function preemptions.complete(request, event, outcome, details)
   requests.save(request, fields)
 end
 
--- Begin a preemption for the owner of a hold, or (nil) for an account over its limit. The units are taken at once if there is no
--- grace, or if the work has not started.
-function preemptions.begin(path, hold, request, reason, by_rank)
-  local policy, pool, lane, changes, fields = path[1], path[#path], lanes.of(request), {}, {}
+-- Begin a preemption for the owner of a hold (`by_rank`, `by_origin`), or (nil) for an account over its limit. The units are
+-- taken at once if there is no grace, or if the work has not started.
+function preemptions.begin(path, hold, request, reason, by_rank, by_origin)
+  local policy, pool, lane, fields = path[1], path[#path], lanes.of(request), {}
+  local changes = {'reason', reason, 'preempted_by', hold and hold.id or '', 'by_origin', by_origin or '', 'preempting_fence', request.fence}
   local details = {rank = preemptions.rank(policy, request), by_rank = by_rank}
   counters.add('preemptions|' .. pool.name .. '|' .. (policy.fields.profile or 'batch') .. '|' .. reason)
   victims.set_owner(pool, request.id, hold and hold.id or '!')
   if hold then victim_holds.update_expected(pool, hold, path, lane.units, 1) end
-  requests.set_all(changes, {'reason'}, reason)
-  requests.set_all(changes, {'preempted_by'}, hold and hold.id or '')
-  requests.set_all(changes, {'preempting_fence'}, request.fence)
   if grace_ms(pool) == 0 or not leases.has_started(request) then
     for i = 1, #changes, 2 do requests.set(request, fields, changes[i], changes[i + 1]) end
     requests.save(request, fields)

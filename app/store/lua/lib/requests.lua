@@ -62,15 +62,16 @@ local function part(value) return value and value ~= '' and value or '-' end
 
 -- Write an event to the stream and to the request. `details` are the ranks of a preemption, and what differs from the request.
 local function write_event(request, from, to, event, details, fields, is_silent)
+  local by = details and details.by or request.preempted_by or ''
   local entry = redis.call('XADD', keys.events(), 'MAXLEN', '~', stream_length, '*', 'event', event, 'request', request.id,
     'at', amounts.format(clock.now), 'component', request.component, 'resources', request.resources, 'from', from or '', 'to', to,
-    'pool', details and details.pool or request.pool or '', 'fence', request.fence or '', 'reason', details and details.reason or request.reason or '', 'by', details and details.by or request.preempted_by or '',
+    'pool', details and details.pool or request.pool or '', 'fence', request.fence or '', 'reason', details and details.reason or request.reason or '', 'by', by, 'by_origin', by ~= '' and request.by_origin or '', 'origin', request.origin or '',
     unpack(details and {'rank', details.rank, 'by_rank', details.by_rank or '', 'victims', details.victims or ''} or {}))
   if not is_silent then redis.pcall('PUBLISH', keys.changed(request.id), to) end  -- without the right to publish watchers hear later; no transition fails for it
   local event_number = (tonumber(request.events) or 0) + 1
   requests.set(request, fields, 'events', amounts.format(event_number))
   requests.set(request, fields, 'e' .. amounts.format(event_number), event_line({entry, event, clock.now ~= tonumber(request.submitted_ms) and amounts.format(clock.now) or '-', part(details and details.pool or request.pool),
-    part(details and details.reason or request.reason), part(details and details.by or request.preempted_by), part(details and details.rank), part(details and details.by_rank), part(details and details.victims)}))
+    part(details and details.reason or request.reason), part(by), part(details and details.rank), part(details and details.by_rank), part(details and details.victims), part(by ~= '' and request.by_origin)}))
   if event_number > 64 then redis.call('HDEL', keys.request(request.id), 'e' .. amounts.format(event_number - 63)) end
 end
 

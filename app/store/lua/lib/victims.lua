@@ -11,6 +11,11 @@ local function count_orphans(pool, by)
   pool.fields.orphaned_victims = count > 0 and amounts.format(count) or nil
 end
 
+-- Return what a victim tells of the request that it leaves for: component and origin; empty if it has no origin.
+function victims.origin_of(waiter)
+  return waiter.origin and waiter.component .. '|' .. waiter.origin or ''
+end
+
 -- Remove a victim. Return the owner it left for, false if it was none.
 function victims.remove(pool, id)
   local owner = redis.call('HGET', keys.pool_victims(pool.name), id)

@@ -110,7 +110,7 @@ for i, victim in ipairs(chosen) do
   if i > 1 and work_budget.is_used_up() then break end
   victim_ranks[i] = victim.request.id .. '@' .. preemptions.rank(victim.path[1], victim.request)
   redis.call('ZADD', keys.pool_preemptions(pool.name), amounts.format(clock.now), victim.request.id .. ':' .. victim.request.fence)
-  preemptions.begin(victim.path, hold, victim.request, victim.reason, rank)
+  preemptions.begin(victim.path, hold, victim.request, victim.reason, rank, victims.origin_of(waiter))
   if victim.request.status ~= states.preempting then exited[#exited + 1] = victim.request.id end
 end
 preemptions.forget_old(pool)
