@@ -74,7 +74,8 @@ def test_each_setting_can_be_a_variable() -> None:
     ledger = (None, Path("/srv/poolkeeper"), "always", 2.5, 1, 0.5, 0.3, 1.0, 60.0, 10.0, 9, 0, 10, 60, 1000)
     brokers = Path("~/brokers.toml").expanduser()
     service = ("error", "text", 20, 5, 0, 0, False, "::1", 0, True, 50, 1024, 1, 8, 50, "redis://b", 4, brokers)
-    assert Settings.read(environ=environ) == Settings(*ledger, *service)
+    read = Settings.read(environ=environ)
+    assert tuple(getattr(read, field.name) for field in fields(Settings)) == (*ledger, *service)
 
 
 def test_traces_are_refused_where_what_makes_them_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

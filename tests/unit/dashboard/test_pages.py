@@ -394,7 +394,7 @@ def test_requests_are_counted_and_logged_by_the_name_of_the_page(desk: Desk, cap
         visitor.get("/pools/gpus")
         visitor.get("/pools/nowhere")
     lines = [(record.getMessage(), record.__dict__["route"], record.__dict__["token"]) for record in caplog.records]
-    assert ("GET /pools/gpus 200", "dashboard /pools/<pool>", "looker") in lines
+    assert lines == [("GET /pools/nowhere 404", "dashboard /pools/<pool>", "looker")]
     assert secret not in caplog.text
     numbers = desk.get("/metrics", root=True, token=secret).body
     assert 'poolkeeper_http_requests_total{method="GET",route="dashboard /pools/<pool>",status="200"} 1.0' in numbers
