@@ -69,7 +69,7 @@ def token() -> None:
 )  # fmt: skip
 @click.option(
     "--component", "components", multiple=True,
-    help="For whom a requester may ask: a name, or type/name; may be repeated.",
+    help="For whom a requester may ask: a name, type/name, or a pattern such as 'intern/*'; may be repeated.",
 )  # fmt: skip
 @click.option("--sensitive", is_flag=True, help="It may ask in preemption class 10.")
 @click.option("--rate", type=int, help="Requests a second, 0 for as many as it likes; without it the setting rate_per_s.")
@@ -103,6 +103,7 @@ def create(
     \b
     TOKEN=$(poolkeeperd token create ci --role operator)
     poolkeeperd token create nightly --role requester --component team-ml --expires 90d
+    poolkeeperd token create interns --role requester --component 'intern/*' --max-waiting 200
     """
     settings = read_settings(config)
     numbers = {name: None if number == NO_LIMIT else int(number) for name, number in limits.items() if number is not None}

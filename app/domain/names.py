@@ -71,6 +71,11 @@ def is_policy_name(text: str) -> bool:
     return re.fullmatch(POLICY_PATTERN, text) is not None
 
 
+def is_component_pattern(text: str) -> bool:
+    """True if a token may list this: a name or `type/name`, or all that begin so if it ends with its only `*`."""
+    return re.fullmatch(DECLARED_POLICY_PATTERN, text) is not None
+
+
 def is_template(component: str) -> bool:
     """True if this is the pattern of a policy template."""
     return component.endswith("*")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from types import MappingProxyType
 
-from app.domain.names import component_id
+from app.domain.names import component_id, is_template
 from app.domain.request_origin import Origin
 from app.domain.workspace_limits import NO_WAIT_LIMITS, REQUESTER_LIMITS, LimitedToken, WaitLimits
 
@@ -85,8 +86,21 @@ def default_wait_limits(role: Role) -> WaitLimits:
 
 
 def full_component(text: str) -> str:
-    """Return a component as `type/name`; a plain name is of the type orchestrator."""
+    """Return a component, or a pattern, with its type; a plain name is of the type orchestrator."""
     return text if "/" in text else component_id("orchestrator", text)
+
+
+def _is_listed(component: str, entries: tuple[str, ...]) -> bool:
+    """True if the component is one of the entries of a token, or begins like a pattern among them."""
+    names, beginnings = _names_and_beginnings(entries)
+    return component in names or component.startswith(beginnings)
+
+
+@lru_cache(maxsize=1024)  # a list of requests asks for each row
+def _names_and_beginnings(entries: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Return the entries that name a component, and what the others have before their `*`, both with the type."""
+    full = [full_component(entry) for entry in entries]
+    return frozenset(full), tuple(entry.removesuffix("*") for entry in full if is_template(entry))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +112,7 @@ class Token:
     role: Role
     workspaces: tuple[str, ...]
     components: tuple[str, ...] = ()
+    """Of a requester: `name`, `type/name`, or patterns as `intern/*` and `intern/user-*`. The default type is orchestrator."""
     sensitive: bool = False
     rate_per_s: int | None = None  # None: the service's default; 0: as many as it likes
     wait_limits: WaitLimits = NO_WAIT_LIMITS
@@ -141,7 +156,7 @@ class Token:
 
     @property
     def visible_components(self) -> tuple[str, ...] | None:
-        """The components (`type/name`) whose requests the token may see; None: all."""
+        """The components whose requests the token may see, as `type/name` or `type/beginning*`; None: all."""
         return tuple(map(full_component, self.components)) if self.is_limited else None
 
     def can_see(self, component_type: str, component: str) -> bool:
@@ -156,8 +171,7 @@ class Token:
         """True if the token may submit and act for this component."""
         if not self.has_permission(Permission.ACT):
             return False
-        listed = {full_component(each) for each in self.components}
-        return not self.is_limited or component_id(component_type, component) in listed
+        return not self.is_limited or _is_listed(component_id(component_type, component), self.components)
 
 
 ANONYMOUS = Token(id="anonymous", name="anonymous", role=Role.ADMIN, workspaces=(ALL_WORKSPACES,))

@@ -16,9 +16,9 @@ from dataclasses import replace
 from threading import Lock
 from types import MappingProxyType
 
-from app.domain.names import NAME_PATTERN, PATTERN_TEXTS, is_name
+from app.domain.names import NAME_PATTERN, PATTERN_TEXTS, is_component_pattern, is_name, is_template
 from app.domain.queue_score import MAX_AMOUNT
-from app.domain.tokens import ALL_WORKSPACES, Role, Token, default_wait_limits
+from app.domain.tokens import ALL_WORKSPACES, Role, Token, default_wait_limits, full_component
 from app.domain.workspace_limits import WaitLimits, WaitUse
 from app.store.tokens import TokenStore
 
@@ -31,6 +31,10 @@ EXPIRES_SOON_S = 7 * 86_400
 MAX_EXPIRING = 20
 """The most tokens that the metrics name at a time."""
 
+COMPONENT_TEXT = (
+    "must be a name or type/name, each 1 to 63 of A-Z a-z 0-9 _ . - and begin with a letter or digit; "
+    "a pattern has one *, at its end"
+)
 MAX_RATE_PER_S = 10**6
 MAX_LIFETIME_S = 10 * 365 * 86_400
 _EXPIRED = False, float("-inf")
@@ -177,16 +181,14 @@ def _checked_workspaces(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _checked_components(role: str, names: Iterable[str]) -> tuple[str, ...]:
-    components = tuple(dict.fromkeys(names))
+    components = tuple(dict.fromkeys(full_component(name) if is_template(name) else name for name in names))
     if role == Role.REQUESTER and not components:
         raise ValueError("a requester acts for the components it lists: name one at least")
     if role != Role.REQUESTER and components:
         raise ValueError(f"only a requester lists components, and this is to be {role}")
     for component in components:
-        kind, slash, name = component.rpartition("/")
-        if slash:
-            _checked_name("a component type", kind)
-        _checked_name("a component", name)
+        if not is_component_pattern(component):
+            raise ValueError(f"component {component!r}: {COMPONENT_TEXT}")
     return components
 
 

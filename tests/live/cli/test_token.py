@@ -79,7 +79,8 @@ def recognised(url: str, secret: str) -> Token | None:
 
 
 def test_a_token_is_made_listed_and_revoked(folder: Path) -> None:
-    places = ("--workspace", "default", "--workspace", "lab", "--component", "team-ml", "--component", "b/x")
+    components = [word for name in ("team-ml", "b/x", "in/*") for word in ("--component", name)]
+    places = ("--workspace", "default", "--workspace", "lab", *components)
     made = token(folder, "create", "ci", "--role", "requester", *places, "--sensitive", "--rate", "20", "--expires", "90d")
     assert made.returncode == 0, made.stderr
     assert re.fullmatch(r"pk_[A-Za-z0-9_-]{43}\n", made.stdout)
@@ -96,7 +97,7 @@ def test_a_token_is_made_listed_and_revoked(folder: Path) -> None:
     listed = token(folder, "list").stdout
     head, ci, ops = (line.split() for line in listed.splitlines())
     assert head == ["ID", "NAME", "ROLE", "WORKSPACES", "COMPONENTS", "RATE", "WAITING", "SHAPES", "CREATED", "EXPIRES"]
-    assert ci[:8] == [written[1], "ci", "requester+sensitive", "default,lab", "team-ml,b/x", "20", "0/10000", "0/1000"]
+    assert ci[:8] == [written[1], "ci", "requester+sensitive", "default,lab", "team-ml,b/x,in/*", "20", "0/10000", "0/1000"]
     assert ops[1:8] + ops[9:] == ["a-long-name", "operator", "default", "-", "default", "none", "none", "never"]
     places_of_roles = [line.index(role) for line, role in zip(listed.splitlines(), ("ROLE", ci[2], ops[2]), strict=True)]
     assert len(set(places_of_roles)) == 1

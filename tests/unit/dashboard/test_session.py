@@ -167,3 +167,20 @@ def test_a_refused_permission_names_the_roles_that_may(desk: Desk) -> None:
     text = page.get_data(as_text=True)
     assert "the role viewer may not change capacities and existing policies (permission adjust)" in text
     assert "use a token of the role operator or admin" in text
+
+
+def test_a_token_for_a_pattern_sees_and_cancels_what_matches(desk: Desk) -> None:
+    admin = desk.token("admin")
+    desk.post("/pools", {"name": "gpus", "capacity": {"gpu": 1}}, token=admin)
+    asks = {}
+    for component in ("base", "user-1", "user-2", "other"):
+        desk.put(f"/pools/gpus/policies/{component}", {}, token=admin)
+        body = {"component": component, "resources": {"gpu": 1}}
+        asks[component] = desk.post("/requests", body, token=admin).body["id"]
+    visitor = desk.visitor(desk.token("requester", "user-*"))
+    for component, request in asks.items():
+        reached = component.startswith("user-")
+        assert (visitor.get(f"/requests/{request}").status_code == 200) is reached
+        assert (visitor.get(f"/requests/{request}/cancel").status_code == 200) is reached
+    page = visitor.text("/pools/gpus")
+    assert [component for component in ("user-1", "user-2") if component not in page] == []

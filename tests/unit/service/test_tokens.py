@@ -172,6 +172,12 @@ def test_whether_there_are_any_is_remembered_for_a_second(client: RedisClient, c
 def test_workspaces_and_components_are_listed_once(here: Process) -> None:
     token, _ = here.tokens.create("ci", "requester", ["a", "b", "a"], ["x", "x"])
     assert (token.workspaces, token.components) == (("a", "b"), ("x",))
+
+
+def test_a_pattern_is_kept_with_its_type(here: Process) -> None:
+    token, _ = here.tokens.create("ci", "requester", ["w"], ["user-*", "orchestrator/user-*", "*", "intern/*"])
+    assert token.components == ("orchestrator/user-*", "orchestrator/*", "intern/*")
+    assert here.tokens.list_tokens() == [token]
     assert here.tokens.create("all", "viewer", ["a", "*"])[0].workspaces == ("*",)
 
 
@@ -189,10 +195,11 @@ GOOD: dict[str, Any] = {"name": "ci", "role": "requester", "workspaces": ["defau
         ({"workspaces": ["default", "_"]}, "a workspace cannot be called '_'"),
         ({"workspaces": ["a*"]}, "a workspace cannot be called"),
         ({"components": []}, "a requester acts for the components it lists"),
-        ({"components": ["a/b/c"]}, "a component type cannot be called 'a/b'"),
-        ({"components": ["/ml"]}, "a component type cannot be called ''"),
-        ({"components": ["batch/"]}, "a component cannot be called ''"),
-        ({"components": ["*"]}, "a component cannot be called"),
+        ({"components": ["a/b/c"]}, "component 'a/b/c': must be"),
+        ({"components": ["/ml"]}, "component '/ml': must be"),
+        ({"components": ["ml", "batch/"]}, "component 'batch/': must be"),
+        ({"components": ["in*tern/x"]}, "component 'in*tern/x': must be a name or type/name"),
+        ({"components": ["intern/**"]}, "a pattern has one *, at its end"),
         ({"role": "operator"}, "only a requester lists components, and this is to be operator"),
         ({"rate": -1}, "-1 requests a second: it must be from 0 to 1000000"),
         ({"rate": 10**6 + 1}, "requests a second"),

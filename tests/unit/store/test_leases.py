@@ -144,14 +144,15 @@ def test_a_refused_poll_keeps_a_waiter_of_the_components_that_may_be_seen(world:
     world.pool(gpu=1)
     world.policy()
     holder = world.submit(gpu=1)
-    mine, foreign, endless = (world.submit(gpu=1, queue_ttl_s=ttl_s) for ttl_s in (10, 10, None))
+    mine, matched, foreign, endless = (world.submit(gpu=1, queue_ttl_s=ttl_s) for ttl_s in (10, 10, 10, None))
     world.clock.advance(6)
-    for request, components in ((mine, ["x/y", "orchestrator/t"]), (foreign, ["x/y"]), (endless, None), (holder, None)):
+    visible = (["x/y", "orchestrator/t"], ["orchestrator/*"], ["x/y", "x/*", "orchestrator/tt*"], None, None)
+    for request, components in zip((mine, matched, foreign, endless, holder), visible, strict=True):
         world.ledger.record_refused_poll(world.workspace, request.id, components)
     world.pass_time(6)
-    assert world.status(mine, foreign, endless, holder) == ["queued", "expired", "queued", "allocated"]
+    assert world.status(mine, matched, foreign, endless, holder) == ["queued", "queued", "expired", "queued", "allocated"]
     world.pass_time(4)
-    assert world.status(mine, endless) == ["expired", "queued"]
+    assert world.status(mine, matched, endless) == ["expired", "expired", "queued"]
 
 
 def test_time_in_the_queue_does_not_count_once_granted(world: World) -> None:

@@ -1,4 +1,5 @@
 -- Filters of a list of requests: which requests meet all conditions.
+-- @use component_patterns
 -- @reads leases request waiting
 
 local MEMBERS_PER_CALL = 500
@@ -51,14 +52,6 @@ function request_filters.candidates(filter, ids)
   return candidates
 end
 
-local function is_visible(visible, component)
-  for _, pattern in ipairs(visible) do
-    if pattern == component then return true end
-    if string.sub(pattern, -1) == '*' and string.sub(component, 1, #pattern - 1) == string.sub(pattern, 1, -2) then return true end
-  end
-  return false
-end
-
 local function contains(text, part) return string.find(string.lower(text), part, 1, true) ~= nil end
 
 -- True if the id, the name, the component or a label (`key=value`) contains the text. The default type of a component counts only
@@ -91,7 +84,7 @@ function request_filters.status_of_match(filter, id)
   local kind, name = string.match(component, '^([^/]*)/(.*)$')
   if filter.kind and kind ~= filter.kind or filter.name and name ~= filter.name then return nil end
   if filter.pool and values[3] ~= filter.pool then return nil end
-  if filter.visible and not is_visible(filter.visible, component) then return nil end
+  if filter.visible and not component_patterns.include(filter.visible, component) then return nil end
   if not filter.labels and not filter.text then return status end
   local request = {component = component, name = values[4] or '', labels = values[5] and cjson.decode(values[5]) or {}}
   if filter.labels and not has_labels(filter.labels, request.labels) then return nil end

@@ -1,6 +1,6 @@
 -- Record a poll that is refused for its rate: the queue TTL of the waiter begins anew. `components` are the components that the caller
--- may see (`type/name`; empty: all).
--- @use amounts clock requests
+-- may see (`type/name`, or a pattern that ends with `*`; empty: all).
+-- @use amounts clock component_patterns requests
 -- @reads request
 -- @writes waiting
 -- @args now id components
@@ -13,10 +13,7 @@ local request = {component = values[1], queue_ttl_s = values[2] or nil, begun = 
 local ttl_s = request.status == states.queued and requests.queue_ttl_s(request)
 if not ttl_s then return reply.ignored() end
 
-local is_visible = args.components == ''
-for _, component in ipairs(is_visible and {} or cjson.decode(args.components)) do
-  is_visible = is_visible or component == request.component
-end
+local is_visible = args.components == '' or component_patterns.include(cjson.decode(args.components), request.component)
 if not is_visible then return reply.ignored() end
 
 redis.call('ZADD', keys.waiting(), 'XX', amounts.format(clock.after(ttl_s)), args.id)
