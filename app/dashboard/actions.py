@@ -126,6 +126,9 @@ def resize_pool(context: PageContext, pool: str) -> Response:
 def change_policy(context: PageContext, pool: str, kind: str, component: str) -> Response:
     """Change a policy."""
     view, policy = context.services.pools.get_policy(context.workspace, pool, component, kind)
+    if policy.template:
+        kind, _, component = policy.template.partition("/")
+        view, policy = context.services.pools.get_policy(context.workspace, pool, component, kind)
     whole, present = _declared_policy(view, policy)
     fields = _policy_fields(view, present, context.http_request.form)
     if context.http_request.method == "GET":

@@ -151,17 +151,20 @@ def _component(request: Request) -> str:
 
 
 def _tree_rows(pool: Pool) -> Iterator[TreeRow]:
-    """Yield the accounts depth first: groups by name, then policies, the highest priority first."""
+    """Yield the accounts depth first: groups by name, then policies, the highest priority first, below a template its own."""
     groups, policies = defaultdict[str | None, list[Group]](list), defaultdict[str | None, list[Policy]](list)
     for name in sorted(pool.groups):
         groups[pool.groups[name].parent].append(pool.groups[name])
+    made = defaultdict[str | None, list[Policy]](list)
     for policy in sorted(pool.policies.values(), key=lambda policy: (-policy.priority, policy.name)):
-        policies[policy.parent].append(policy)
+        (made[policy.template] if policy.template else policies[policy.parent]).append(policy)
 
     def below(parent: str | None, depth: int) -> Iterator[TreeRow]:
         for group in groups[parent]:
             yield TreeRow(pool, group, "group", depth)
             yield from below(group.name, depth + 1)
-        yield from (TreeRow(pool, policy, "policy", depth) for policy in policies[parent])
+        for policy in policies[parent]:
+            yield TreeRow(pool, policy, "policy", depth)
+            yield from (TreeRow(pool, each, "policy", depth + 1) for each in made[policy.name])
 
     return below(None, 0)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from app.domain.amounts import Amounts
@@ -18,7 +18,10 @@ PASS_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 
 @dataclass(frozen=True, slots=True)
 class PolicyMetrics:
-    """One policy of a pool. The names of numbers and amounts are those of `read_pool_metrics.lua`."""
+    """One policy of a pool, or a template with the policies that it has made.
+
+    The names of numbers and amounts are those of `read_pool_metrics.lua`.
+    """
 
     component: str
     numbers: Mapping[str, int]
@@ -30,19 +33,30 @@ class PolicyMetrics:
     """With fair share; None if it is infinite."""
     starving: int | None
     """With fair share: 0 no, 1 yes, 2 aggressively."""
+    borrowed: Amounts
+    """The units that the policy uses beyond its reserved ones."""
 
-    @property
-    def borrowed(self) -> Amounts:
-        """What the policy uses beyond its reserved."""
-        reserved = self.amounts["reserved"]
-        return {
-            key: units - reserved.get(key, 0) for key, units in self.amounts["used"].items() if units > reserved.get(key, 0)
-        }
+    def combine(self, policies: Sequence[PolicyMetrics], times: int) -> PolicyMetrics:
+        """Return a template and the policies that it has made as one row, without a limit. Its reserved units count `times`."""
+        rows = policies or (self,)
+        return replace(
+            self,
+            numbers={**self.numbers, "queued": sum(row.numbers["queued"] for row in policies)},
+            amounts={
+                "used": _sum([row.amounts["used"] for row in (self, *policies)]),
+                "reserved": {key: units * times for key, units in self.amounts["reserved"].items()},
+                "limit": {},
+            },
+            oldest_wait_s=max(row.oldest_wait_s for row in rows),
+            satisfaction=min((row.satisfaction for row in rows if row.satisfaction is not None), default=None),
+            starving=max((row.starving for row in rows if row.starving is not None), default=None),
+            borrowed=_sum([row.borrowed for row in policies]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class PoolMetrics:
-    """One pool, and all its policies. The names of numbers and amounts are those of `read_pool_metrics.lua`."""
+    """One pool, and its declared policies. The names of numbers and amounts are those of `read_pool_metrics.lua`."""
 
     name: str
     keys: tuple[str, ...]

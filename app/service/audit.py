@@ -18,6 +18,8 @@ class Audit:
         pools = self._ledger.list_pools(workspace)
         findings = [*self._auditor.check_indexes(workspace, pools, repair=repair)]
         findings += self._auditor.check_requests(workspace, repair=repair)
+        for pool in pools:
+            findings += self._auditor.check_templates(workspace, pool, repair=repair)
         findings += self._auditor.check_limits(workspace, repair=repair)
         for pool in pools:
             findings += self._auditor.check_holds(workspace, pool, repair=repair)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 from app.domain.clock import Clock, RedisClock
 from app.domain.ledger_limits import LedgerLimits
@@ -76,6 +77,19 @@ class AuditStore:
             reply = self._scripts.call("audit_lanes", workspace, pool=pool, repair=repair, count=self._chunk, **page)
             yield from _findings(reply)
             cursor, lanes = reply.fields.get("cursor", "0"), reply.fields.get("lanes", [])
+
+    def check_templates(self, workspace: str, pool: str, *, repair: bool) -> Iterator[AuditFinding]:
+        """Compare the policies that templates have made with the indexes of their templates."""
+        args: dict[str, Any] = {"now": self._clock.now_ms(), "pool": pool, "count": self._chunk, "repair": repair}
+        templates: list[str] = []
+        for reply in scan_pages(self._scripts, "audit_templates", workspace, kind="policies", template="", **args):
+            yield from _findings(reply)
+            templates += reply.fields.get("templates", [])
+        for template in templates:
+            for reply in scan_pages(self._scripts, "audit_templates", workspace, kind="instances", template=template, **args):
+                yield from _findings(reply)
+        counts = self._scripts.call("audit_templates", workspace, kind="counts", template="", cursor="0", **args)
+        yield from _findings(counts)
 
     def check_limits(self, workspace: str, *, repair: bool) -> Iterator[AuditFinding]:
         """Compare the numbers that limits are compared with with the requests, the tasks and the pools."""

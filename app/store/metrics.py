@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from app.domain.amounts import Amounts
 from app.domain.clock import Clock, RedisClock
 from app.domain.metrics import PolicyMetrics, PoolMetrics, WorkspaceMetrics
+from app.domain.names import is_template
 from app.domain.queue_score import MAX_AMOUNT
 from app.store import codec, workspace_codec
 from app.store.connection import RedisClient
@@ -39,6 +40,8 @@ class MetricsStore:
     def get_pool(self, workspace: str, pool: str) -> PoolMetrics | None:
         """Return the metrics of a pool and its policies; None if the pool is deleted. The calls are bounded."""
         policies: dict[str, PolicyMetrics] = {}
+        templates: dict[str, str] = {}
+        times: dict[str, int] = {}
         reply = self._read_pool(workspace, pool, "0", [])
         while True:
             if reply.tag == "not_found":
@@ -47,6 +50,8 @@ class MetricsStore:
             keys, now_ms = tuple(fields["keys"]), int(fields["now"])
             rows = (_policy(fields["policy_columns"], keys, now_ms, row) for row in fields["policies"])
             policies |= {policy.component: policy for policy in rows}
+            templates |= {component: template for component, *_, template, _ in fields["policies"] if template}
+            times |= {component: int(count) for component, *_, count in fields["policies"] if count}
             if fields["cursor"] == "0" and not fields["components"]:
                 break
             reply = self._read_pool(workspace, pool, fields["cursor"], fields["components"])
@@ -55,7 +60,7 @@ class MetricsStore:
             keys=keys,
             numbers=_numbers(fields["numbers"]),
             amounts=_amounts(fields["columns"], keys, fields["amounts"]),
-            policies=tuple(policies.values()),
+            policies=tuple(_combine(policies, templates, times)),
         )
 
     def _read_pool(self, workspace: str, pool: str, cursor: str, components: Sequence[str]) -> ScriptReply:
@@ -77,14 +82,30 @@ def _amounts(columns: Sequence[str], keys: Sequence[str], flat: Sequence[str]) -
 
 
 def _policy(columns: Sequence[str], keys: Sequence[str], now_ms: int, row: Sequence[Any]) -> PolicyMetrics:
-    component, status, flat, amounts = row
-    numbers = _numbers(flat)
+    component, status, flat, amount_row, *_ = row
+    numbers, amounts = _numbers(flat), _amounts(columns, keys, amount_row)
+    reserved = amounts["reserved"]
     oldest_ms, score = numbers.get("oldest_ms", now_ms), numbers.get("score")
     return PolicyMetrics(
         component=component,
         numbers=numbers,
-        amounts=_amounts(columns, keys, amounts),
+        amounts=amounts,
         oldest_wait_s=max(0, now_ms - oldest_ms) / 1000 if "oldest_ms" in numbers else 0,
         satisfaction=score / BILLION if score is not None and score < MAX_AMOUNT else None,
         starving=None if score is None else STARVATION_LEVELS[status],
+        borrowed={key: units - reserved.get(key, 0) for key, units in amounts["used"].items() if units > reserved.get(key, 0)},
     )
+
+
+def _combine(
+    policies: Mapping[str, PolicyMetrics], templates: Mapping[str, str], times: Mapping[str, int]
+) -> Iterator[PolicyMetrics]:
+    """Yield the declared policies. Those that a template has made are counted at the template: their names are no labels."""
+    made: dict[str, list[PolicyMetrics]] = {}
+    for component, template in templates.items():
+        made.setdefault(template, []).append(policies[component])
+    for component, policy in policies.items():
+        if is_template(component):
+            yield policy.combine(made.get(component, []), times.get(component, 1))
+        elif component not in templates:
+            yield policy

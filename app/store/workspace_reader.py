@@ -62,11 +62,22 @@ class WorkspaceRows:
     """The pools whose lanes were being rechecked."""
 
     def add_rows(self, rows: Iterable[KeyRow]) -> None:
-        """Add rows of keys. A hash is replaced; to a set or sorted set each row adds members."""
+        """Add rows of keys. A hash is replaced; to a set or sorted set each row adds members. A removed policy is removed."""
         for key, kind, values in rows:
+            if kind == "removed":
+                self._remove_policy(key, values)
+                continue
             if kind == "hash" or key not in self.contents:
                 self.contents[key] = kind, {}
             self.contents[key][1].update(dict.fromkeys(values, "") if kind == "set" else to_mapping(values))
+
+    def _remove_policy(self, key: str, members: FlatHash) -> None:
+        """Remove a policy from the keys of which it is a member. The first of them is completed by its template."""
+        _, fields = self.contents.pop(key, ("hash", {}))
+        (instances, *keys), components = members[::2], members[1::2]
+        for name, component in zip((instances + fields.get("template", ""), *keys), components, strict=True):
+            if name in self.contents:
+                self.contents[name][1].pop(component, None)
 
     def add_requests(self, reply: ScriptReply) -> None:
         """Add the requests and the lanes of a reply."""

@@ -67,6 +67,7 @@ class BoundedWorld(World):
         for component in ("b", "limited", "gone"):
             self.policy(component)
         self.policy("owner", priority=9)
+        self.policy("tenant-*")
         self.handed_over = self.submit("b", cpu=100, lease_s=3600)
         self.victims = [self.submit("b", cpu=VICTIM_CPU, checkpoint="auto") for _ in range(3)]
         self.over_limit = [self.submit("limited", gpu=2) for _ in range(2)]
@@ -111,6 +112,7 @@ def call_every_command(world: BoundedWorld) -> None:
     _change_tokens(world)
     _run_jobs(world)
     _preempt(world)
+    _change_templates(world)
     _change_pools(world)
     _hand_over(world)
 
@@ -295,6 +297,21 @@ def _preempt(world: BoundedWorld) -> None:
     assert world.apply_step(EvictOverLimit((evicted,)), world.snapshot(even_if_idle=True)).applied
 
 
+def _change_templates(world: BoundedWorld) -> None:
+    """Make policies by a template, change them with it, delete idle ones, and the template."""
+    for number in range(2 * PAGE):
+        world.release(world.submit(f"tenant-{number}", gpu=1))
+    world.policy("tenant-*", limit={"gpu": GPU}, weight=2)
+    world.resume_all()
+    world.clock.advance(3600)
+    clean_up = {"retention_s": 10**6, "available_since_ms": None, "expected": None}
+    assert any(int(world.call("clean_up", **clean_up).fields["idle_policies"]) for _ in range(100))
+    world.release(world.submit("tenant-0", gpu=1))
+    page = {"pool": "p", "template": "orchestrator/tenant-*", "count": PAGE}
+    assert world.call("delete_idle_policies", **page).tag == "deleted"
+    world.ledger.delete_policy(world.workspace, "p", "orchestrator/tenant-*")
+
+
 def _change_pools(world: BoundedWorld) -> None:
     here, ledger = world.workspace, world.ledger
     world.policy("a", priority=1, reserved={"gpu": RESERVED // 2})
@@ -350,6 +367,12 @@ def queue_for_each_policy(world: BoundedWorld, count: int) -> None:
     """Make policies, and queue one request for each."""
     add_policies(world, count)
     world.submit_many([world.request_spec(f"t{number}", cpu=100) for number in range(count)])
+
+
+def make_policies_by_template(world: BoundedWorld, count: int) -> None:
+    """Let a template make policies, each with an allocation."""
+    world.policy("user-*", settings={"template_max": 100_000})
+    world.submit_many([world.request_spec(f"user-{number}", gpu=1) for number in range(count)])
 
 
 def add_policies(world: BoundedWorld, count: int) -> None:

@@ -43,6 +43,7 @@ DECLARED: dict[str, Size] = {
     "policies": (bounded_world.add_policies, {}, 100),
     "waiting policies": (bounded_world.queue_for_each_policy, {}, 100),
     "waiting policies, fair share": (bounded_world.queue_for_each_policy, FAIR_SHARE, 30),
+    "policies of a template": (bounded_world.make_policies_by_template, {}, 100),
     "groups": (bounded_world.add_groups, {}, 100),
     "pools": (bounded_world.add_pools, {}, 20),
     "tokens": (bounded_world.create_tokens, {}, 100),
@@ -68,6 +69,11 @@ GROWS_WITH_DECLARATIONS: dict[str, set[str]] = {
     },
     "waiting policies": {
         "declare",
+        "delete_group",
+        "sample_usage",
+        "update_pool",
+    },
+    "policies of a template": {
         "delete_group",
         "sample_usage",
         "update_pool",
@@ -123,8 +129,8 @@ GROWS_WITH_DECLARATIONS: dict[str, set[str]] = {
 }
 """What an administrator declares → the commands whose steps grow with it.
 
-No requester can make it large. A workspace has at most `max_pools` pools, `max_policies` policies, and 1,000 components with
-limits of their own; no limit counts groups and tokens.
+No requester can make it large. A workspace has at most `max_pools` pools, `max_policies` policies, `template_max` policies of each
+template, and 1,000 components with limits of their own; no limit counts groups and tokens.
 
 These commands grow with policies and are not in parts: `declare`, `update_pool` and `delete_group` compare all policies
 and change all or nothing. A sample of the usage has a number of each policy. With fair

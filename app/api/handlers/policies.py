@@ -26,7 +26,8 @@ def put_policy(call: Call, pool: str, component: str, query: ComponentQuery, bod
     """
     if not call.token.has_permission(Permission.SHAPE):
         policies = call.services.pools.get(call.workspace, pool).policies
-        if component_id(query.component_type, component) not in policies:
+        present = policies.get(component_id(query.component_type, component))
+        if present is None or present.template:
             raise forbidden_permission(call.token, Permission.SHAPE)
     created = call.services.pools.set_policy(call.workspace, pool, component, body, query.component_type)
     return 201 if created else 200, get_policy(call, pool, component, query)

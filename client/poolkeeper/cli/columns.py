@@ -66,6 +66,7 @@ GROUPS = (
     _WEIGHT,
 )
 
+_TEMPLATES = (Column("POLICIES", lambda row: row.get("policies")), Column("TEMPLATE", lambda row: row.get("template")))
 _MODE = Column("MODE", lambda row: row.get("mode"))
 _SETTINGS = Column("SETTINGS", lambda row: formatting.pairs(row.get("settings")), long=True)
 
@@ -130,10 +131,12 @@ def tree(groups: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def with_optional_columns(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[Column, ...]:
-    """Return the columns, and those of modes and settings if a row has any."""
+    """Return the columns, and those of templates, modes and settings if a row has any."""
+    has_templates = any(row.get("template") or row.get("policies") is not None for row in rows)
     has_modes = any(row.get("mode", "fair_share") != "fair_share" for row in rows)
     has_settings = any(row.get("settings") for row in rows)
-    return (*columns, *([_MODE] if has_modes else []), *([_SETTINGS] if has_settings else []))
+    template_columns = _TEMPLATES if has_templates else ()
+    return (*columns, *template_columns, *([_MODE] if has_modes else []), *([_SETTINGS] if has_settings else []))
 
 
 def limited_requests(path: str, query: Mapping[str, Any], limit: int) -> None:

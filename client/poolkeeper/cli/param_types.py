@@ -46,13 +46,20 @@ class Component(click.ParamType[tuple[str | None, str]]):
 
     name = "component"
 
+    def __init__(self, *, may_be_template: bool = False) -> None:
+        self.may_be_template = may_be_template
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str | None, str]:
         """Both parts."""
         if isinstance(value, tuple):
             return value
         kind, slash, name = value.rpartition("/")
-        if not all(_NAME.fullmatch(part) for part in ([kind, name] if slash else [name])):
-            self.fail(f"{value!r} is no component: NAME or TYPE/NAME, such as team-ml or step_operator/team-ml", param, ctx)
+        is_template = self.may_be_template and name.endswith("*")
+        names = [*([kind] if slash else []), *([name[:-1]] if is_template and name != "*" else [] if is_template else [name])]
+        if not all(_NAME.fullmatch(part) for part in names):
+            template = "; a template ends with its only *, such as user-* or intern/*" if self.may_be_template else ""
+            example = "NAME or TYPE/NAME, such as team-ml or step_operator/team-ml"
+            self.fail(f"{value!r} is no component: {example}{template}", param, ctx)
         return kind or None, name
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -275,3 +282,4 @@ QUEUED_REQUEST = Name("requests", status=("queued",))
 ALLOCATED_REQUEST = Name("requests", status=("allocated", "preempting"))
 ANY_NAME = Name()
 COMPONENT = Component()
+POLICY_COMPONENT = Component(may_be_template=True)

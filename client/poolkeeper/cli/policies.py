@@ -14,7 +14,7 @@ from poolkeeper.cli.command_base import NounGroup
 from poolkeeper.cli.error_output import CommandError
 
 POOL = click.argument("pool", type=param_types.POOL)
-COMPONENT = click.argument("component", type=param_types.COMPONENT)
+COMPONENT = click.argument("component", type=param_types.POLICY_COMPONENT)
 TYPE = click.option(
     "--type",
     "--component-type",
@@ -36,7 +36,8 @@ policy = NounGroup("policy", help="Policies: which component may use a pool, wha
 @policy.command(
     "attach",
     example="poolkeeper policy attach gpus team-ml --priority 10 --reserved gpu=4 --limit gpu=8\n"
-    "poolkeeper policy attach gpus trainer --type step_operator --group research --weight 2",
+    "poolkeeper policy attach gpus trainer --type step_operator --group research --weight 2\n"
+    "poolkeeper policy attach gpus 'intern/*' --limit gpu=1",
 )
 @POOL
 @COMPONENT
@@ -51,6 +52,9 @@ policy = NounGroup("policy", help="Policies: which component may use a pool, wha
 @click.option("--replace", is_flag=True, help="Even if there is one: it is then as said here, and nothing of it stays.")
 def attach(pool: str, component: tuple[str | None, str], kind: str | None, replace: bool, **values: Any) -> None:
     """Connect COMPONENT to POOL; what it waits for may be granted here from now on.
+
+    'user-*' is a template: each component whose name begins so and that has no policy gets one of its own when it asks. '*' is
+    every component of the type.
 
     It is looked whether there is a policy already, and then put: of two who do that at the same moment the later one counts.
     """
@@ -179,5 +183,7 @@ def _describe(policy: Mapping[str, Any]) -> None:
             ("Used, fixed", formatting.amounts(policy["used_fixed"])),
             ("Borrowed", formatting.amounts(policy["borrowed"])),
             ("Queued", str(policy["queued"])),
+            ("Template", policy.get("template")),
+            ("Policies", None if policy.get("policies") is None else str(policy["policies"])),
         ]
     )

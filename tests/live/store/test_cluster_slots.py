@@ -104,6 +104,7 @@ def live(world: World) -> None:
     world.ledger.release_job_lock(world.workspace, "audit", "a")
     live_with_taking_back(world)
     live_with_fair_shares(world)
+    live_with_templates(world)
     live_with_tasks(world, TaskStore(world.client, world.clock))
     world.ledger.record_refused_poll(world.workspace, waiting[0].id, None)
     live_with_tokens(TokenStore(world.client, world.clock), world.workspace)
@@ -171,6 +172,21 @@ def live_with_fair_shares(world: World) -> None:
     for component in ("one", "two"):
         world.ledger.delete_policy(world.workspace, "fair", f"orchestrator/{component}")
     world.ledger.delete_pool(world.workspace, "fair")
+
+
+def live_with_templates(world: World) -> None:
+    """Policies that a template makes, changes and deletes, in a pool of its own."""
+    world.pool("tenants", gpu=4, settings={"template_idle_s": 60})
+    world.policy("user-*", "tenants", limit={"gpu": 1})
+    held, waiter = world.submit("user-ana", gpu=1), world.submit("user-ana", gpu=1)
+    world.policy("user-*", "tenants", limit={"gpu": 2})
+    assert world.status(held, waiter) == ["allocated", "allocated"]
+    for each in (held, waiter):
+        world.drop(each)
+    world.pass_time(200)
+    world.release(world.submit("user-bob", gpu=1))
+    world.ledger.delete_policy(world.workspace, "tenants", "orchestrator/user-*")
+    world.ledger.delete_pool(world.workspace, "tenants")
 
 
 def live_with_tasks(world: World, store: TaskStore) -> None:

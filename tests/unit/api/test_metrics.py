@@ -364,3 +364,24 @@ def test_only_workspaces_of_the_token_are_told(site: Site) -> None:
 
     assert result(None) == {"default", "a", "b"}
     assert result(site.token("viewer", workspaces=["default", "a"])) == {"default", "a"}
+
+
+def test_the_policies_of_a_template_are_counted_under_its_name(everywhere: Site) -> None:
+    everywhere.pool(gpu=3, settings={"template_max": 2})
+    everywhere.policy("user-*", limit={"gpu": 2}, reserved={"gpu": 1})
+    everywhere.submit("user-ana", gpu=2)
+    everywhere.submit("user-bob", gpu=1)
+    everywhere.clock.advance(5)
+    everywhere.submit("user-ana", gpu=1)
+    everywhere.clock.advance(2)
+    numbers = _numbers(everywhere)
+    components = {dict(labels).get("component") for _, labels in numbers} - {None}
+    assert components == {"orchestrator/user-*"}
+    policy = {"workspace": "default", "pool": "gpus", "component": "orchestrator/user-*"}
+    assert {row: value for row, value in numbers.items() if row[0].startswith("poolkeeper_policy")} == {
+        _row("policy_used", **policy, key="gpu"): 3,
+        _row("policy_reserved", **policy, key="gpu"): 2,
+        _row("policy_borrowed", **policy, key="gpu"): 1,
+        _row("policy_queue_length", **policy): 1,
+        _row("policy_oldest_wait_seconds", **policy): 2,
+    }

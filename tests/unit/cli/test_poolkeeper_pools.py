@@ -335,3 +335,27 @@ def test_limits_of_a_workspace_and_of_a_component(poolkeeper: Program) -> None:
 def test_a_limit_that_is_none(poolkeeper: Program, limit: str) -> None:
     poolkeeper("workspace", "update", "--component-limit", limit, ends=2)
     poolkeeper("workspace", "update", ends=2)
+
+
+def test_a_template_and_its_policies(poolkeeper: Program) -> None:
+    poolkeeper("pool", "create", "gpus", "--capacity", "gpu=8")
+    assert poolkeeper("policy", "attach", "gpus", "intern/*", "--limit", "gpu=1").line == (
+        "attached intern/* to pool gpus: priority 0, limit gpu=1"
+    )
+    poolkeeper("policy", "attach", "gpus", "*", "--setting", "template_max=5", "--setting", "template_idle_s=1h")
+    poolkeeper("request", "submit", "--component", "intern/ana", "--resource", "gpu=1")
+    listed = [line.split() for line in poolkeeper("policy", "list", "gpus").out.splitlines()]
+    assert listed[0][-3:-1] == ["POLICIES", "TEMPLATE"]
+    assert {row[0]: row[-3:-1] for row in listed[1:]}["intern/ana"][-1] == "*"
+    shown = poolkeeper("policy", "show", "gpus", "intern/*").out
+    assert "Policies:    1\n" in shown
+    assert "Template:    *\n" in poolkeeper("policy", "show", "gpus", "intern/ana").out
+    assert poolkeeper("policy", "show", "gpus", "*", "-o", "json").json["settings"] == {
+        "template_max": 5,
+        "template_idle_s": 3600,
+    }
+    refused = poolkeeper("policy", "attach", "gpus", "a*b", ends=ExitCode.USAGE)
+    assert "a template ends with its only *" in refused.err
+    refused = poolkeeper("policy", "detach", "gpus", "intern/*", ends=ExitCode.REFUSED)
+    assert refused.err == ("poolkeeper: policy intern/ana of template intern/* is in use: 0 queued, 1 active\n")
+    assert poolkeeper("policy", "detach", "gpus", "*").line == "detached * from pool gpus"

@@ -447,3 +447,23 @@ def test_the_stream_of_a_revoked_token_ends(desk: Desk) -> None:
 
 def test_the_api_alone_has_no_first_page() -> None:
     Site(new_fake()).get("/", root=True).refused(404, "no_such_route")
+
+
+def test_the_policies_of_a_template_stand_below_it(desk: Desk) -> None:
+    desk.pool(gpu=8)
+    desk.policy("user-*", limit={"gpu": 1}, priority=1)
+    desk.policy("t", priority=5)
+    desk.submit("user-bob", gpu=1)
+    desk.submit("user-ana", gpu=1)
+    page = desk.visitor().get("/pools/gpus").get_data(as_text=True)
+    rows = re.findall(r'<tr id="policy-orchestrator:([^"]+)".*?class="(depth-\d)">(.*?)</th>', page, re.S)
+    assert [(name, depth) for name, depth, _ in rows] == [
+        ("t", "depth-0"),
+        ("user-*", "depth-0"),
+        ("user-ana", "depth-1"),
+        ("user-bob", "depth-1"),
+    ]
+    assert [re.sub(r"<[^>]+>", "", cell) for _, _, cell in rows[1:3]] == ["user-* template, 2 policies", "user-ana of user-*"]
+    assert page.count("Edit…") == 2
+    changed = desk.visitor().get("/pools/gpus/policies/orchestrator/user-ana").get_data(as_text=True)
+    assert "Policy of user-*" in changed

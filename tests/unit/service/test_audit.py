@@ -113,3 +113,38 @@ def test_a_fence_counter_that_is_behind_is_found(world: World) -> None:
     findings = audit_of(world).run("test", repair=True)
     assert {(finding.kind, finding.location) for finding in findings} == {("counter", "fence")}
     assert (world.client.hget(k("meta"), "fence"), audit_of(world).run("test")) == (fence, [])
+
+
+ANA, ALL = "orchestrator/user-ana", "orchestrator/user-*"
+
+TEMPLATE_DAMAGE: dict[str, Callable[[RedisClient], object]] = {
+    "a policy not listed at its template": lambda redis: redis.zrem(k("pool_instances", "p", ALL), ANA),
+    "a policy of a template that is not there": lambda redis: redis.hset(k("policy", "p", ANA), "template", "orchestrator/x*"),
+    "a stray at a template": lambda redis: redis.zadd(k("pool_instances", "p", ALL), {"orchestrator/user-eve": 1}),
+    "miscounted policies": lambda redis: redis.hincrby(k("pool", "p"), "instances", 2),
+    "miscounted templates": lambda redis: redis.hset(k("meta"), "templates", 0),
+    "miscounted pools of a template": lambda redis: redis.hset(k("templates"), ALL, 7),
+    "a template not listed": lambda redis: redis.delete(k("templates")),
+    "a template never checked": lambda redis: redis.delete(k("template_checks")),
+}
+
+
+@pytest.mark.parametrize("damage", TEMPLATE_DAMAGE.values(), ids=TEMPLATE_DAMAGE)
+def test_damage_to_templates_is_found_and_put_right(world: World, damage: Callable[[RedisClient], object]) -> None:
+    world.pool(gpu=4, settings={"template_idle_s": 60})
+    world.policy("user-*", limit={"gpu": 1})
+    held = [world.submit(f"user-{name}", gpu=1) for name in ("ana", "bob")]
+    audit = audit_of(world)
+    assert audit.run("test") == []
+    damage(world.client)
+    findings = audit.run("test")
+    assert findings
+    assert audit.run("test") == findings, "looking changes nothing"
+    audit.run("test", repair=True)
+    assert audit.run("test") == []
+    assert world.status(*held) == ["allocated", "allocated"]
+    for each in held:
+        world.release(each)
+    world.pass_time(200)
+    world.pass_time(200)
+    assert {policy.template for policy in world.get_pool().policies.values()} == {None}

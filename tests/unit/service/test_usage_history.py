@@ -164,3 +164,16 @@ def test_a_workspace_is_left_to_who_has_its_lease(client: RedisClient, world: Wo
     assert world.ledger.take_job_lock(world.workspace, "record_usage", "another worker", 60)
     assert here.periodic_jobs.record_usage() == {world.workspace: "skipped"}
     assert not client.exists(key("pool_usage_history", world.workspace, "p"))
+
+
+def test_the_policies_of_a_template_are_one_series(world: World, here: Services) -> None:
+    world.pool(gpu=8, settings={"template_idle_s": 1})
+    world.policy("user-*")
+    held = [world.submit(f"user-{number}", gpu=number) for number in (1, 2)]
+    noted(world, here)
+    for each in held:
+        world.release(each)
+    world.pass_time(5)
+    assert len(world.get_pool().policies) == 1
+    history = noted(world, here)
+    assert history.series == {"pool": {"gpu": (3, 0)}, "orchestrator/user-*": {"gpu": (3, 0)}}

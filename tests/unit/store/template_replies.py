@@ -31,6 +31,9 @@ def _(world: World) -> ScriptReply:
     return world.call("delete_idle_policies", **PAGE)
 
 
+AUDIT = {"kind": "counts", "template": "", "cursor": "0", "count": 10, "repair": False}
+register_call("audit_templates", "audited", pool="p", **AUDIT)
+register_call("audit_templates", "not_found", pool=NOWHERE, **AUDIT)
 register_call("delete_idle_policies", "not_found", **PAGE | {"pool": NOWHERE})
 
 

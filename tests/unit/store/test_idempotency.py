@@ -310,6 +310,14 @@ TWICE: dict[str, Args] = {
     "park_task": lambda _: _park("new"),
     "give_patience_hold": lambda _: {"pool": "p", "first": 0, "best": "", "count": 10},
     "delete_policy": lambda _: {"op": "o", "pool": "p", "component": "orchestrator/gone"},
+    "audit_templates": lambda _: {
+        "pool": "p",
+        "kind": "policies",
+        "template": "",
+        "cursor": "0",
+        "count": 9,
+        "repair": True,
+    },
     "delete_idle_policies": lambda _: {"pool": "p", "template": "orchestrator/t", "count": 9},
     "set_policy": lambda _: {"component": "x/y", "priority": 3, "profile": "batch", "group": "", **_NEW},
     "create_pool": lambda _: {

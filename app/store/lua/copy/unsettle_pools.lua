@@ -1,5 +1,7 @@
 -- Note as unfinished work of a workspace copy that the lanes of every pool are judged; in some pools (`rechecked`) they are rechecked first.
--- @reads pools
+-- Before that, the policies of templates that are not changed yet are changed.
+-- @use template_updates
+-- @reads pools templates
 -- @writes pool pool_unfinished unfinished
 -- @args rechecked
 -- @reply unsettled
@@ -11,5 +13,6 @@ end
 for _, name in ipairs(cjson.decode(args.rechecked)) do
   redis.call('HSET', keys.pool(name), 'reviewing', '1')
   redis.call('HSET', keys.pool_unfinished(name), 'review', '')
+  for _, pattern in ipairs(redis.call('HKEYS', keys.templates())) do template_updates.resume_later(name, pattern) end
 end
 return reply.unsettled()

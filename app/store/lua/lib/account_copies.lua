@@ -1,5 +1,6 @@
--- The rows of a group or a policy for a workspace copy, of a policy also its other keys: key, type and values.
--- @reads component_pools group policy pool_groups pool_policies pool_run_times pool_satisfaction
+-- The rows of a group or a policy for a workspace copy, of a policy also its other keys: key, type and values. The type `removed` is for
+-- a policy that a template had made and that was deleted meanwhile: the values are keys and their members in turn.
+-- @reads component_pools group policy pool_groups pool_instances pool_policies pool_run_times pool_satisfaction pool_template_updates
 
 local function add(rows, key, kind, values)
   if #values > 0 then rows[#rows + 1] = {key, kind, values} end
@@ -20,12 +21,30 @@ local function without_queue_length(values)
   return kept
 end
 
+-- Add the score of a policy in a sorted set, if it has one.
+local function add_score(rows, key, component)
+  local score = redis.call('ZSCORE', key, component)
+  add(rows, key, 'zset', score and {component, score} or {})
+end
+
+-- Add the removal of a policy. The copy knows its template: `instances` is what the keys of all templates begin with.
+local function add_removal(rows, pool_name, component)
+  local instances = keys.pool_instances(pool_name, '')
+  rows[#rows + 1] = {keys.policy(pool_name, component), 'removed', {instances, component, keys.pool_policies(pool_name), component,
+    keys.pool_satisfaction(pool_name), component, keys.component_pools(component), pool_name}}
+end
+
 -- Add the rows of a policy.
 function account_copies.add_policy(rows, pool_name, component)
-  local satisfaction = redis.call('ZSCORE', keys.pool_satisfaction(pool_name), component)
-  add(rows, keys.policy(pool_name, component), 'hash', without_queue_length(redis.call('HGETALL', keys.policy(pool_name, component))))
+  local fields = redis.call('HGETALL', keys.policy(pool_name, component))
+  if #fields == 0 then return add_removal(rows, pool_name, component) end
+  local pattern = redis.call('HGET', keys.policy(pool_name, component), 'template')
+  for _, key in ipairs(pattern and {keys.pool_instances(pool_name, pattern), keys.pool_template_updates(pool_name, pattern)} or {}) do
+    add_score(rows, key, component)
+  end
+  add(rows, keys.policy(pool_name, component), 'hash', without_queue_length(fields))
   add(rows, keys.pool_policies(pool_name), 'set', {component})
   add(rows, keys.pool_run_times(pool_name, component), 'hash', redis.call('HGETALL', keys.pool_run_times(pool_name, component)))
-  add(rows, keys.pool_satisfaction(pool_name), 'zset', satisfaction and {component, satisfaction} or {})
+  add_score(rows, keys.pool_satisfaction(pool_name), component)
   add(rows, keys.component_pools(component), 'zset', redis.call('ZRANGE', keys.component_pools(component), 0, -1, 'WITHSCORES'))
 end

@@ -3,7 +3,7 @@
 -- @reads pool_instances
 -- @writes template_checks
 
-local PAGE = 32
+local PAGE = 100
 local MOST_APART_MS = 60000  -- from one check of a template to the next: a changed setting counts from then on
 
 -- Return how many waiters a policy has, and how many allocations.

@@ -14,6 +14,11 @@ function template_updates.start(pool, pattern)
   if count > 0 then unfinished_items.note(pool, KIND, pattern) end
 end
 
+-- In a workspace copy: note that policies of a template are left that have to be changed, if there are any.
+function template_updates.resume_later(pool_name, pattern)
+  if redis.call('EXISTS', keys.pool_template_updates(pool_name, pattern)) == 1 then unfinished_items.note(accounts.pool(pool_name), KIND, pattern) end
+end
+
 -- Replace what a template decides of a policy. Return true if the policy is still one of the template.
 local function update(pool, template, component)
   local policy, fields, is_kept, removed = accounts.policy(pool.name, component), templates.fields(template), {}, {}

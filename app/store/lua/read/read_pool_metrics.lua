@@ -57,15 +57,17 @@ end
 local policy_fields, policies = column_fields(POLICY_COLUMNS), {}
 
 local function measure(component)
-  local queued, since_ms = redis.call('HGET', keys.policy(args.pool, component), 'queue_length') or '0', oldest_ms(component)
+  local queued, template, times = unpack(redis.call('HMGET', keys.policy(args.pool, component), 'queue_length', 'template', 'reserved_times'))
+  local since_ms = oldest_ms(component)
   local score, status = '', ''
   if fair_share_order.applies(pool) then
     local policy = accounts.policy(args.pool, component)
     local _, current_score = fair_share_order.scores(pool, policy)
     score, status = current_score, policy.fields.status or ''
   end
-  local numbers = {'queued', queued, 'oldest_ms', since_ms, 'score', score}
-  policies[#policies + 1] = {component, status, numbers, redis.call('HMGET', keys.policy(args.pool, component), unpack(policy_fields))}
+  local numbers = {'queued', queued or '0', 'oldest_ms', since_ms, 'score', score}
+  local amounts_row = redis.call('HMGET', keys.policy(args.pool, component), unpack(policy_fields))
+  policies[#policies + 1] = {component, status, numbers, amounts_row, template or '', times or ''}
 end
 
 local components, rest, cursor = cjson.decode(args.components), {}, args.cursor

@@ -1,4 +1,4 @@
--- Read the usage samples of a pool, oldest first, with the first page, and the creation numbers of a page of its policies, from a
+-- Read the usage samples of a pool, oldest first, with the first page, and the creation numbers of a page of its declared policies, from a
 -- cursor on. Return the cursor of the next page.
 -- @reads policy pool pool_policies pool_usage_history
 -- @args pool cursor count
@@ -9,7 +9,7 @@ if redis.call('EXISTS', keys.pool(args.pool)) == 0 then return reply.not_found()
 local samples = args.cursor == '0' and redis.call('LRANGE', keys.pool_usage_history(args.pool), 0, -1) or {}
 local page, numbers = redis.call('SSCAN', keys.pool_policies(args.pool), args.cursor, 'COUNT', args.count), {}
 for _, component in ipairs(page[2]) do
-  numbers[#numbers + 1] = component
-  numbers[#numbers + 1] = redis.call('HGET', keys.policy(args.pool, component), 'creation_number') or ''
+  local number, template = unpack(redis.call('HMGET', keys.policy(args.pool, component), 'creation_number', 'template'))
+  if not template then numbers[#numbers + 1], numbers[#numbers + 2] = component, number or '' end
 end
 return reply.found(samples, numbers, page[1])
