@@ -129,8 +129,8 @@ GROWS_WITH_DECLARATIONS: dict[str, set[str]] = {
 }
 """What an administrator declares → the commands whose steps grow with it.
 
-No requester can make it large. A workspace has at most `max_pools` pools, `max_policies` policies, `template_max` policies of each
-template, and 1,000 components with limits of their own; no limit counts groups and tokens.
+No requester can make it large. A workspace has at most `max_pools` pools, `max_policies` policies, `template_max` policies of
+each template, and 1,000 components with limits of their own; no limit counts groups and tokens.
 
 These commands grow with policies and are not in parts: `declare`, `update_pool` and `delete_group` compare all policies
 and change all or nothing. A sample of the usage has a number of each policy. With fair
