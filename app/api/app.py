@@ -34,6 +34,10 @@ class HttpOptions:
     access_log: AccessLog = field(default_factory=lambda: AccessLog.of(Settings()))
 
 
+ErrorPage = Callable[[Exception], Response | None]
+"""A function that returns a page about an error, or None to leave it to the API."""
+
+
 @dataclass(frozen=True, slots=True)
 class AppContext:
     """What an extension of the application shares with the routes."""
@@ -41,6 +45,8 @@ class AppContext:
     services: Services
     authenticator: Authenticator
     process_metrics: ProcessMetrics
+    error_pages: list[ErrorPage] = field(default_factory=list)
+    """What an extension answers to errors outside of its views; the first answer counts."""
 
 
 Extension = Callable[[AppContext], Sequence[View]]
@@ -65,13 +71,19 @@ def create_app(
     views.append(View("GET", f"{PREFIX}/openapi.json", "openapi", _openapi_response))
     views.append(View("GET", f"{PREFIX}/pools.schema.json", "pools schema", _pools_schema_response))
     views += swagger_ui.VIEWS
+    context = AppContext(services, authenticator, process_metrics)
     for extend in extensions:
-        views += extend(AppContext(services, authenticator, process_metrics))
+        views += extend(context)
     set_views(app, views)
+
+    def refusal_response(error: Exception) -> Response:
+        pages = (error_page(error) for error_page in context.error_pages)
+        return next((page for page in pages if page is not None), None) or request_handler.refusal_response(error)
+
     app.before_request(request_handler.start_request)
     app.after_request(request_handler.finish_request)
-    app.register_error_handler(HTTPException, request_handler.refusal_response)
-    app.register_error_handler(Exception, request_handler.refusal_response)
+    app.register_error_handler(HTTPException, refusal_response)
+    app.register_error_handler(Exception, refusal_response)
     return app
 
 

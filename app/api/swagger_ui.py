@@ -18,10 +18,14 @@ PAGE = """<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Poolkeeper API</title>
+<meta name="color-scheme" content="light dark">
 <link rel="stylesheet" href="/docs/swagger-ui.css">
+<link rel="stylesheet" href="/docs/page.css">
 <link rel="icon" href="/docs/favicon-32x32.png">
+<script src="/docs/theme.js"></script>
 </head>
 <body>
+<header><a href="/">Poolkeeper</a> <span>API</span></header>
 <div id="api"></div>
 <script src="/docs/swagger-ui-bundle.js"></script>
 <script src="/docs/start.js"></script>
@@ -31,6 +35,18 @@ PAGE = """<!doctype html>
 START_SCRIPT = f"""SwaggerUIBundle({{
   url: "{PREFIX}/openapi.json", dom_id: "#api", deepLinking: true, displayRequestDuration: true, validatorUrl: null,
 }});
+"""
+THEME_SCRIPT = """const dark = matchMedia("(prefers-color-scheme: dark)");
+const setTheme = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
+setTheme();
+dark.addEventListener("change", setTheme);
+"""
+"""Swagger UI is dark if the page has the class `dark-mode`."""
+STYLE = """body { margin: 0; }
+header { padding: 12px 20px; border-bottom: 1px solid #d9e0e2; font: 15px/1.4 system-ui, sans-serif; color: #56646a; }
+header a { margin-right: 10px; font-weight: 650; color: #135e67; }
+.dark-mode header { border-color: #2d383c; color: #a0afb4; }
+.dark-mode header a { color: #7fd0d9; }
 """
 
 
@@ -55,6 +71,8 @@ VIEWS = (
     View("GET", "/docs/", "docs folder", lambda: redirect("/docs")),  # type: ignore[arg-type, return-value]
     View("GET", "/docs", "docs", _page),
     View("GET", "/docs/start.js", "docs start", lambda: Response(START_SCRIPT, mimetype="text/javascript")),
+    View("GET", "/docs/theme.js", "docs theme", lambda: Response(THEME_SCRIPT, mimetype="text/javascript")),
+    View("GET", "/docs/page.css", "docs style", lambda: Response(STYLE, mimetype="text/css")),
     View("GET", "/docs/<name>", "docs file", _file),
 )
 """The page and its files."""

@@ -16,15 +16,16 @@ from flask import Response
 from pydantic import ValidationError
 
 from app.api.component_access import require_visible
-from app.dashboard import usage_bars
+from app.dashboard import filters, usage_bars
+from app.dashboard.mentioned_requests import read_mentioned
 from app.dashboard.page_context import PageContext
-from app.domain import request_origin
 from app.domain.declaration import Declaration, PolicyDeclaration, PoolDeclaration, export_pool
 from app.domain.declaration_diff import plan_declaration
 from app.domain.dry_run import ChangeOutcome
 from app.domain.errors import Conflict, Refusal
 from app.domain.models import Policy, Pool, Request
 from app.domain.names import component_id
+from app.domain.request_origin import short_id
 from app.domain.specs import PolicySpec, PoolUpdate
 from app.domain.states import FINAL_STATES, RequestState
 from app.domain.validation_errors import field_errors
@@ -48,6 +49,8 @@ class Action:
     message_key: str
     dry_run: Callable[[], ChangeOutcome] | None
     """None: the user may make the change, and not see what it means for others."""
+    stops_work: bool = False
+    """True if the change itself ends an allocation, whatever it means for others."""
     lines: tuple[str, ...] = ()
     """The differences, worded as in the plan of a declaration."""
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -61,7 +64,7 @@ def cancel_request(context: PageContext, request: str) -> Response:
         raise Conflict("not_queued", f"request {request} does not wait any more: it is {target.status}")
     services, workspace = context.services, context.workspace
     action = Action(
-        title=f"Cancel request {request}",
+        title=f"Cancel request {short_id(request)}",
         button="Cancel the request",
         read_state=lambda: _request_state(services.requests.get(workspace, request)),
         back_path=f"/requests/{request}",
@@ -82,13 +85,14 @@ def drop_request(context: PageContext, request: str) -> Response:
     holds = target.fence is not None and target.status is not RequestState.QUEUED
     consequence = "its units are taken back at once, and its holder learns it from its next heartbeat"
     action = Action(
-        title=f"Drop request {request}",
+        title=f"Drop request {short_id(request)}",
         button="Drop the request",
         read_state=lambda: _request_state(services.requests.get(workspace, request)),
         back_path=f"/requests/{request}",
         apply=lambda: services.requests.drop(workspace, request),
         message_key="dropped",
         dry_run=lambda: services.dry_run.drop(workspace, request),
+        stops_work=holds,
         lines=(*_summary(target), consequence if holds else "it leaves the queue"),
     )
     return _confirm_or_apply(context, action, request)
@@ -188,13 +192,16 @@ def _confirm_page(
         if outcome is None
         else [(name, why, ids[:LISTED_REQUESTS], len(ids)) for name, why, ids in _effects(outcome, own) if ids]
     )
+    stopped = () if outcome is None else (*outcome.preempted, *outcome.ended)
     return context.render_page(
         "confirm.html",
         status,
         action=action,
         effects=effects,
         over_limit=outcome.over_limit if outcome else (),
+        mentioned=read_mentioned(context, [request for _, _, ids, _ in effects for request in ids]),
         has_dry_run=outcome is not None,
+        stops_work=action.stops_work or any(request != own for request in stopped),
         digest=digest,
         fault=fault,
     )
@@ -223,7 +230,7 @@ def _state_digest(action: Action, before: str, outcome: ChangeOutcome | None, ow
 
 
 def _request_state(request: Request) -> str:
-    return f"{request.status} {request.fence}"
+    return f"{request.id} {request.status} {request.fence}"
 
 
 def _declared_policy(pool: Pool, policy: Policy) -> tuple[PoolDeclaration, PolicyDeclaration]:
@@ -241,10 +248,10 @@ def _visible_request(context: PageContext, request: str) -> Request:
 
 def _summary(request: Request) -> tuple[str, ...]:
     """Return lines that say which request it is: its component, status and amounts, its name, and whose it is."""
-    resources = ", ".join(f"{units} {key}" for key, units in request.resources.items() if key != "step_run") or "a slot"
-    title, owner = request_origin.title(request.name, request.labels), request_origin.owner(request.labels)
+    component = filters.component(component_id(request.component_type, request.component))
+    title, owner = filters.title(request), filters.owner(request)
     lines = (
-        f"{component_id(request.component_type, request.component)}, {request.status}: {resources}",
+        f"{component}, {request.status}: {filters.units(request.resources)}",
         title and f"name: {title}",
         owner and f"owner: {owner}",
     )

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup
 
+from app.domain import request_origin
 from app.domain.models import Request
 
 STEPS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
@@ -22,14 +23,18 @@ WAIT_REASONS: Mapping[str, str] = {
 }
 
 
+DISCIPLINES: Mapping[str, str] = {"reserved": "by shares", "classes": "by class", "fair_share": "fair share"}
+"""Discipline → its name. `reserved` beside a pool would read as if the pool was taken."""
+
+
 def moment(at_ms: int | None) -> Markup:
-    """When: of today the time alone, else with its day; the title says all of it."""
+    """Return a time in UTC, of another day with the day; the title has the date. A script changes both to the local time."""
     if at_ms is None:
         return Markup('<span class="none">–</span>')
     time = datetime.fromtimestamp(at_ms / 1000, UTC)
     day = "" if time.date() == datetime.now(UTC).date() else f"{time:%d %b} "
     return Markup('<time datetime="{}" data-ms="{}" title="{}">{}</time>').format(
-        f"{time:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03}Z", at_ms, f"{time:%Y-%m-%d %H:%M:%S} UTC", f"{day}{time:%H:%M:%S}"
+        f"{time:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03}Z", at_ms, f"{time:%-d %b %Y, %H:%M:%S} UTC", f"{day}{time:%H:%M:%S}"
     )
 
 
@@ -38,6 +43,13 @@ def relative(at_ms: int | None, now_ms: int) -> Markup:
     if at_ms is None:
         return Markup("")
     return Markup('<span class="relative" data-relative="{}">{}</span>').format(at_ms, distance(at_ms - now_ms))
+
+
+def elapsed(since_ms: int, now_ms: int) -> Markup:
+    """Return how long something has lasted; a script counts on."""
+    return Markup('<span class="elapsed" data-elapsed="{}">{}</span>').format(
+        since_ms, duration(max(0, now_ms - since_ms) // 1000)
+    )
 
 
 def distance(ms: int) -> str:
@@ -81,6 +93,32 @@ def preemptions(request: Request) -> str:
 def wait_reason(code: str) -> str:
     """A verdict in a word or two."""
     return WAIT_REASONS.get(code, code.replace("_", " "))
+
+
+def discipline(name: str) -> str:
+    """Return the name of a discipline for people."""
+    return DISCIPLINES.get(name, spaced(name))
+
+
+def title(request: Request) -> str:
+    """Return the name of a request, else its command, else its task, else an empty text."""
+    return request_origin.title(request.name, request.labels)
+
+
+def owner(request: Request) -> str:
+    """Return `user@host` of a request, or the part that is there."""
+    return request_origin.owner(request.labels)
+
+
+def other_labels(request: Request) -> dict[str, str]:
+    """Return the labels that title and owner do not show."""
+    shown = {"user", "host"} | {key for key in ("command", "task") if request.labels.get(key) == title(request)}
+    return {key: value for key, value in request.labels.items() if key not in shown}
+
+
+def sentence(text: str) -> str:
+    """Return a text with a capital at its beginning; the rest stays as it is."""
+    return text[:1].upper() + text[1:]
 
 
 def spaced(word: str) -> str:

@@ -15,6 +15,7 @@ from app.bootstrap import Services
 from app.dashboard import filters, usage_bars
 from app.dashboard.assets import Assets
 from app.dashboard.session import User
+from app.domain.request_origin import short_id
 from app.domain.tokens import ALL_WORKSPACES
 
 PAGE_FRAME, PARTIAL_FRAME = "layout.html", "part.html"
@@ -39,12 +40,19 @@ class Templates:
         for template_filter in (
             filters.moment,
             filters.relative,
+            filters.elapsed,
+            filters.discipline,
+            filters.title,
+            filters.owner,
+            filters.other_labels,
+            short_id,
             filters.duration,
             filters.units,
             filters.component,
             filters.preemptions,
             filters.wait_reason,
             filters.spaced,
+            filters.sentence,
         ):
             self._environment.filters[template_filter.__name__] = template_filter
 

@@ -13,7 +13,9 @@ from app.api.component_access import require_visible
 from app.api.errors import MalformedInput
 from app.api.schemas.explain import ExplanationResponse
 from app.dashboard import usage_bars, usage_history
+from app.dashboard.mentioned_requests import ids_in_texts, link_ids, read_mentioned
 from app.dashboard.page_context import PageContext
+from app.dashboard.preemption_text import preemption_sentence
 from app.domain.models import Group, Policy, Pool, PoolAccount, Request
 from app.domain.names import component_id
 from app.service.queries import PoolRequest
@@ -66,6 +68,10 @@ def show_pool(context: PageContext, pool: str) -> Response:
     active, active_cursor = _request_rows(context, pool, "active", "running")
     waiting = [row for row in queued if context.user.can_see(_component(row.request))]
     running = [row.request for row in active if context.user.can_see(_component(row.request))]
+    reasons = context.services.dashboard_queries.list_reasons(
+        context.workspace, pool, [row.request.id for row in waiting], with_ids=not context.user.token.is_limited
+    )
+    mentioned = [*(request.preempted_by for request in running), *ids_in_texts(why.sentence for why in reasons.values())]
     return context.render_page(
         "pool.html",
         pool=view,
@@ -75,9 +81,9 @@ def show_pool(context: PageContext, pool: str) -> Response:
         waiting=waiting,
         running=running,
         hidden_count=len(queued) - len(waiting),
-        reasons=context.services.dashboard_queries.list_reasons(
-            context.workspace, pool, [row.request.id for row in waiting], with_ids=not context.user.token.is_limited
-        ),
+        reasons=reasons,
+        mentioned=read_mentioned(context, mentioned),
+        link_ids=link_ids,
         estimates=context.services.estimates.list_estimates(context.workspace, pool) if waiting else {},
         queue_cursor=queue_cursor,
         active_cursor=active_cursor,
@@ -98,15 +104,31 @@ def show_request(context: PageContext, request: str) -> Response:
     target = context.services.requests.get(context.workspace, request)
     require_visible(context.user.token, target)
     explanation = context.services.explain.explain(context.workspace, request)
+    response = ExplanationResponse.of(explanation, context.user.token)
     return context.render_page(
         "request.html",
         request=explanation.request,
         component=_component(explanation.request),
-        explanation=ExplanationResponse.of(explanation, context.user.token),
+        explanation=response,
+        mentioned=read_mentioned(context, _mentioned_ids(target, response)),
+        link_ids=link_ids,
+        preemption_sentence=preemption_sentence,
         views={view.status.pool: view for view in explanation.pools},
         timeline=target.timeline,
         message=_action_message(context),
     )
+
+
+def _mentioned_ids(request: Request, explanation: ExplanationResponse) -> Iterator[str | None]:
+    """Yield the ids of other requests on the page of a request, the most important first."""
+    yield from ids_in_texts([explanation.sentence, request.reason.message if request.reason else None])
+    for pool in explanation.pools:
+        yield from ids_in_texts([pool.would_start_if])
+        yield from pool.preemption.leaving
+        yield from (candidate.request for candidate in pool.preemption.candidates)
+    for entry in reversed(request.timeline):
+        yield entry.by
+        yield from (victim for victim, _ in entry.victims)
 
 
 def show_events(context: PageContext) -> Response:

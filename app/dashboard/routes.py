@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import quote, urlencode
 
 from flask import Request, Response, g, redirect, request
+from werkzeug.exceptions import NotFound as HttpNotFound
 
 from app.api import errors
 from app.api.app import AppContext
 from app.api.request_body import read_form
+from app.api.routes import PREFIX
 from app.api.server import io_deadlines
 from app.api.views import View
 from app.dashboard import actions, live_updates, pages, sign_in
@@ -89,6 +91,7 @@ def add_dashboard(context: AppContext) -> list[View]:
     views = [
         View(page.method, page.rule, f"{page.method} {page.path}", dashboard.view(page)) for page in (*PAGES, *SIGN_IN_PAGES)
     ]
+    context.error_pages.append(dashboard.missing_page)
     return [*views, View("GET", "/assets/<name>", "dashboard assets", dashboard.asset)]
 
 
@@ -119,6 +122,17 @@ class Dashboard:
 
         return serve
 
+    def missing_page(self, error: Exception) -> Response | None:
+        """Return a page about an unknown path for a browser; None for other clients and other errors."""
+        http_request: Request = request._get_current_object()  # type: ignore[attr-defined]
+        is_browser = http_request.method in ("GET", "HEAD") and "text/html" in http_request.headers.get("Accept", "")
+        if not isinstance(error, HttpNotFound) or not is_browser or http_request.path.startswith(f"{PREFIX}/"):
+            return None
+        missing = NotFound("page", http_request.path[:80])
+        response = self._refusal_response(http_request, missing)
+        response.headers.update(HEADERS)
+        return response
+
     def asset(self, name: str) -> Response:
         """Return a file of the pages."""
         response = self._assets.serve(name)
@@ -133,13 +147,14 @@ class Dashboard:
         token = g.token = self._session.token(http_request)
         user = self._session.user(http_request, token, READ)
         g.workspace = user.workspace
+        context = g.page_context = PageContext(
+            self._services, user, http_request, self._templates, self._token_check(http_request)
+        )
         require_user_permission(user, page.permission)
         if http_request.method == "POST":
             self._session.require_own_form(http_request)
         _check_names(path)
-        return page.handler(
-            PageContext(self._services, user, http_request, self._templates, self._token_check(http_request)), **path
-        )
+        return page.handler(context, **path)
 
     def _token_check(self, http_request: Request) -> Callable[[], bool]:
         def is_authenticated() -> bool:
@@ -165,10 +180,25 @@ class Dashboard:
             reply = errors.internal_error(g.get("request_id"))
         if reply.status == 401:
             return _redirect_to_sign_in(http_request)
-        text = self._templates.render("refused.html", problem=reply.body)
+        text = self._templates.render(
+            "refused.html", problem=reply.body, **_header_variables(http_request, g.get("page_context"))
+        )
         response = Response(text, reply.status, mimetype="text/html")
         response.headers.update({name: value for name, value in reply.headers.items() if name == "Retry-After"})
         return response
+
+
+def _header_variables(http_request: Request, context: PageContext | None) -> dict[str, Any]:
+    """Return what the header of a page shows, without another call of Redis: it may be Redis that is away."""
+    user = context.user if context else None
+    return {
+        "path": http_request.path,
+        "link": context.link if context else lambda path, **_: path,
+        "user": user,
+        "workspace": user.workspace if user else None,
+        "workspaces": (),
+        "message": None,
+    }
 
 
 def _redirect_to_sign_in(http_request: Request) -> Response:

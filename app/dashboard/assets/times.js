@@ -1,5 +1,5 @@
-// Keeps relative times such as "in 3 min" up to date, by the clock of the server. Each live part brings the time of the server,
-// so a wrong clock of the browser makes no difference.
+// Shows times in the time zone of the browser, and keeps relative times such as "in 3 min" up to date, by the clock of the server.
+// Each live part brings the time of the server, so a wrong clock of the browser makes no difference.
 "use strict";
 
 (() => {
@@ -27,8 +27,38 @@
     return parts.slice(0, 2).filter(([count], index) => count || !index).map(([count, name]) => `${count} ${name}`).join(" ");
   }
 
+  const format = (options) => new Intl.DateTimeFormat("en-GB", { hourCycle: "h23", ...options });
+  const CLOCK = { hour: "2-digit", minute: "2-digit", second: "2-digit" };
+  const DAY = { day: "numeric", month: "short", year: "numeric" };
+  const clockFormat = format(CLOCK);
+  const dayFormat = format({ day: "2-digit", month: "short" });
+  const dateFormat = format(DAY);
+  const wholeFormat = format({ weekday: "short", ...DAY, ...CLOCK, timeZoneName: "short" });
+  const utcFormat = format({ ...CLOCK, timeZone: "UTC" });
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+  function localize(now) {
+    const today = dateFormat.format(now);
+    for (const element of document.querySelectorAll("time[data-ms]")) {
+      const ms = Number(element.dataset.ms);
+      const day = dateFormat.format(ms) === today ? "" : `${dayFormat.format(ms)} `;
+      const text = day + clockFormat.format(ms);
+      if (element.textContent === text) continue;
+      element.textContent = text;
+      element.title = `${wholeFormat.format(ms)}, ${utcFormat.format(ms)} UTC`;
+    }
+    const footer = document.getElementById("zone");
+    const said = `Times are local (${zone}); hover over one for its date.`;
+    if (footer && footer.textContent !== said) footer.textContent = said;
+  }
+
   function tick() {
     const now = Date.now() + offsetMs;
+    localize(now);
+    for (const element of document.querySelectorAll("[data-elapsed]")) {
+      const text = duration(Math.max(0, Math.floor((now - Number(element.dataset.elapsed)) / 1000)));
+      if (element.textContent !== text) element.textContent = text;
+    }
     for (const element of document.querySelectorAll("[data-relative]")) {
       const ms = Number(element.dataset.relative) - now;
       const seconds = duration(Math.floor(Math.abs(ms) / 1000));
@@ -45,4 +75,7 @@
     readPageTime(Date.now());
     tick();
   });
+  // A new live part has its times in UTC. They are changed before they are painted.
+  const part = document.getElementById("live");
+  if (part) new MutationObserver(() => localize(Date.now() + offsetMs)).observe(part, { childList: true, characterData: true, subtree: true });
 })();

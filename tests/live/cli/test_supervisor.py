@@ -34,9 +34,7 @@ def managed_process(name: str, command: list[str], log: Path, rotation: LogRotat
 def parts(tmp_path: Path) -> Iterator[list[ManagedProcess]]:
     """`api`, `worker` and `beat`, the worker one that dies at once."""
     programs = {"api": LIVES, "worker": DIES, "beat": LIVES}
-    made = [
-        managed_process(name, [sys.executable, "-c", text], tmp_path / f"{name}.log") for name, text in programs.items()
-    ]
+    made = [managed_process(name, [sys.executable, "-c", text], tmp_path / f"{name}.log") for name, text in programs.items()]
     yield made
     for part in made:
         part.stop(0)

@@ -16,8 +16,8 @@ def test_the_page_and_all_it_asks_for_are_served(site: Site) -> None:
     page = site.get("/docs", root=True)
     assert (page.status, page.kind) == (200, "text/html; charset=utf-8")
     assert "//" not in page.body.replace("<!doctype html>", ""), "no address of another host"
-    requests = re.findall(r'(?:href|src)="([^"]+)"', page.body)
-    assert sorted(requests) == sorted(["/docs/start.js", *(f"/docs/{name}" for name in FILES)])
+    requests = re.findall(r'(?:<link [^>]*href|src)="([^"]+)"', page.body)
+    assert sorted(requests) == sorted([f"/docs/{name}" for name in ("start.js", "theme.js", "page.css", *FILES)])
     for path in requests:
         answer = site.app.test_client().get(path)
         assert answer.status_code == 200
@@ -31,6 +31,14 @@ def test_the_start_script_shows_our_document_and_asks_no_other_host(site: Site) 
     assert "//" not in script
     assert "validatorUrl: null" in script, "or the page would send the document's address to a validator of others"
     assert site.get(document, root=True).body["openapi"] == "3.1.0"
+
+
+def test_the_page_leads_back_and_follows_the_colour_scheme(site: Site) -> None:
+    assert '<header><a href="/">Poolkeeper</a>' in site.get("/docs", root=True).body
+    theme = site.get("/docs/theme.js", root=True).body
+    assert "prefers-color-scheme: dark" in theme
+    assert ".dark-mode .swagger-ui" in site.app.test_client().get("/docs/swagger-ui.css").get_data(as_text=True)
+    assert 'classList.toggle("dark-mode", dark.matches)' in theme
 
 
 def test_a_browser_is_told_to_load_nothing_from_elsewhere(site: Site) -> None:

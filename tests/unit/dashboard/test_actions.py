@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.domain.request_origin import short_id
 from tests.unit.dashboard.page_client import Desk, words
 
 FORM = "/pools/gpus/policies/orchestrator/blue"
@@ -42,7 +43,7 @@ def test_dropping_a_holder_shows_who_is_granted_then(desk: Desk, ids: dict[str, 
     visitor = desk.visitor()
     path = f"/requests/{ids['holds']}/drop"
     page = visitor.text(path)
-    assert f"2 would be granted: {ids['red']} {ids['blue']}" in page
+    assert f"2 would be granted: {short_id(ids['red'])} red 2 gpu {short_id(ids['blue'])} blue 2 gpu" in page
     assert status(desk, ids["holds"]) == "allocated"
     assert visitor.send(path).status_code == 303
     assert [status(desk, item) for item in ids.values()] == ["released", "allocated", "allocated"]
@@ -55,10 +56,29 @@ def test_the_page_says_whose_request_it_is(desk: Desk, ids: dict[str, str], verb
     body = {"component": "blue", "resources": {"gpu": 1}, "labels": labels}
     request = desk.post("/requests", body).body["id"]
     page = desk.visitor().text(f"/requests/{request}/{verb}")
-    assert "orchestrator/blue, queued: 1 gpu name: python <train>.py owner: ana@gpu-01 it leaves the queue" in page
+    assert "blue, queued: 1 gpu name: python <train>.py owner: ana@gpu-01 it leaves the queue" in page
     named = desk.post("/requests", {**body, "name": "nightly"}).body["id"]
     assert "name: nightly owner: ana@gpu-01" in desk.visitor().text(f"/requests/{named}/{verb}")
     assert "owner" not in desk.visitor().text(f"/requests/{ids['blue']}/{verb}")
+
+
+def confirm_button(page: str) -> str:
+    """Return the class of the button that confirms."""
+    (kind,) = re.findall(r'<button class="(\w+)" id="confirm">', page)
+    return str(kind)
+
+
+def test_the_confirm_button_is_red_only_where_work_is_stopped(desk: Desk, ids: dict[str, str]) -> None:
+    visitor = desk.visitor()
+    assert confirm_button(visitor.get(f"/requests/{ids['holds']}/drop").get_data(as_text=True)) == "danger"
+    for path in (f"/requests/{ids['blue']}/drop", f"/requests/{ids['blue']}/cancel"):
+        assert confirm_button(visitor.get(path).get_data(as_text=True)) == "main", path
+    resized = visitor.send("/pools/gpus/resize", {"capacity.gpu": "8"}).get_data(as_text=True)
+    assert confirm_button(resized) == "main"
+    desk.policy("blue", limit={"gpu": 4}, priority=9)
+    preempts = visitor.send(FORM, {"priority": "0"}).get_data(as_text=True)
+    assert "would have to leave" in preempts
+    assert confirm_button(preempts) == "danger"
 
 
 def test_what_is_not_as_shown_any_more_is_not_done(desk: Desk, ids: dict[str, str]) -> None:
@@ -88,7 +108,7 @@ def test_resizing_shows_who_is_granted_and_then_does_it(desk: Desk, ids: dict[st
     path = "/pools/gpus/resize"
     shown = visitor.send(path, {"capacity.gpu": "6"})
     assert "capacity gpu: 4 -> 6" in words(shown)
-    assert f"1 would be granted: {ids['red']}" in words(shown)
+    assert f"1 would be granted: {short_id(ids['red'])}" in words(shown)
     assert desk.get("/pools/gpus").body["capacity"] == {"gpu": 4}
     assert visitor.again(shown, path).status_code == 303
     assert desk.get("/pools/gpus").body["capacity"] == {"gpu": 6}

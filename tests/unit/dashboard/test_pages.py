@@ -14,6 +14,7 @@ from app.dashboard.page_context import LISTED_WORKSPACES
 from app.dashboard.pages import TREE_ROWS
 from app.dashboard.routes import PAGES, SIGN_IN_PAGES
 from app.domain.plan_steps import Trigger
+from app.domain.request_origin import short_id
 from tests.support.fake_redis import new_fake
 from tests.support.in_process_api import Site
 from tests.unit.dashboard.page_client import Desk, words
@@ -61,9 +62,10 @@ def test_a_pool_tells_who_waits_why_and_who_runs(desk: Desk) -> None:
     row = re.search(rf'<tr id="q-{asks["over"]}">(.*?)</tr>', page, re.S)
     assert row
     result = " ".join(re.sub(r"<[^>]*>", " ", row[1]).split())
-    assert result.startswith(f"2 {asks['over']} blue 2 gpu")
+    assert result.startswith(f"2 {short_id(asks['over'])} blue 2 gpu")
+    assert f'title="{asks["over"]}"' in row[1]
     assert "over its limit it needs 2 gpu, and policy orchestrator/blue uses 6 of the 7 that it may use at most" in result
-    assert re.search(rf'<tr id="r-{asks["big"]}">', page)
+    assert f'<tr id="r-{asks["big"]}">' in page
     assert re.search(r'data-label="Lease lapses"><time', page)
 
 
@@ -104,13 +106,13 @@ def test_a_request_tells_all_that_explain_tells(desk: Desk) -> None:
     for name in ("big", "waits", "over"):
         body = desk.get(f"/requests/{asks[name]}/explain").body
         page = desk.visitor().text(f"/requests/{asks[name]}")
-        assert body["sentence"] in page
+        assert body["sentence"].replace(asks[name], short_id(asks[name])) in page
         for pool in body["pools"]:
             for part in (pool["would_start_if"], f"number {pool['position']} of {pool['waiting']}"):
                 assert part in page
             assert pool["preemption"]["reason"].lower() in page.lower()
             for candidate in pool["preemption"]["candidates"]:
-                assert candidate["request"] in page
+                assert short_id(candidate["request"]) in page
                 assert (candidate["why_not"] or "yes, by") in page
     events = [line["event"] for line in desk.get(f"/requests/{asks['big']}/events").items]
     story = desk.visitor().text(f"/requests/{asks['big']}").partition("Its story")[2]
@@ -122,7 +124,7 @@ def test_who_has_to_leave_and_for_whom(desk: Desk) -> None:
     desk.preempt(asks["waits"], {"id": asks["big"], "fence": int(asks["fence"])}, reason=Trigger.RECLAIM)
     page = desk.visitor().text("/pools/gpus")
     assert "terminate 14 Nov 22:13:50" in page
-    assert f"for {asks['waits']}" in page
+    assert f"for {short_id(asks['waits'])} red 3 gpu" in page
     assert "others leave for it" in page
     events = desk.visitor().text("/events")
     assert "preempting" in events
@@ -241,17 +243,17 @@ def test_a_requester_sees_its_own_and_what_the_api_shows_it(desk: Desk) -> None:
     asks = in_use(desk)
     visitor = desk.visitor(desk.token("requester", "blue"))
     page = visitor.text("/pools/gpus")
-    assert asks["over"] in page
-    assert asks["big"] in page
-    assert asks["waits"] not in page
-    assert asks["red"] not in page
+    assert short_id(asks["over"]) in page
+    assert short_id(asks["big"]) in page
+    assert short_id(asks["waits"]) not in page
+    assert short_id(asks["red"]) not in page
     assert "1 of this page are of components that your token is not for" in page
     assert "Drop…" not in page
     assert asks["waits"] not in visitor.text("/events")
     assert asks["big"] in visitor.text("/events")
     assert visitor.get(f"/requests/{asks['waits']}").status_code == 403
     assert visitor.get(f"/requests/{asks['waits']}/cancel").status_code == 403
-    assert asks["waits"] not in visitor.text(f"/requests/{asks['over']}")
+    assert asks["waits"] not in visitor.get(f"/requests/{asks['over']}").get_data(as_text=True)
 
 
 def test_a_requester_of_whom_nothing_is_among_the_newest_is_told_so(desk: Desk) -> None:
@@ -271,10 +273,10 @@ def test_a_requester_is_not_told_which_other_is_before_it(desk: Desk) -> None:
     token = desk.token("requester", "blue")
     visitor, operator = desk.visitor(token), desk.visitor(desk.token("operator"))
     for path in ("/pools/gpus", f"/requests/{waits}"):
-        assert f"request {first} is before it" in operator.text(path)
+        assert f"request {short_id(first)} is before it" in operator.text(path)
         page = visitor.text(path)
         assert "another request is before it" in page
-        assert first not in page
+        assert first not in visitor.get(path).get_data(as_text=True)
     body = desk.get(f"/requests/{waits}/explain", token=token).body
     assert first not in str(body)
     assert body["pools"][0]["would_start_if"] == "another request, the first in the line, is granted or leaves the queue"
