@@ -147,9 +147,11 @@ class Eyes:
             raise
 
     @contextmanager
-    def looking_anew(self, role: str, path: str, *, scripts: bool = True, init_script: str | None = None) -> Iterator[Page]:
+    def looking_anew(
+        self, role: str, path: str, *, scripts: bool = True, init_script: str | None = None, time_zone: str | None = None
+    ) -> Iterator[Page]:
         """Yield a new page, signed in as this role; the init script runs before the scripts of the page."""
-        page = self._new_page(scripts=scripts)
+        page = self._new_page(scripts=scripts, time_zone=time_zone)
         self._sign_in(page, role)
         try:
             if init_script:
@@ -159,9 +161,12 @@ class Eyes:
         finally:
             page.context.close()
 
-    def _new_page(self, *, scripts: bool = True) -> Page:
+    def _new_page(self, *, scripts: bool = True, time_zone: str | None = None) -> Page:
         context = self.browser.new_context(
-            viewport={"width": 1280, "height": HEIGHT}, java_script_enabled=scripts, reduced_motion="reduce"
+            viewport={"width": 1280, "height": HEIGHT},
+            java_script_enabled=scripts,
+            reduced_motion="reduce",
+            timezone_id=time_zone,
         )
         context.set_default_timeout(PATIENCE_MS)
         page = context.new_page()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from playwright.sync_api import Page
 
+from app.domain.request_origin import short_id
 from app.service.tokens import CACHE_TTL_S
 from app.store.connection import connect
 from tests.live.dashboard.browser import (
@@ -128,7 +131,7 @@ def test_a_change_is_seen_within_two_seconds_and_without_a_reload(eyes: Eyes, st
         page.wait_for_selector("#policy-orchestrator\\:newcomer", timeout=LIVE_MS)
         assert time.monotonic() - began < 3 * LIVE_MS / 1000
         assert page.evaluate("window.untouched && document.querySelector('#history-table').open"), "what was open stays open"
-        assert page.evaluate("document.activeElement.textContent") == stays, "and what had the focus has it"
+        assert page.evaluate("document.activeElement.title") == stays, "and what had the focus has it"
         stage.services.pools.delete_policy("default", "gpus", "newcomer")
         page.wait_for_selector("#policy-orchestrator\\:newcomer", state="detached", timeout=LIVE_MS)
 
@@ -162,11 +165,75 @@ def test_the_feed_and_a_countdown_go_on_by_themselves(eyes: Eyes, stage: Stage) 
         stage.services.requests.cancel("default", item.id)
 
 
+LABELS = """
+window.labels = [];
+const canvas = CanvasRenderingContext2D.prototype;
+const fillText = canvas.fillText;
+canvas.fillText = function (text, ...rest) { labels.push(text); fillText.call(this, text, ...rest); };
+"""
+"""A script that notes what is written on a canvas."""
+
+
+@pytest.mark.parametrize("hours", [1, 6, 12])
+@pytest.mark.parametrize("pool", ["gpus", "new"])
+def test_no_label_of_the_plot_is_repeated(eyes: Eyes, stage: Stage, pool: str, hours: int) -> None:
+    if pool == "new" and "new" not in stage.services.pools.list_names("default"):
+        stage.pool("new", {"gpu": 2})
+        stage.services.usage_history.record("default")  # its only sample
+    with eyes.looking_anew("viewer", f"/pools/{pool}?hours={hours}", init_script=LABELS) as page:
+        page.wait_for_selector("#plot canvas")
+        page.wait_for_function("() => labels.filter((label) => label.includes(':')).length > 3")
+        times = page.evaluate("labels.filter((label) => label.includes(':'))")
+        amounts = page.evaluate("labels.filter((label) => !label.includes(':'))")
+        assert len(set(times)) == len(times), times
+        assert len(set(amounts)) == len(amounts), amounts
+        assert all(amount.replace(",", "").isdecimal() for amount in amounts), "units are whole"
+        eyes.shot(page, f"plot-{pool}-{hours}", full=True)
+
+
+def test_times_are_those_of_the_browser_and_their_title_has_the_date(eyes: Eyes, stage: Stage) -> None:
+    at = stage.services.requests.get("default", stage.first("active")).submitted_ms / 1000
+    place = ZoneInfo("Asia/Dubai")
+    local, utc = datetime.fromtimestamp(at, place), datetime.fromtimestamp(at, UTC)
+    with eyes.looking_anew("viewer", f"/requests/{stage.first('active')}", time_zone=place.key) as page:
+        is_live(page)
+        moment = page.locator(".facts time").first
+        assert moment.inner_text().endswith(f"{local:%H:%M:%S}")
+        title = moment.get_attribute("title") or ""
+        assert f"{local:%-d %b %Y, %H:%M:%S} " in title
+        assert title.endswith(f"{utc:%H:%M:%S} UTC")
+        assert "Asia/Dubai" in page.inner_text("#zone")
+        served = "document.getElementById('now').dataset.now"
+        before = page.evaluate(served)
+        page.evaluate("htmx.trigger(document.getElementById('live'), 'refresh')")
+        page.wait_for_function(f"before => {served} !== before", arg=before)
+        assert moment.inner_text().endswith(f"{local:%H:%M:%S}"), "a new part has them as well"
+
+
+def test_the_run_time_goes_on(eyes: Eyes) -> None:
+    with eyes.looking("viewer", "/pools/gpus") as page:
+        lasts = "document.querySelector('[data-elapsed]').innerText"
+        page.wait_for_function(f"before => {lasts} !== before", arg=page.evaluate(lasts))
+
+
+def test_the_list_of_workspaces_shows_that_of_the_page_also_after_a_way_back(eyes: Eyes, stage: Stage) -> None:
+    selected = "document.getElementById('workspace').value"
+    with eyes.looking("admin", "/") as page:
+        page.get_by_label("Workspace").select_option("lab")
+        page.get_by_role("button", name="Go").click()
+        page.wait_for_url("**/?workspace=lab")
+        assert page.evaluate(selected) == "lab"
+        page.go_back()
+        page.wait_for_url(f"{stage.url}/")
+        page.wait_for_selector("text=in workspace default")
+        assert page.evaluate(selected) == "default"
+
+
 def test_what_is_pointed_at_stays(eyes: Eyes, stage: Stage) -> None:
     item = stage.submit("sweeps", gpu=2)
     with eyes.looking("operator", "/pools/gpus") as page:
         is_live(page)
-        control = page.get_by_label(f"Cancel request {item.id}")
+        control = page.get_by_label(f"Cancel request {short_id(item.id)}")
         control.hover()
         stage.services.requests.cancel("default", item.id)
         page.wait_for_selector("#stream[data-state=held]")
@@ -181,7 +248,7 @@ def test_an_operator_sees_what_would_come_of_it_and_then_does_it(eyes: Eyes, sta
     item = stage.submit("classroom", matlab=1)
     holder = stage.first("active", "licences")
     with eyes.looking("operator", "/pools/licences") as page:
-        page.get_by_label(f"Drop request {holder}").click()
+        page.get_by_label(f"Drop request {short_id(holder)}").click()
         assert "would be granted" in page.inner_text("#dry-run")
         eyes.shot(page, "dry-run-light")
         assert stage.services.requests.get("default", holder).ended_ms is None, "nothing has been done yet"
@@ -220,7 +287,7 @@ def test_a_viewer_finds_no_control_and_is_refused(eyes: Eyes, stage: Stage) -> N
             answer = page.goto(eyes.stage.url + path)
             assert answer
             assert answer.status == 403
-            assert "this token may not" in page.inner_text("main")
+            assert "may not" in page.inner_text("main")
     eyes.faults.clear()  # the browser notes each 403
 
 
@@ -236,7 +303,7 @@ def test_all_can_be_done_by_keyboard(eyes: Eyes, stage: Stage) -> None:
         assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
         page.keyboard.press("Enter")
         assert page.evaluate("document.activeElement.id") == "main"
-        _tab_to(page, f"Cancel request {item.id}")
+        _tab_to(page, f"Cancel request {short_id(item.id)}")
         page.keyboard.press("Enter")
         page.wait_for_selector("#confirm")
         _tab_to(page, "Cancel the request")
