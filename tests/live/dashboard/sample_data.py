@@ -51,16 +51,33 @@ def _hours_before(stage: Stage) -> None:
 
 
 def _now(stage: Stage) -> None:
-    stage.submit("vision", gpu=3, mcpu=12_000, walltime_s=5400)
-    stage.submit("physics", gpu=2, mcpu=8_000, walltime_s=7200)
-    for _ in range(2):
-        stage.submit("sweeps", gpu=3, mcpu=6_000, walltime_s=3600)
-    last = stage.submit("sweeps", gpu=4, mcpu=6_000, checkpoint="auto", checkpoint_minutes=5)
+    stage.submit("vision", gpu=3, mcpu=12_000, walltime_s=5400, name="segmentation", labels=_run_by("mia", "python segment.py"))
+    stage.submit("physics", gpu=2, mcpu=8_000, walltime_s=7200, labels=_run_by("carl", "torchrun lattice.py --size 512"))
+    for number in range(2):
+        stage.submit(
+            "sweeps", gpu=3, mcpu=6_000, walltime_s=3600, name=f"trial-{number}", labels=_run_by("ana", "python trial.py")
+        )
+    last = stage.submit(
+        "sweeps",
+        gpu=4,
+        mcpu=6_000,
+        checkpoint="auto",
+        checkpoint_minutes=5,
+        name="bert-large",
+        labels=_run_by("ana", "pretrain"),
+    )
     stage.submit("classroom", matlab=2)
     stage.submit("classroom", matlab=1)
     stage.submit("design", matlab=1)
     stage.submit("design", matlab=2, walltime_s=1200)
-    waiter = stage.submit("vision", gpu=3, mcpu=4_000, labels={"experiment": "resnet-<b>50</b>"})
+    labels = {"experiment": "resnet-<b>50</b>", **_run_by("mia", "python detect.py")}
+    waiter = stage.submit("vision", gpu=3, mcpu=4_000, labels=labels)
     stage.leave(waiter, last, "gpus")
+    bo = _run_by("bo", "python ablate.py")
     for number in range(9):
-        stage.submit("sweeps", gpu=1 + number % 3, walltime_s=1800)
+        stage.submit("sweeps", gpu=1 + number % 3, walltime_s=1800, name=f"ablation-{number}", labels=bo)
+
+
+def _run_by(user: str, command: str) -> dict[str, str]:
+    """Return the labels that `poolkeeper run` writes."""
+    return {"user": user, "host": "gpu-01", "pid": "41237", "command": command}
