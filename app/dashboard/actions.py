@@ -192,14 +192,15 @@ def _confirm_page(
         if outcome is None
         else [(name, why, ids[:LISTED_REQUESTS], len(ids)) for name, why, ids in _effects(outcome, own) if ids]
     )
-    stopped = () if outcome is None else (*outcome.preempted, *outcome.ended)
+    victims = [request for use in outcome.over_limit for request, _ in use.victims] if outcome else []
+    stopped = (*outcome.preempted, *outcome.ended, *victims) if outcome else ()
     return context.render_page(
         "confirm.html",
         status,
         action=action,
         effects=effects,
         over_limit=outcome.over_limit if outcome else (),
-        mentioned=read_mentioned(context, [request for _, _, ids, _ in effects for request in ids]),
+        mentioned=read_mentioned(context, [*(request for _, _, ids, _ in effects for request in ids), *victims]),
         has_dry_run=outcome is not None,
         stops_work=action.stops_work or any(request != own for request in stopped),
         digest=digest,

@@ -39,7 +39,8 @@
 
   function localize(now) {
     const today = dateFormat.format(now);
-    for (const element of document.querySelectorAll("time[data-ms]")) {
+    const times = document.querySelectorAll("time[data-ms]");
+    for (const element of times) {
       const ms = Number(element.dataset.ms);
       const day = dateFormat.format(ms) === today ? "" : `${dayFormat.format(ms)} `;
       const text = day + clockFormat.format(ms);
@@ -50,6 +51,7 @@
     const footer = document.getElementById("zone");
     const said = `Times are local (${zone}); hover over one for its date.`;
     if (footer && footer.textContent !== said) footer.textContent = said;
+    if (footer) footer.hidden = !times.length;
   }
 
   function tick() {

@@ -30,7 +30,7 @@ def status(desk: Desk, request: str) -> str:
 def test_cancelling_shows_and_then_does_it(desk: Desk, ids: dict[str, str]) -> None:
     visitor = desk.visitor()
     path = f"/requests/{ids['blue']}/cancel"
-    assert "Nothing else: nobody would be granted, preempted or rejected by it." in visitor.text(path)
+    assert "Nothing else: no other request would be granted, preempted or rejected by it." in visitor.text(path)
     done = visitor.send(path)
     assert (done.status_code, done.headers["Location"]) == (303, f"/requests/{ids['blue']}?done=cancelled")
     assert status(desk, ids["blue"]) == "cancelled"
@@ -120,9 +120,11 @@ def test_a_size_below_the_use_says_whose_it_is_and_what_becomes_of_it(desk: Desk
     desk.policy("red")
     desk.submit("red", gpu=1, labels={"user": "ana"})
     newest = desk.submit("red", gpu=3, labels={"user": "bob", "host": "gpu-02"})["id"]
-    page = words(desk.visitor().send("/pools/gpus/resize", {"capacity.gpu": "2"}))
+    answer = desk.visitor().send("/pools/gpus/resize", {"capacity.gpu": "2"})
+    page = words(answer)
     use = "pool gpus: 4 gpu in use, 2 more than its capacity of 2: red 4 (bob@gpu-02, ana)."
-    assert f"{use} With over_limit=evict 1 request is preempted after 30 s. Preempted: {newest}" in page
+    assert f"{use} With over_limit=evict 1 request is preempted after 30 s. Preempted: {short_id(newest)} red 3 gpu" in page
+    assert confirm_button(answer.get_data(as_text=True)) == "danger"
     assert "Nothing else" not in page
 
 
