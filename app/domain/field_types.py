@@ -19,6 +19,8 @@ MAX_TEMPLATE_POLICIES = 100_000
 MAX_LABELS = 32
 MAX_LABEL_LENGTH = 255
 MAX_WEIGHT = 10_000
+MIN_EXIT_CODE, MAX_EXIT_CODE = -64, 255
+"""Exit codes of work. A negative one is the number of the signal that ended it: Linux has 64 signals."""
 MAX_THRESHOLD = 10
 
 Units = Annotated[int, Field(ge=1, le=MAX_AMOUNT)]
@@ -26,6 +28,7 @@ Quantity = Annotated[int, Field(ge=0, le=MAX_AMOUNT)]
 Seconds = Annotated[int, Field(ge=0, le=TEN_YEARS_S)]
 Duration = Annotated[int, Field(ge=1, le=TEN_YEARS_S)]
 TemplateMax = Annotated[int, Field(ge=1, le=MAX_TEMPLATE_POLICIES)]
+ExitCode = Annotated[int, Field(ge=MIN_EXIT_CODE, le=MAX_EXIT_CODE)]
 Weight = Annotated[int, Field(ge=1, le=MAX_WEIGHT)]
 Ratio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), AfterValidator(require_exact)]
 Threshold = Annotated[float, Field(ge=0, le=MAX_THRESHOLD, allow_inf_nan=False), AfterValidator(require_exact)]

@@ -34,6 +34,8 @@ class TimelineEntry:
     by_rank: str | None = None
     victims: Victims = ()
     by_origin: Origin = NO_ORIGIN
+    outcome: str | None = None
+    exit_code: int | None = None
 
 
 class Request(NamedTuple):  # made for every answer, and three times as fast to make as a frozen dataclass
@@ -62,6 +64,8 @@ class Request(NamedTuple):  # made for every answer, and three times as fast to 
     granted_ms: int | None = None
     ended_ms: int | None = None
     outcome: str | None = None
+    exit_code: int | None = None
+    """The exit code of its work; a negative one is the signal that ended it."""
     preemptions: int = 0
     resume: bool = False
     checkpoint_reference: str | None = None
@@ -227,6 +231,8 @@ class Event:
     victims: Victims = ()
     origin: Origin = NO_ORIGIN
     by_origin: Origin = NO_ORIGIN
+    outcome: str | None = None
+    exit_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

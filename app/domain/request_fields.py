@@ -87,6 +87,7 @@ REQUEST_FIELDS: tuple[RequestField, ...] = (
     _public("pool", FieldKind.TEXT),
     _public("fence", FieldKind.INTEGER),
     _public("outcome", FieldKind.TEXT),
+    _public("exit_code", FieldKind.INTEGER),
     RequestField("lapses", "lease_expires_ms", FieldKind.TIME, "lease_expires_at", is_stored=False, is_computed=True),
     RequestField("places", "position", FieldKind.POSITIONS, "position", is_stored=False, is_computed=True),
     # times

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from app.domain.errors import Refusal
+from app.domain.field_types import MAX_EXIT_CODE, MIN_EXIT_CODE
 from app.domain.ids import request_id
 from app.domain.models import Event, HeartbeatResult, Request
 from app.domain.names import is_name
@@ -70,12 +71,17 @@ class Requests:
         """Prolong a lease."""
         return self._ledger.heartbeat(checked_name(workspace), checked_id(request), checked_number("fence", fence))
 
-    def release(self, workspace: str, request: str, fence: int, outcome: str = "succeeded") -> Request:
+    def release(
+        self, workspace: str, request: str, fence: int, outcome: str = "succeeded", exit_code: int | None = None
+    ) -> Request:
         """Give an allocation back; its work has `succeeded` or `failed`, it left because it had to (`vacated`), or
-        the process that did a task's work is gone (`lost`)."""
+        the process that did a task's work is gone (`lost`). `exit_code`: of the work; a negative one is a signal."""
         if outcome not in OUTCOMES:
             raise ValueError(f"an outcome is one of {', '.join(OUTCOMES)}")
-        return self._ledger.release(checked_name(workspace), checked_id(request), checked_number("fence", fence), outcome)
+        if exit_code is not None and not MIN_EXIT_CODE <= exit_code <= MAX_EXIT_CODE:
+            raise ValueError(f"an exit code is a number from {MIN_EXIT_CODE} to {MAX_EXIT_CODE}")
+        allocation = (checked_name(workspace), checked_id(request), checked_number("fence", fence))
+        return self._ledger.release(*allocation, outcome, exit_code)
 
     def checkpoint(
         self,

@@ -145,7 +145,9 @@ def _decode_timeline(fields: Mapping[str, str]) -> Iterable[TimelineEntry]:
             words = [None if word in ("", "-") else word for word in (*rest, *"-------")[:7]]
             pool, reason, by, rank, by_rank, victims, by_origin = words
             origin = origin_codec.decode(by_origin)
-            yield TimelineEntry(entry, event, int(at_ms), pool, reason, by, rank, by_rank, _decode_victims(victims), origin)
+            end = (fields.get("outcome"), _optional_int(fields.get("exit_code"))) if event == "released" else (None, None)
+            victim_ranks = _decode_victims(victims)
+            yield TimelineEntry(entry, event, int(at_ms), pool, reason, by, rank, by_rank, victim_ranks, origin, *end)
 
 
 def _decode_victims(text: str | None) -> Victims:
@@ -182,6 +184,8 @@ def decode_event(entry_id: str, fields: Mapping[str, str]) -> Event:
         victims=_decode_victims(fields.get("victims")),
         origin=origin_codec.decode(fields.get("origin")),
         by_origin=origin_codec.decode(fields.get("by_origin")),
+        outcome=fields.get("outcome") or None,
+        exit_code=_optional_int(fields.get("exit_code")),
     )
 
 

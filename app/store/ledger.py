@@ -146,9 +146,11 @@ class Ledger(LedgerCalls):
             raise not_preempting(request, reply.fields["status"])
         return codec.decode_heartbeat(require_fence(reply, request).fields)
 
-    def release(self, workspace: str, request: str, fence: int, outcome: str = "succeeded") -> Request:
+    def release(
+        self, workspace: str, request: str, fence: int, outcome: str = "succeeded", exit_code: int | None = None
+    ) -> Request:
         """Release an allocation. Waiters that fit now have been granted when this returns."""
-        answer = self.release_all(workspace, [(request, fence)], outcome)[0]
+        answer = self.release_all(workspace, [(request, fence)], outcome, exit_code)[0]
         if isinstance(answer, Refusal):
             raise answer
         return answer
@@ -159,10 +161,11 @@ class Ledger(LedgerCalls):
         return {name: int(count) for name, count in codec.to_mapping(reply.fields["counts"]).items()}
 
     def release_all(
-        self, workspace: str, allocations: Sequence[tuple[str, int]], outcome: str = "succeeded"
+        self, workspace: str, allocations: Sequence[tuple[str, int]], outcome: str = "succeeded", exit_code: int | None = None
     ) -> list[Request | Refusal]:
         """Release allocations (id, fence) in order in one call. Each is released or refused for itself."""
-        rows = [(request, str(fence), outcome) for request, fence in allocations]
+        end = (outcome,) if exit_code is None else (outcome, str(exit_code))
+        rows = [(request, str(fence), *end) for request, fence in allocations]
         answers: list[Request | Refusal] = []
         while len(answers) < len(rows):
             rest = rows[len(answers) :]

@@ -137,12 +137,13 @@ class Client(PoolApi):
         """Prolong the lease; StaleFence if there is nothing to prolong."""
         return Heartbeat.from_json(self.call("POST", f"/requests/{path_segment(request_id)}/heartbeat", body={"fence": fence}))
 
-    def release(self, request_id: str, fence: int, outcome: str = "succeeded") -> Request:
+    def release(self, request_id: str, fence: int, outcome: str = "succeeded", *, exit_code: int | None = None) -> Request:
         """Give the units back; the work has `succeeded` or `failed`, or (`vacated`) it left because it was asked to.
 
+        The exit code of a process is kept for people; a negative one is the number of the signal that ended it.
         Conflict (`not_leaving`) if it says `vacated` and nobody has asked.
         """
-        body = {"fence": fence, "outcome": outcome}
+        body = {"fence": fence, "outcome": outcome} | ({} if exit_code is None else {"exit_code": exit_code})
         return Request.from_json(self.call("POST", f"/requests/{path_segment(request_id)}/release", body=body))
 
     def checkpoint(

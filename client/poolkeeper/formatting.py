@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -104,6 +105,21 @@ def reason(request: Mapping[str, Any]) -> str:
     message = one_line(document["message"]) if document else ""
     preemptor = request.get("preempted_by")
     return message.replace(preemptor, short_id(preemptor)) if preemptor else message
+
+
+def outcome(document: Mapping[str, Any]) -> str:
+    """Return the end of the work: `succeeded, exit 0`, `failed, SIGKILL`, `failed`; nothing if it has not ended by itself."""
+    result, code = document.get("outcome") or "", document.get("exit_code")
+    if code is None or not result:
+        return result
+    return f"{result}, {f'exit {code}' if code >= 0 else _signal_name(-code)}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def position(request: Mapping[str, Any]) -> str:

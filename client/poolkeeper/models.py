@@ -91,6 +91,7 @@ class Request(Record):
     granted_at: datetime | None = _time_field()
     ended_at: datetime | None = _time_field()
     outcome: str | None = None
+    exit_code: int | None = None
     pool: str | None = None
     fence: int | None = None
     lease_expires_at: datetime | None = _time_field()
@@ -267,6 +268,8 @@ class TimelineEntry(Record):
     by_rank: Rank | None = _record_field(Rank)
     victims: tuple[Victim, ...] = _records_field(Victim)
     by_origin: str | None = None
+    outcome: str | None = None
+    exit_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ SETTINGS = (
 )
 """The settings of the service."""
 SERVICE = ("CONFIG", *SETTINGS)
-CLIENT = ("URL", "TOKEN", "TOKEN_FILE", "WORKSPACE", "TRACEBACK")
+CLIENT = ("URL", "TOKEN", "TOKEN_FILE", "WORKSPACE", "RECORD_ARGUMENTS", "TRACEBACK")
 RUN = ("REQUEST", "FENCE", "POOL", "RESUME", "CHECKPOINT_REFERENCE", "CHECKPOINT_FILE", "RESOURCES")
 """The variables that `poolkeeper run` sets for its command, beside one for each amount."""
 AMOUNT = "AMOUNT_"

@@ -179,5 +179,5 @@ def test_variable_names() -> None:
     assert Path(variable_names.__file__).read_text("utf-8") == (ROOT / "app/domain/variable_names.py").read_text("utf-8")
     assert set(variable_names.SETTINGS) == {field.name.upper() for field in fields(Settings)}
     sources = "".join(path.read_text("utf-8") for path in (ROOT / "client/poolkeeper").rglob("*.py"))
-    read = set(re.findall(r"""environ(?:\.get\(|\[)"POOLKEEPER_(\w+)\"""", sources))
+    read = set(re.findall(r"""(?:environ(?:\.get\(|\[)|envvar=)"POOLKEEPER_(\w+)\"""", sources))
     assert read - set(variable_names.RUN) == set(variable_names.CLIENT)

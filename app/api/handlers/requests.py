@@ -166,7 +166,8 @@ def release_request(call: Call, request: str, body: ReleaseBody) -> RequestRespo
     Who is `preempting` and has left before its end says `vacated`: it goes back to the queue, or ends `preempted`.
     """
     require_request_id_visible(call, request)
-    return RequestResponse.of(call.services.requests.release(call.workspace, request, body.fence, body.outcome))
+    released = call.services.requests.release(call.workspace, request, body.fence, body.outcome, body.exit_code)
+    return RequestResponse.of(released)
 
 
 def report_checkpoint(call: Call, request: str, body: CheckpointBody) -> HeartbeatResponse:

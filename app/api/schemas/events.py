@@ -61,6 +61,10 @@ class EventFields(ResponseModel):
     """Of `clearing`: who was told to leave."""
     by_origin: str | None
     """Owner and title of the request `by`, for people; null if it has none, or is of a component that the token is not for."""
+    outcome: str | None
+    """Of `released`: what its holder said of the work."""
+    exit_code: int | None
+    """Of `released`: the exit code of the work, if its holder told it; a negative one is the number of a signal."""
 
 
 def _event_fields(entry: models.TimelineEntry | models.Event, token: Token) -> dict[str, Any]:
@@ -74,6 +78,8 @@ def _event_fields(entry: models.TimelineEntry | models.Event, token: Token) -> d
         "rank": RankResponse.of(entry.rank),
         "by_rank": RankResponse.of(entry.by_rank),
         "victims": [VictimResponse(id=victim, rank=RankResponse.of(rank)) for victim, rank in entry.victims],
+        "outcome": entry.outcome,
+        "exit_code": entry.exit_code,
         "by_origin": str(entry.by_origin) or None if token.can_see_origin(entry.by_origin) else None,
     }
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, SkipValidation, ValidationInf
 from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 
-from app.domain.field_types import Duration, StrictModel
+from app.domain.field_types import Duration, ExitCode, StrictModel
 from app.domain.names import LABEL_PATTERN, Name
 from app.domain.queue_score import MAX_AMOUNT
 from app.domain.specs import RequestSpec
@@ -147,6 +147,16 @@ class ReleaseBody(StrictModel):
     outcome: Literal["succeeded", "failed", "vacated", "lost"] = "succeeded"
     """What became of the work: it is at its end, well or not; or (`vacated`) it is not, and has left as it was asked to; or
     (`lost`, of a task only) the process that did it is gone, and the task is parked again."""
+    exit_code: ExitCode | None = None
+    """The exit code of the work, if it is a process that has ended (`succeeded`, `failed`); minus the number of the signal that
+    ended it. It is kept for people."""
+
+    @field_validator("exit_code")
+    @classmethod
+    def _with_an_end(cls, exit_code: int | None, info: ValidationInfo) -> int | None:
+        if exit_code is not None and info.data.get("outcome", "succeeded") not in ("succeeded", "failed"):
+            raise ValueError("goes with succeeded and failed")
+        return exit_code
 
 
 class StartBody(StrictModel):

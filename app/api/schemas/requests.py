@@ -93,6 +93,8 @@ class RequestResponse(ResponseModel):
     ended_at: Time | None
     outcome: str | None
     """What its holder said of the work when it gave the units back."""
+    exit_code: int | None
+    """The exit code of the work, if its holder told it; a negative one is the number of the signal that ended it."""
     pool: str | None
     """Where it is allocated, or was."""
     fence: int | None
@@ -143,6 +145,7 @@ class RequestResponse(ResponseModel):
             granted_at=optional_time_of(request.granted_ms),
             ended_at=optional_time_of(request.ended_ms),
             outcome=request.outcome,
+            exit_code=request.exit_code,
             pool=request.pool,
             fence=request.fence,
             lease_expires_at=optional_time_of(request.lease_expires_ms),

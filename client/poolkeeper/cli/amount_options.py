@@ -60,9 +60,7 @@ class AmountShorthand:
         self._ctx, self._amounts, self._check_word = ctx, amounts, check_word
         options = [param for param in params if isinstance(param, click.Option)]
         self._takes_a_value: Mapping[str, bool] = {
-            name: not (option.is_flag or option.count)
-            for option in options
-            for name in (*option.opts, *option.secondary_opts)
+            name: not (option.is_flag or option.count) for option in options for name in (*option.opts, *option.secondary_opts)
         }
 
     def rewrite(self, arguments: Sequence[str]) -> Iterator[str]:

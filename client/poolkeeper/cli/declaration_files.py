@@ -188,9 +188,7 @@ def _kind(document: Any) -> str:
 def _to_json(value: Any, field: str, field_errors: list[FieldError]) -> Any:
     """Return the value as JSON has it; a value that JSON does not have, such as a date, is a field error."""
     if isinstance(value, dict):
-        return {
-            str(key): _read_value(key, each, f"{field}.{key}".lstrip("."), field_errors) for key, each in value.items()
-        }
+        return {str(key): _read_value(key, each, f"{field}.{key}".lstrip("."), field_errors) for key, each in value.items()}
     if isinstance(value, list):
         return [_to_json(each, f"{field}.{number}", field_errors) for number, each in enumerate(value)]
     if value is None or isinstance(value, (str, bool, int)) or (isinstance(value, float) and abs(value) < float("inf")):

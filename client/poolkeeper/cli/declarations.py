@@ -84,9 +84,7 @@ def _plan(client: Client, file: declaration_files.DeclarationFile, *, prune: boo
     return _send(client, "POST", "/declaration/plan", file, prune=prune)
 
 
-def _send(
-    client: Client, method: str, path: str, file: declaration_files.DeclarationFile, *, prune: bool
-) -> Mapping[str, Any]:
+def _send(client: Client, method: str, path: str, file: declaration_files.DeclarationFile, *, prune: bool) -> Mapping[str, Any]:
     """Return the answer to the declaration of a file. An error of the service is reported with the file and the line."""
     from poolkeeper.errors import BadRequest, Conflict, UnprocessableRequest
 

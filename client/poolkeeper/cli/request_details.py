@@ -61,6 +61,8 @@ def event_sentence(event: Mapping[str, Any]) -> str:
     sentence = template.format_map(words)
     if (reason := event.get("reason")) and not event.get("victims") and event["event"] != "reprieved":
         sentence += f": {REASON_SENTENCES.get(reason, reason)}"
+    elif end := formatting.outcome(event):
+        sentence += f": {end}"
     if not event.get("by") or event.get("victims"):
         return sentence
     ranks = _rank(event.get("by_rank"), "{}") + _rank(event.get("rank"), " against {}")
@@ -108,7 +110,7 @@ def _facts(request: Mapping[str, Any]) -> list[tuple[str, Any]]:
         ("Asks", formatting.requested_amounts(request)),
         ("Status", request["status"]),
         ("Why", formatting.reason(request)),
-        ("Outcome", request.get("outcome")),
+        ("Outcome", formatting.outcome(request)),
         ("Pool", request["pool"]),
         ("Position", formatting.position(request)),
         ("Fence", request["fence"]),

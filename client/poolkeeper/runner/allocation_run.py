@@ -177,11 +177,14 @@ class AllocationRun:
         is_certain, began_s = not self._heartbeats.suspected, now_s()
         lease_ends = self._request.lease_s is not None
 
+        def release() -> Request:
+            return self._client.release(*self._request_and_fence, process_run.outcome, exit_code=process_run.exit_code)
+
         def is_time_up() -> bool:
             return self._heartbeats.suspected if lease_ends else now_s() > began_s + RELEASE_TIMEOUT_S
 
         try:
-            request = self._retry(lambda: self._client.release(*self._request_and_fence, process_run.outcome), is_time_up)
+            request = self._retry(release, is_time_up)
             if request.outcome != process_run.outcome:
                 self._context.progress.warn(f"request {request.id} had been {request.status} before the command was done")
         except (StaleFence, NotFound) as error:
@@ -197,7 +200,7 @@ class AllocationRun:
         try:
             request = cancel_if_queued(self._client, self._request.id)
             if request.is_allocated and request.fence is not None and request.fence != self._request_and_fence[1]:
-                self._client.release(request.id, request.fence, process_run.outcome)
+                self._client.release(request.id, request.fence, process_run.outcome, exit_code=process_run.exit_code)
         except PoolkeeperError as error:
             self._context.progress.warn(f"request {self._request.id} may wait in the queue once more: {error}")
 

@@ -118,6 +118,12 @@ class ProcessRun:
         return 128 - code if code < 0 else code
 
     @property
+    def exit_code(self) -> int:
+        """The exit code of the command; minus the signal that ended it."""
+        code = self._process.code
+        return -signal.SIGKILL if code is None else code
+
+    @property
     def outcome(self) -> str:
         """The outcome for the service: `succeeded` or `failed`; `completed` or `vacated` if it left because of a directive."""
         if self._is_interrupted:

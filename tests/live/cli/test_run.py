@@ -45,6 +45,8 @@ def test_the_command_has_stdout_its_environment_and_its_exit_code(lab: RunLab) -
     }
     assert output["FENCE"] == "mine"
     assert (document["status"], document["outcome"], document["lease_s"]) == ("released", "failed", 60)
+    assert document["exit_code"] == 3
+    assert "gave its units back: failed, exit 3\n" in lab.program("request", "describe", document["id"]).out
     assert document["labels"].keys() == {"user", "host", "pid", "command"}
     assert run.err == f"poolkeeper: request {document['id']} has gpu=2,mcpu=1500 in gpus under fence 1\n"
     assert not Path(output["POOLKEEPER_CHECKPOINT_FILE"]).parent.exists()
@@ -80,7 +82,8 @@ def test_work_that_is_done_is_released_as_such_and_quietly_if_wanted(lab: RunLab
 def test_a_command_that_dies_of_a_signal_ends_as_in_a_shell(lab: RunLab) -> None:
     with lab.run(*ALL, script="kill -SEGV $$") as run:
         run.wait_for_end(128 + signal.SIGSEGV)
-    assert lab.only_request()["outcome"] == "failed"
+    document = lab.only_request()
+    assert (document["outcome"], document["exit_code"]) == ("failed", -signal.SIGSEGV)
 
 
 def test_the_command_has_the_signals_it_would_have_without_us(lab: RunLab) -> None:

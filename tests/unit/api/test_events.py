@@ -48,6 +48,8 @@ def test_an_event_says_what_became_of_what(everywhere: Site) -> None:
         "by_rank": None,
         "victims": [],
         "by_origin": None,
+        "outcome": None,
+        "exit_code": None,
         "owner": None,
         "title": None,
     }

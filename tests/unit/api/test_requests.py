@@ -29,6 +29,7 @@ ASKED = {
     "granted_at": None,
     "ended_at": None,
     "outcome": None,
+    "exit_code": None,
     "pool": None,
     "fence": None,
     "lease_expires_at": None,
@@ -364,6 +365,7 @@ def test_the_story_of_a_request(everywhere: Site) -> None:
     later = "2023-11-14T22:13:22.000Z"
     rows = [{key: row[key] for key in row if key != "id"} for row in result.items]
     quiet: dict[str, Any] = {"reason": None, "by": None, "rank": None, "by_rank": None, "victims": [], "by_origin": None}
+    quiet |= {"outcome": None, "exit_code": None}
     assert rows == [
         quiet | {"event": "submitted", "at": NOW, "pool": None},
         quiet | {"event": "allocated", "at": later, "pool": "gpus"},

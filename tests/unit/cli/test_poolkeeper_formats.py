@@ -202,3 +202,18 @@ def test_a_text_is_cut_between_its_words(width: int) -> None:
 def test_a_word_that_is_too_long_is_cut() -> None:
     assert formatting.shorten("x" * 41) == "x" * 39 + "…"
     assert formatting.shorten("a\nb") == "a b"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "shown"),
+    [
+        ("succeeded", 0, "succeeded, exit 0"),
+        ("failed", 3, "failed, exit 3"),
+        ("failed", -9, "failed, SIGKILL"),
+        ("failed", -60, "failed, signal 60"),
+        ("failed", None, "failed"),
+        (None, None, ""),
+    ],
+)
+def test_the_end_of_the_work(outcome: str | None, code: int | None, shown: str) -> None:
+    assert formatting.outcome({"outcome": outcome, "exit_code": code}) == shown

@@ -194,7 +194,7 @@ def test_a_request_in_full_with_its_story(gpus: Program) -> None:
     assert [re.sub(r"^  \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ  ", "", line) for line in story] == [
         "was submitted",
         "was granted in gpus",
-        "gave its units back",
+        "gave its units back: succeeded",
     ]
 
 

@@ -2,9 +2,9 @@
 -- @use grants leases preemptions requests run_time_stats
 
 -- Return `released` and the request, also if it was released before under this fence. The outcome `vacated` is the exit of a
--- victim, also of one just reprieved. The outcome `lost` says that the process of a task is gone. Refusals: `not_leaving` and
--- status, `no_task`, `stale_fence` with status and reason, `not_found`.
-function releases.release(id, fence, outcome)
+-- victim, also of one just reprieved. The outcome `lost` says that the process of a task is gone. `exit_code`: of the work, nil if
+-- it is not known. Refusals: `not_leaving` and status, `no_task`, `stale_fence` with status and reason, `not_found`.
+function releases.release(id, fence, outcome, exit_code)
   local request = requests.load(id)
   if not request then return 'not_found', '', '' end
   if outcome == 'lost' and not request.task then return 'no_task', '', '' end
@@ -24,7 +24,7 @@ function releases.release(id, fence, outcome)
   grants.take_back(request)
   if counts_run_time then run_time_stats.add(request) end  -- not earlier: a server out of memory must accept the first write
   if outcome == 'lost' then requests.finish(request, states.expired, 'expired', {'reason', 'worker_lost'}, fields)
-  else requests.finish(request, states.released, 'released', {'outcome', outcome}, fields) end
+  else requests.finish(request, states.released, 'released', {'outcome', outcome, exit_code and 'exit_code', exit_code}, fields) end
   requests.save(request, fields)
   return 'released', requests.flat(request), ''
 end

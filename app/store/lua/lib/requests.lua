@@ -65,7 +65,7 @@ local function write_event(request, from, to, event, details, fields, is_silent)
   local by = details and details.by or request.preempted_by or ''
   local entry = redis.call('XADD', keys.events(), 'MAXLEN', '~', stream_length, '*', 'event', event, 'request', request.id,
     'at', amounts.format(clock.now), 'component', request.component, 'resources', request.resources, 'from', from or '', 'to', to,
-    'pool', details and details.pool or request.pool or '', 'fence', request.fence or '', 'reason', details and details.reason or request.reason or '', 'by', by, 'by_origin', by ~= '' and request.by_origin or '', 'origin', request.origin or '',
+    'pool', details and details.pool or request.pool or '', 'fence', request.fence or '', 'reason', details and details.reason or request.reason or '', 'by', by, 'by_origin', by ~= '' and request.by_origin or '', 'origin', request.origin or '', 'outcome', request.outcome or '', 'exit_code', request.exit_code or '',
     unpack(details and {'rank', details.rank, 'by_rank', details.by_rank or '', 'victims', details.victims or ''} or {}))
   if not is_silent then redis.pcall('PUBLISH', keys.changed(request.id), to) end  -- without the right to publish watchers hear later; no transition fails for it
   local event_number = (tonumber(request.events) or 0) + 1

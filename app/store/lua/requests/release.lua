@@ -10,7 +10,7 @@ requests.set_stream_length(args.events_kept)
 local outcomes, more = {}, 0
 for i, entry in ipairs(cjson.decode(args.allocations)) do
   if i > 1 and work_budget.is_used_up() then break end
-  local tag, request, reason = releases.release(entry[1], entry[2], entry[3])
+  local tag, request, reason = releases.release(entry[1], entry[2], entry[3], entry[4])
   more = math.max(more, grant_loop.settle(tonumber(args.chunk)))
   if tag == 'released' and entry[3] == 'vacated' then request = requests.flat(requests.load(entry[1])) end  -- it may be granted again
   outcomes[i] = {tag, request, reason}
