@@ -45,10 +45,11 @@ def requested_amounts(request: Mapping[str, Any]) -> str:
 
 def pairs(values: Mapping[str, Any] | None) -> str:
     """Return settings or labels: `queueing=strict patience_s=none requeue_failed_checkpoint=true`."""
-    return " ".join(f"{key}={_format_value(value)}" for key, value in (values or {}).items()) or "-"
+    return " ".join(f"{key}={format_value(value)}" for key, value in (values or {}).items()) or "-"
 
 
-def _format_value(value: Any) -> str:
+def format_value(value: Any) -> str:
+    """Return a setting or a label as it is typed."""
     if isinstance(value, Mapping):
         return amounts(value) if value else "none"
     if isinstance(value, bool):

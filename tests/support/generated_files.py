@@ -84,6 +84,11 @@ def client_pool_settings() -> str:
         *(f"    {_quoted(row.name)}: {_dict(row.by_discipline)}," for row in SETTINGS.values() if row.by_discipline),
         "}",
         '"""The value in each discipline where a pool has none of its own."""',
+        "",
+        "DEFAULTS: Mapping[str, str | int | float | bool | Mapping[str, int] | None] = {",
+        *(f"    {_quoted(row.name)}: {_literal(row.default)}," for row in SETTINGS.values()),
+        "}",
+        '"""The value of a pool that sets none; None where the discipline has the value, or where there is none."""',
     ]
     return "\n".join(lines) + "\n"
 
@@ -113,6 +118,10 @@ def _combination(row: PoolSetting) -> str:
 
 def _json(value: Any) -> str:
     return TypeAdapter(Any).dump_json(value).decode()
+
+
+def _literal(value: Any) -> str:
+    return _quoted(value) if isinstance(value, str) else repr(value)
 
 
 def _quoted(word: str) -> str:

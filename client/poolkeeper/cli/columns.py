@@ -27,8 +27,14 @@ POOLS = (
     Column("HELD", lambda row: formatting.amounts(_nonzero(row["held"])), wide=True),
     Column("ACTIVE", lambda row: row["active_count"]),
     Column("QUEUED", lambda row: row["queue_length"]),
-    Column("SETTINGS", lambda row: pool_settings.format_settings(row["settings"]), wide=True, long=True),
+    Column("SETTINGS", lambda row: formatting.pairs(pool_settings.changed_settings(row["settings"])), wide=True, long=True),
     Column("DESCRIPTION", lambda row: row["description"], wide=True, long=True),
+)
+
+SETTINGS = (
+    Column("SETTING", lambda row: row["name"]),
+    Column("VALUE", lambda row: row["value"]),
+    Column("DEFAULT", lambda row: row["default"]),
 )
 
 KEYS = (

@@ -5,19 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from poolkeeper.cli.setting_table import ACCOUNT_SETTINGS, AMOUNT_SETTINGS, DISCIPLINE_DEFAULTS, POOL_SETTINGS
-from poolkeeper.formatting import pairs
+from poolkeeper.cli.setting_table import ACCOUNT_SETTINGS, AMOUNT_SETTINGS, DEFAULTS, DISCIPLINE_DEFAULTS, POOL_SETTINGS
+from poolkeeper.formatting import format_value
 
-__all__ = ["ACCOUNT_SETTINGS", "AMOUNT_SETTINGS", "POOL_SETTINGS", "format_settings"]
-
-
-def format_settings(settings: Mapping[str, Any]) -> str:
-    """Return the settings of a pool on one line; a setting left to the discipline as `backoff_s=5 (as the discipline)`."""
-    return " ".join(_format_setting(name, value, settings.get("discipline")) for name, value in settings.items()) or "-"
+__all__ = ["ACCOUNT_SETTINGS", "AMOUNT_SETTINGS", "POOL_SETTINGS", "changed_settings", "setting_rows"]
 
 
-def _format_setting(name: str, value: Any, discipline: Any) -> str:
+def changed_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a pool that differ from their default. A setting that this client does not know is among them."""
+    return {name: value for name, value in settings.items() if name not in DEFAULTS or value != DEFAULTS[name]}
+
+
+def setting_rows(settings: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return a row for each setting of a pool: its name, its value and its default."""
+    discipline = settings.get("discipline")
+    return [
+        {"name": name, "value": _text(name, value, discipline), "default": _text(name, DEFAULTS.get(name), discipline)}
+        for name, value in settings.items()
+    ]
+
+
+def _text(name: str, value: Any, discipline: Any) -> str:
+    """Return a value as it is typed; one that is left to the discipline as `5 (as the discipline)`."""
     defaults = DISCIPLINE_DEFAULTS.get(name, {})
     if value is None and discipline in defaults:
-        return pairs({name: defaults[discipline]}) + " (as the discipline)"
-    return pairs({name: value})
+        return f"{format_value(defaults[discipline])} (as the discipline)"
+    return format_value(value)

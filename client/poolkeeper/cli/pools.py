@@ -14,7 +14,7 @@ from poolkeeper.cli.amount_options import AmountCommand
 from poolkeeper.cli.command_base import NounGroup
 from poolkeeper.cli.output import Column, Row
 from poolkeeper.cli.shares import shares
-from poolkeeper.formatting import amounts, one_line, plural
+from poolkeeper.formatting import amounts, one_line, pairs, plural
 
 POOL = click.argument("pool", type=param_types.POOL)
 CAPACITY = click.option(
@@ -65,9 +65,10 @@ def list_() -> None:
     output.show_list(options.client().items("/pools"), columns.POOLS, lambda row: str(row["name"]))
 
 
-@pool.command("describe", example="poolkeeper pool describe gpus\npoolkeeper pool describe gpus -o json")
+@pool.command("describe", example="poolkeeper pool describe gpus --settings\npoolkeeper pool describe gpus -o json")
 @POOL
-def describe(pool: str) -> None:
+@click.option("--settings", "all_settings", is_flag=True, help="List all settings, each with its default.")
+def describe(pool: str, all_settings: bool) -> None:
     """Show a pool: each key, its groups and policies, what runs the longest, and the head of its queue."""
     client = options.client()
     document = dict(client.call("GET", options.path("pools", pool)))
@@ -76,7 +77,7 @@ def describe(pool: str) -> None:
     for name, view in (("running", "active"), ("queue", "queued")):
         requests = client.items(options.path("pools", pool, "requests"), query={"view": view}, page=REQUESTS_SHOWN)
         document[name] = list(islice(requests, REQUESTS_SHOWN))
-    output.show_item(document, pool, lambda: _describe(document))
+    output.show_item(document, pool, lambda: _describe(document, all_settings=all_settings))
 
 
 @pool.command(
@@ -134,12 +135,13 @@ def _body(capacity: OptionValues, description: str | None, settings: OptionValue
     return {field: value for field, value in fields.items() if value is not None}
 
 
-def _describe(pool: Mapping[str, Any]) -> None:
+def _describe(pool: Mapping[str, Any], *, all_settings: bool) -> None:
+    settings = pool.get("settings") or {}
     output.show_fields(
         [
             ("Pool", pool["name"]),
             ("Description", pool.get("description")),
-            ("Settings", known.format_settings(pool.get("settings") or {})),
+            ("Settings", None if all_settings else _settings_summary(settings)),
             ("Requests", f"{pool['active_count']} active, {pool['queue_length']} queued"),
         ]
     )
@@ -153,6 +155,15 @@ def _describe(pool: Mapping[str, Any]) -> None:
         output.show_table(pool["policies"], columns.with_optional_columns(columns.POLICIES, pool["policies"]), indent=2)
     _show_requests("Running", pool["active_count"], pool["running"], columns.RUNNING)
     _show_requests("Queue", pool["queue_length"], pool["queue"], columns.QUEUE)
+    if all_settings:
+        output.show_heading("Settings")
+        output.show_table(known.setting_rows(settings), columns.SETTINGS, indent=2)
+
+
+def _settings_summary(settings: Mapping[str, Any]) -> str:
+    """Return the settings that differ from their default, and how to see the others."""
+    changed = known.changed_settings(settings)
+    return f"{pairs(changed)}; the others are defaults (--settings)" if changed else "all are defaults (--settings)"
 
 
 def _show_requests(title: str, count: int, requests: Sequence[Row], table: Sequence[Column]) -> None:

@@ -52,3 +52,34 @@ DISCIPLINE_DEFAULTS: Mapping[str, Mapping[str, int | str]] = {
     "over_limit": {"reserved": "keep", "classes": "keep", "fair_share": "evict"},
 }
 """The value in each discipline where a pool has none of its own."""
+
+DEFAULTS: Mapping[str, str | int | float | bool | Mapping[str, int] | None] = {
+    "discipline": "reserved",
+    "order": "share_first",
+    "queueing": "best_effort",
+    "patience_s": 300,
+    "grace_s": 30,
+    "checkpoint_timeout_s": 600,
+    "max_deferral_s": 300,
+    "requeue_failed_checkpoint": True,
+    "near_completion_s": None,
+    "min_runtime_s": 0,
+    "max_victims": None,
+    "max_preemptions_per_minute": None,
+    "backoff_s": None,
+    "cost_key": "gpu",
+    "value_per_class": None,
+    "over_limit": None,
+    "over_limit_after_s": 30,
+    "fair_share_tolerance": 0.8,
+    "starvation_timeout_s": 30,
+    "aggressive_starvation": False,
+    "aggressive_starvation_timeout_s": 120,
+    "allow_aggressive_preemption": True,
+    "aggressive_preemption_threshold": 0.2,
+    "preemption_threshold": 1,
+    "non_preemptible_usage_threshold": {},
+    "template_max": 1000,
+    "template_idle_s": 600,
+}
+"""The value of a pool that sets none; None where the discipline has the value, or where there is none."""

@@ -139,15 +139,29 @@ def test_settings_are_shown_as_they_are_typed() -> None:
 @pytest.mark.parametrize(
     ("discipline", "shown"),
     [
-        ("reserved", "near_completion_s=0 (as the discipline) max_victims=7 over_limit=keep (as the discipline)"),
-        ("classes", "near_completion_s=300 (as the discipline) max_victims=7 over_limit=keep (as the discipline)"),
-        ("fair_share", "near_completion_s=0 (as the discipline) max_victims=7 over_limit=evict (as the discipline)"),
-        ("of tomorrow", "near_completion_s=none max_victims=7 over_limit=none"),
+        ("reserved", ["0 (as the discipline)", "7", "none", "keep (as the discipline)"]),
+        ("classes", ["300 (as the discipline)", "7", "none", "keep (as the discipline)"]),
+        ("fair_share", ["0 (as the discipline)", "7", "none", "evict (as the discipline)"]),
+        ("of tomorrow", ["none", "7", "none", "none"]),
     ],
 )
-def test_a_setting_that_is_left_to_the_discipline_shows_what_that_has(discipline: str, shown: str) -> None:
-    lines = {"near_completion_s": None, "max_victims": 7, "over_limit": None}
-    assert pool_settings.format_settings({"discipline": discipline, **lines}).removeprefix(f"discipline={discipline} ") == shown
+def test_a_setting_that_is_left_to_the_discipline_shows_what_that_has(discipline: str, shown: list[str]) -> None:
+    settings = {"discipline": discipline, "near_completion_s": None, "max_victims": 7, "patience_s": None, "over_limit": None}
+    assert [row["value"] for row in pool_settings.setting_rows(settings)[1:]] == shown
+
+
+def test_a_setting_is_listed_beside_its_default() -> None:
+    settings = {"discipline": "fair_share", "patience_s": 60, "backoff_s": 9}
+    rows = {row["name"]: row for row in pool_settings.setting_rows(settings)}
+    assert rows["patience_s"] == {"name": "patience_s", "value": "60", "default": "300"}
+    assert rows["backoff_s"] == {"name": "backoff_s", "value": "9", "default": "5 (as the discipline)"}
+
+
+def test_changed_settings_are_those_that_differ_from_their_default() -> None:
+    defaults = PoolSettings().model_dump()
+    assert pool_settings.changed_settings(defaults) == {}
+    changed = {"patience_s": None, "over_limit": "keep", "non_preemptible_usage_threshold": {"gpu": 1}, "of_tomorrow": 1}
+    assert pool_settings.changed_settings({**defaults, **changed}) == changed
 
 
 def test_the_settings_there_are_are_those_of_the_service() -> None:

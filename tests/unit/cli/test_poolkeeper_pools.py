@@ -210,9 +210,16 @@ def test_settings_of_a_pool_of_fair_share(poolkeeper: Program) -> None:
     settings = poolkeeper("pool", "describe", "gpus", "-o", "json").json["settings"]
     assert (settings["discipline"], settings["starvation_timeout_s"], settings["backoff_s"]) == ("fair_share", 60, None)
     assert (settings["non_preemptible_usage_threshold"], settings["over_limit"]) == ({"gpu": 2}, None)
-    lines = poolkeeper("pool", "describe", "gpus").out
-    for shown in ("backoff_s=5 (as the discipline)", "over_limit=evict (as the discipline)", "preemption_threshold=1 "):
-        assert shown in lines
+    changed = "discipline=fair_share starvation_timeout_s=60 non_preemptible_usage_threshold=gpu=2"
+    short = poolkeeper("pool", "describe", "gpus").out
+    assert f"Settings: {changed}; the others are defaults (--settings)\n" in short
+    assert "backoff_s" not in short
+    lines = [line.split() for line in poolkeeper("pool", "describe", "gpus", "--settings").out.splitlines()]
+    as_discipline = ["(as", "the", "discipline)"]
+    assert ["backoff_s", "5", *as_discipline, "5", *as_discipline] in lines
+    assert ["over_limit", "evict", *as_discipline, "evict", *as_discipline] in lines
+    assert ["starvation_timeout_s", "60", "30"] in lines
+    assert changed in poolkeeper("pool", "list", "-o", "wide").out
     poolkeeper("pool", "update", "gpus", "--setting", "non_preemptible_usage_threshold=none", "--setting", "backoff_s=0")
     settings = poolkeeper("pool", "describe", "gpus", "-o", "json").json["settings"]
     assert (settings["non_preemptible_usage_threshold"], settings["backoff_s"], settings["starvation_timeout_s"]) == ({}, 0, 60)
