@@ -29,9 +29,25 @@ MIN_INTERVAL_S = 0.5
 TIMEOUT_S = 5.0
 """How long one answer may take."""
 MIN_POLICIES = 3
-"""Policies of a pool that are shown on a terminal, at least; a third of it at most, so that who waits is in sight."""
-PIPE_WIDTH = 100
+"""Policies of a pool that are shown on a terminal, at least; a quarter of it at most, so that the waiters are in sight."""
+MIN_REQUESTS = 2
+"""Allocations and waiters of a pool that are shown on a terminal, at least."""
+PIPE_WIDTH = 80
 """Columns where nobody says how many there are."""
+
+
+HELP = (
+    "?            shows this help, and hides it again; so does any other key",
+    "q            quits",
+    "1 … 9        choose the pool that is shown in detail, where there are many",
+    "up, down     choose the pool before and after it; k and j do the same",
+    "",
+    "RUNNING      the allocations that were granted first: short id, name, owner,",
+    "             component, amounts, and for how long each has run",
+    "WAITING      the head of the queue: position and short id, for how long each",
+    "             has waited, and below it the reason and the likely start",
+)
+"""What `?` shows, in at most 80 columns."""
 
 
 @click.command("top", cls=VerbCommand, example="poolkeeper top\npoolkeeper top --interval 10\npoolkeeper top --once")
@@ -41,10 +57,9 @@ PIPE_WIDTH = 100
 )  # fmt: skip
 @click.option("--once", is_flag=True, help="Look once, print it and end; as where there is no terminal.")
 def top(interval: float, once: bool) -> None:
-    """Show pools, policies and queues as they change.
+    """Show pools, policies, what runs and what waits, as they change.
 
-    A bar shows what of a pool's key is used in shares, borrowed, held for somebody who waits, and free. Arrows, or a number,
-    choose the pool that is looked at closely where there are many; q ends it.
+    A bar shows what of a pool's key is used in shares, borrowed, held for a waiter, and free. `?` shows the keys; q ends it.
     """
     live = is_terminal(sys.stdout) and is_terminal(sys.stdin) and os.environ.get("TERM") != "dumb"
     if once or not live or options.current_options().for_programs:
@@ -56,7 +71,12 @@ def top(interval: float, once: bool) -> None:
 def _print(data: TopData) -> None:
     if options.current_options().for_programs:
         rows = [
-            {**pool, "policies": list(data.details[pool["name"]].policies), "queue": list(data.details[pool["name"]].queue)}
+            {
+                **pool,
+                "policies": list(data.details[pool["name"]].policies),
+                "running": list(data.details[pool["name"]].running),
+                "queue": list(data.details[pool["name"]].queue),
+            }
             for pool in data.pools
         ]
         return output.show_list(rows, (), lambda row: str(row["name"]))
@@ -141,6 +161,7 @@ class _TopScreen:
 
     def __init__(self, refresher: TopRefresher, client: Client) -> None:
         self._refresher = refresher
+        self._shows_help = False
         self._location = formatting.one_line(f"workspace {client.workspace} at {client.url}")
 
     def show(self, keyboard: Keyboard) -> None:
@@ -166,14 +187,15 @@ class _TopScreen:
         """Return as many lines as fit, the selected pool among them."""
         head = [self._head(), *self._error_lines()]
         data = self._refresher.data
+        if self._shows_help:
+            return [*head, [], *([Span(line)] for line in HELP)]
         if data is None:
             return head
         if not data.pools:
             return [*head, [Span("there is no pool")]]
-        view, selected_pool = (
-            TopView(width, plain=not _has_blocks(), max_policies=max(MIN_POLICIES, height // 3)),
-            self._selected_pool(data),
-        )
+        max_policies, max_requests = max(MIN_POLICIES, height // 4), max(MIN_REQUESTS, height // 8)
+        view = TopView(width, plain=not _has_blocks(), max_policies=max_policies, max_requests=max_requests)
+        selected_pool = self._selected_pool(data)
         blocks = [[*lines, []] for _, lines in view.pools(data, selected_pool)]
         index = [pool["name"] for pool in data.pools].index(selected_pool)
         room = height - len(head) - 2
@@ -184,7 +206,7 @@ class _TopScreen:
         return [*head, [], *body, view.legend()]
 
     def _head(self) -> Line:
-        now, keys = time.strftime("%H:%M:%S"), "q ends, arrows or a number choose a pool"
+        now, keys = time.strftime("%H:%M:%S"), "? help  q quit"
         return [Span("poolkeeper", "bold"), Span(f"  {now}  "), Span(keys, "dim"), Span(f"  {self._location}")]
 
     def _error_lines(self) -> list[Line]:
@@ -200,6 +222,7 @@ class _TopScreen:
     def _is_end(self, key: str) -> bool:
         if key in ("q", "Q"):
             return True
+        self._shows_help = key in ("?", "h") and not self._shows_help
         data = self._refresher.data
         if data and data.pools:
             names = [str(pool["name"]) for pool in data.pools]

@@ -1,4 +1,4 @@
-"""The data of `poolkeeper top`: pools, and the policies and the head of the queue of some of them."""
+"""The data of `poolkeeper top`: pools, and of some of them the policies, what runs and the head of the queue."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from poolkeeper.cli.options import path
 if TYPE_CHECKING:
     from poolkeeper import Client
 
+MAX_RUNNING = 5
+"""Allocations of a pool that are shown."""
 MAX_QUEUED = 5
 """Waiters of a pool that are shown."""
 MAX_EXPLAINED = 3
@@ -21,9 +23,11 @@ MAX_DETAILED = 4
 
 @dataclass(frozen=True, slots=True)
 class PoolDetail:
-    """The policies and the head of the queue of a pool."""
+    """The policies of a pool, its oldest allocations and the head of its queue."""
 
     policies: Sequence[Mapping[str, Any]]
+    running: Sequence[Mapping[str, Any]]
+    """The allocations that were granted first, as they are in lists."""
     queue: Sequence[Mapping[str, Any]]
     """The first of those that wait, as they are in lists; `explained` is why, of the very first, or None."""
 
@@ -53,14 +57,22 @@ def _load_detail(client: Client, pool: str) -> PoolDetail:
 
     try:
         policies = list(client.items(path("pools", pool, "policies")))
-        waiting = client.call("GET", path("pools", pool, "requests"), query={"view": "queued", "limit": MAX_QUEUED})["items"]
+        running = _first_requests(client, pool, "active", MAX_RUNNING)
+        waiting = _first_requests(client, pool, "queued", MAX_QUEUED)
     except NotFound:  # it has gone meanwhile
-        return PoolDetail((), ())
+        return PoolDetail((), (), ())
     queue = [
         {**row, "explained": _explain(client, row, pool) if index < MAX_EXPLAINED else None}
         for index, row in enumerate(waiting)
     ]
-    return PoolDetail(policies, queue)
+    return PoolDetail(policies, running, queue)
+
+
+def _first_requests(client: Client, pool: str, view: str, count: int) -> Sequence[Mapping[str, Any]]:
+    items: Sequence[Mapping[str, Any]] = client.call(
+        "GET", path("pools", pool, "requests"), query={"view": view, "limit": count}
+    )["items"]
+    return items
 
 
 def _explain(client: Client, request: Mapping[str, Any], pool: str) -> Mapping[str, Any] | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeAlias
 
 from poolkeeper import formatting
 from poolkeeper.cli.top_data import PoolDetail, TopData
+from poolkeeper.cli.top_rows import TITLES, aligned, column_widths, cut, running_row, waiting_row
 
 Line: TypeAlias = "list[Span]"
 
@@ -23,6 +25,8 @@ BAR_PARTS = (("in share", "green"), ("borrowed", "yellow"), ("held", "magenta"),
 """The parts of a bar: what is used within shares, beyond them, kept for somebody who waits, and left."""
 BLOCKS, PLAIN = "█▓░·", "#+~."
 """How they are drawn, and where there are no such characters."""
+MAX_COMPONENT_WIDTH = 24
+"""How much of the name of a component is shown beside its policy."""
 BAR_WIDTHS = range(10, 41)
 """How long a bar is, at least and at most."""
 NUMBERS_WIDTH = 56
@@ -39,11 +43,19 @@ VERDICTS = {
 
 
 class TopView:
-    """Renders the data for a width, in blocks or in plain characters, with at most this many policies of each pool."""
+    """Renders the data for a width, in blocks or in plain characters, with at most so many policies and requests of a pool."""
 
-    def __init__(self, width: int, *, plain: bool, now: datetime | None = None, max_policies: int | None = None) -> None:
-        self._max_policies = max_policies
-        self._bar_width = min(max(width - NUMBERS_WIDTH, BAR_WIDTHS[0]), BAR_WIDTHS[-1])
+    def __init__(
+        self,
+        width: int,
+        *,
+        plain: bool,
+        now: datetime | None = None,
+        max_policies: int | None = None,
+        max_requests: int | None = None,
+    ) -> None:
+        self._width, self._ellipsis = width, "~" if plain else "…"
+        self._max_policies, self._max_requests = max_policies, max_requests
         self._marks, self._now = PLAIN if plain else BLOCKS, now or datetime.now(UTC)
 
     def pools(self, data: TopData, selected_pool: str | None = None) -> Iterator[tuple[str, list[Line]]]:
@@ -53,7 +65,16 @@ class TopView:
             lines = [self._heading(pool, number, is_selected=name == selected_pool), *self._bars(pool)]
             if name in data.details:
                 lines += self._detail(pool, data.details[name])
-            yield name, lines
+            yield name, [self.fit(line) for line in lines]
+
+    def fit(self, line: Line) -> Line:
+        """Return a line that is not wider than the screen."""
+        room, spans = self._width, []
+        for text, style in line:
+            text = cut(text, room, self._ellipsis) if len(text) > room else text
+            spans += [Span(text, style)] if room > 0 else []
+            room -= len(text)
+        return spans
 
     def legend(self) -> Line:
         """Return the legend of the bars."""
@@ -67,30 +88,45 @@ class TopView:
         return [Span(name, "bold reverse" if is_selected else "bold"), Span(f"  {counts}"), Span(about, "dim")]
 
     def _bars(self, pool: Mapping[str, Any]) -> Iterator[Line]:
-        width = max(len(key) for key in pool["capacity"])
-        for key, capacity in pool["capacity"].items():
-            used, free = pool["used"].get(key, 0), pool["free"].get(key, 0)
-            borrowed = min(pool["borrowed"].get(key, 0), used)
-            hold = min(pool["held"].get(key, 0), free)
-            numbers = f" {used} of {capacity}: {used - borrowed} in share, {borrowed} borrowed, {hold} held, {free - hold} free"
-            parts = (used - borrowed, borrowed, hold, free - hold)
-            yield [Span(f"  {formatting.one_line(key):<{width}} "), *self._bar_spans(parts), Span(numbers)]
+        key_width, lines = max(map(len, pool["capacity"])), {key: _units(pool, key) for key in pool["capacity"]}
+        texts = {key: _units_text(pool, key, units) for key, units in lines.items()}
+        room = min(self._width - NUMBERS_WIDTH, self._width - key_width - 3 - max(map(len, texts.values())))
+        bar_width = min(max(room, BAR_WIDTHS[0]), BAR_WIDTHS[-1])
+        for key, units in lines.items():
+            yield [Span(f"  {formatting.one_line(key):<{key_width}} "), *self._bar_spans(units, bar_width), Span(texts[key])]
 
-    def _bar_spans(self, parts: Sequence[int]) -> Iterator[Span]:
-        for (_, style), mark, cells in zip(BAR_PARTS, self._marks, divide_cells(parts, self._bar_width), strict=True):
+    def _bar_spans(self, parts: Sequence[int], bar_width: int) -> Iterator[Span]:
+        for (_, style), mark, cells in zip(BAR_PARTS, self._marks, divide_cells(parts, bar_width), strict=True):
             if cells:
                 yield Span(mark * cells, style)
 
     def _detail(self, pool: Mapping[str, Any], detail: PoolDetail) -> Iterator[Line]:
         policies = self._visible_policies(detail.policies)
-        rows = [_policy(policy, list(pool["capacity"])) for policy in policies]
-        yield from (self._row(row, "  ") for row in _aligned(rows))
+        for row in _aligned([_policy(policy, list(pool["capacity"]), self._ellipsis) for policy in policies]):
+            yield [Span(f"  {'  '.join(row).rstrip()}")]
         if len(policies) < len(detail.policies):
             yield [Span(f"  and {len(detail.policies) - len(policies)} more policies", "dim")]
-        waiting = [self._waiter(pool["name"], request) for request in detail.queue]
-        yield from (self._row(row, "  ", last="dim") for row in _aligned(waiting))
-        if pool["queue_length"] > len(waiting) > 0:
-            yield [Span(f"  and {pool['queue_length'] - len(waiting)} more", "dim")]
+        yield from self._requests(pool, detail)
+
+    def _requests(self, pool: Mapping[str, Any], detail: PoolDetail) -> Iterator[Line]:
+        """Yield what runs and what waits, each below its titles, with the reason below a waiter."""
+        allocations, waiters = detail.running[: self._max_requests], detail.queue[: self._max_requests]
+        running = [running_row(request, self._now) for request in allocations]
+        waiting = [waiting_row(request, pool["name"], self._now) for request in waiters]
+        reasons = [self._reason(request["explained"]) for request in waiters]
+        tables = [
+            (["RUNNING", *TITLES], running, [""] * len(running), pool["active_count"]),
+            (["WAITING", *TITLES], waiting, reasons, pool["queue_length"]),
+        ]
+        widths = column_widths([row for titles, rows, _, _ in tables if rows for row in (titles, *rows)], self._width - 2)
+        for titles, rows, lines, count in tables:
+            if rows:
+                yield [Span(f"  {aligned(titles, widths, self._ellipsis)}", "dim")]
+            for row, reason in zip(rows, lines, strict=True):
+                yield [Span(f"  {aligned(row, widths, self._ellipsis)}")]
+                yield from ([Span(f"      {line}", "dim")] for line in textwrap.wrap(reason, self._width - 6))
+            if count > len(rows) > 0:
+                yield [Span(f"  and {count - len(rows)} more", "dim")]
 
     def _visible_policies(self, policies: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         """Return all policies, or as many as fit: first those with usage or queued requests, in their order."""
@@ -99,22 +135,6 @@ class TopView:
         idle = [not policy["queued"] and not any(policy["used"].values()) for policy in policies]
         first = sorted(range(len(policies)), key=lambda index: (idle[index], index))[: self._max_policies]
         return [policies[index] for index in sorted(first)]
-
-    def _row(self, cells: Sequence[str], lead: str, last: str = "") -> Line:
-        *words, end = cells
-        return [Span(lead + "".join(f"{word}  " for word in words)), Span(end.rstrip(), last)]
-
-    def _waiter(self, pool: str, request: Mapping[str, Any]) -> list[str]:
-        place = (request["position"] or {}).get(pool, "-")
-        waited = formatting.age(request["submitted_at"], self._now)
-        return [
-            f"{place}.",
-            request["id"],
-            formatting.component(request),
-            formatting.requested_amounts(request),
-            waited,
-            self._reason(request["explained"]),
-        ]
 
     def _reason(self, explanation: Mapping[str, Any] | None) -> str:
         if explanation is None:
@@ -144,12 +164,26 @@ class TopView:
         return f"{left_s}s"
 
 
-def _policy(policy: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
+def _units(pool: Mapping[str, Any], key: str) -> tuple[int, int, int, int]:
+    """Return the parts of a bar: units in share, borrowed, held and free."""
+    used, free = pool["used"].get(key, 0), pool["free"].get(key, 0)
+    borrowed, hold = min(pool["borrowed"].get(key, 0), used), min(pool["held"].get(key, 0), free)
+    return used - borrowed, borrowed, hold, free - hold
+
+
+def _units_text(pool: Mapping[str, Any], key: str, units: tuple[int, int, int, int]) -> str:
+    share, borrowed, hold, free = units
+    total = f" {share + borrowed} of {pool['capacity'][key]}"
+    return f"{total}: {share} in share, {borrowed} borrowed, {hold} held, {free} free"
+
+
+def _policy(policy: Mapping[str, Any], keys: Sequence[str], ellipsis: str) -> list[str]:
     """Return the cells of a policy: component, queued requests, and usage of each key."""
     usage = [
         _use(policy, key) for key in keys if policy["used"].get(key) or policy["reserved"].get(key) or key in policy["limit"]
     ]
-    return [formatting.component(policy), f"{policy['queued']} waiting", "; ".join(usage) or "uses nothing"]
+    component = cut(formatting.component(policy), MAX_COMPONENT_WIDTH, ellipsis)
+    return [component, f"{policy['queued']} waiting", "; ".join(usage) or "uses nothing"]
 
 
 def _use(policy: Mapping[str, Any], key: str) -> str:

@@ -60,6 +60,23 @@ def _until_it_listens(program: Program, terminal: Terminal) -> None:
     raise AssertionError(terminal.screen)
 
 
+def test_a_question_mark_shows_help_and_hides_it_in_80_columns(gpus: Program) -> None:
+    labels = ("--label", "user=ana", "--label", f"host={'h' * 60}", "--name", "nightly training of the large model")
+    gpus("request", "submit", "--component", "team", "--gpu", "1", *labels)
+    with gpus.on_a_terminal("top", width=80) as terminal:
+        terminal.wait_for("RUNNING ")
+        terminal.type("?")
+        terminal.wait_for("shows this help")
+        terminal.screen, before = "", terminal.screen
+        terminal.type("?")
+        terminal.wait_for("RUNNING ")
+        terminal.type("q")
+        assert terminal.wait_for_end() == ExitCode.OK
+    lines = STEERING.sub("", (before + terminal.screen).replace("\x1b[H", "\n")).replace("\r", "").split("\n")
+    assert any("nightly" in line for line in lines)
+    assert max(map(len, lines)) <= 80
+
+
 def test_ctrl_c_ends_it_and_leaves_the_terminal_as_it_was(gpus: Program) -> None:
     with gpus.on_a_terminal("top") as terminal:
         terminal.wait_for("1 running, 1 waiting")

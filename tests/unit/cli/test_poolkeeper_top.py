@@ -63,7 +63,13 @@ def test_a_pool_that_was_lowered_below_its_use() -> None:
 
 def a_waiter(place: int, explained: Mapping[str, Any] | None, **more: Any) -> dict[str, Any]:
     index = {"id": f"r{place}", "component": "team", "component_type": "orchestrator", "submitted_at": "2026-01-31T11:55:00Z"}
-    return {**index, "resources": {"gpu": 6, "step_run": 1}, "position": {"gpus": place}, "explained": explained, **more}
+    amounts = {"resources": {"gpu": 6, "step_run": 1}}
+    return {**index, "name": None, "labels": {}, **amounts, "position": {"gpus": place}, "explained": explained, **more}
+
+
+def an_allocation(number: int, **more: Any) -> dict[str, Any]:
+    times = {"status": "allocated", "granted_at": "2026-01-31T11:30:00Z"}
+    return {**a_waiter(1, None), "id": f"1m7vspzbtx5gvqem4v{number:02}", **times, **more}
 
 
 def test_policies_and_who_is_next_and_why() -> None:
@@ -88,14 +94,18 @@ def test_policies_and_who_is_next_and_why() -> None:
         {"verdict": "something_new", "keys": {}, "estimated_start": None},
         None,
     ]
-    close = PoolDetail([vision, team], [a_waiter(place, reason) for place, reason in enumerate(reasons, start=1)])
+    close = PoolDetail([vision, team], [], [a_waiter(place, reason) for place, reason in enumerate(reasons, start=1)])
     assert drawn(a_pool(queue_length=9), close)[2:] == [
         "  vision     0 waiting  gpu 6: 4 of 4 reserved, 2 borrowed, limit 7",
         "  step/team  9 waiting  uses nothing",
-        "  1.  r1  team  gpu=6  5m  kept for others: 6 gpu needed, 2 free; likely in 3m, by 3h",
-        "  2.  r2  team  gpu=6  5m  others leave for it; likely in 3m",
-        "  3.  r3  team  gpu=6  5m  something_new",
-        "  4.  r4  team  gpu=6  5m",
+        "  WAITING  COMPONENT  ASKS   FOR",
+        "  1 r1     team       gpu=6  5m",
+        "      kept for others: 6 gpu needed, 2 free; likely in 3m, by 3h",
+        "  2 r2     team       gpu=6  5m",
+        "      others leave for it; likely in 3m",
+        "  3 r3     team       gpu=6  5m",
+        "      something_new",
+        "  4 r4     team       gpu=6  5m",
         "  and 5 more",
     ]
 
@@ -105,11 +115,51 @@ def test_of_many_policies_those_are_shown_that_do_something() -> None:
     policies = [idle | {"component": f"team-{number}"} for number in range(9)]
     policies[4] |= {"queued": 2}
     policies[7] |= {"used": {"gpu": 1}}
-    sight = TopData([a_pool(queue_length=2)], {"gpus": PoolDetail(policies, [a_waiter(1, None)])})
+    sight = TopData([a_pool(queue_length=2)], {"gpus": PoolDetail(policies, [], [a_waiter(1, None)])})
     ((_, lines),) = TopView(80, plain=True, now=NOW, max_policies=3).pools(sight)
     messages = ["".join(word.text for word in line).strip() for line in lines][2:]
-    assert [line.split()[0] for line in messages] == ["team-0", "team-4", "team-7", "and", "1.", "and"]
+    assert [line.split()[0] for line in messages] == ["team-0", "team-4", "team-7", "and", "WAITING", "1", "and"]
     assert messages[3] == "and 6 more policies"
+
+
+def test_what_runs_is_shown_with_name_owner_and_for_how_long() -> None:
+    labels = {"user": "ana", "host": "gpu-01", "command": "python train.py --epochs 9"}
+    running = [
+        an_allocation(1, labels=labels),
+        an_allocation(2, name="nightly", labels={"user": "bob"}, status="preempting", resources={"gpu": 1, "step_run": 1}),
+    ]
+    waiting = a_waiter(1, None, labels=labels, id="1m7vspzbtx5gvqemabcd")
+    assert drawn(a_pool(active_count=7), PoolDetail([], running, [waiting]), 84)[2:] == [
+        "  RUNNING   NAME                        OWNER       COMPONENT  ASKS   FOR",
+        "  em4v01    python train.py --epochs 9  ana@gpu-01  team       gpu=6  30m",
+        "  em4v02    nightly                     bob         team       gpu=1  30m leaving",
+        "  and 5 more",
+        "  WAITING   NAME                        OWNER       COMPONENT  ASKS   FOR",
+        "  1 emabcd  python train.py --epochs 9  ana@gpu-01  team       gpu=6  5m",
+    ]
+
+
+def test_no_line_is_wider_than_the_screen() -> None:
+    labels = {"user": "a" * 40, "host": "h" * 60, "command": "python " + "x" * 90}
+    amounts = {"gpu": 10**9, "mcpu": 10**12, "memory_mb": 10**15, "step_run": 1}
+    wide = {"component": "c" * 63, "component_type": "t" * 63, "labels": labels, "resources": amounts}
+    explained = {"verdict": "no_capacity", "keys": {"k" * 63: {"needed": 10**15, "free": 0, "held_for_others": 0}}}
+    policy = {**wide, "queued": 10**6, "used": {"gpu": 10**15}, "reserved": {"gpu": 10**14}, "limit": {"gpu": 10**15}}
+    detail = PoolDetail([policy], [an_allocation(1, **wide)], [a_waiter(1, {**explained, "estimated_start": None}, **wide)])
+    pool = a_pool("p" * 63, description="d" * 900, **{name: {"gpu": 10**15} for name in ("capacity", "used", "borrowed")})
+    for width in (80, 60, 40):
+        lines = drawn(pool, detail, width)
+        assert max(map(len, lines)) <= width
+        assert any("em4v01" in line for line in lines)
+
+
+def test_a_low_screen_shows_fewer_requests() -> None:
+    detail = PoolDetail([], [an_allocation(number) for number in range(5)], [a_waiter(place, None) for place in range(1, 6)])
+    data = TopData([a_pool(active_count=5, queue_length=9)], {"gpus": detail})
+    ((_, lines),) = TopView(80, plain=True, now=NOW, max_requests=2).pools(data)
+    assert ["".join(span.text for span in line).split()[0] for line in lines[2:]] == [
+        "RUNNING", "em4v00", "em4v01", "and", "WAITING", "1", "2", "and",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -147,19 +197,25 @@ def submit(program: Program, amount: int) -> str:
 
 def test_without_a_terminal_it_is_one_snapshot(gpus: Program) -> None:
     (waits,) = gpus("pool", "requests", "gpus", "-o", "name").out.splitlines()
-    bar = "█" * 20 + "▓" * 10 + "·" * 10
+    (runs,) = gpus("pool", "requests", "gpus", "--view", "active", "-o", "name").out.splitlines()
+    bar = "█" * 12 + "▓" * 6 + "·" * 6
     lines = gpus("top").out.splitlines()
     assert lines[:3] == [
         "1 gpus  1 running, 1 waiting",
         f"  gpu {bar} 3 of 4: 2 in share, 1 borrowed, 0 held, 1 free",
         "  team  1 waiting  gpu 3: 2 of 2 reserved, 1 borrowed",
     ]
-    assert re.fullmatch(rf"  1\.  {waits}  team  gpu=2  \d+s  no capacity: 2 gpu needed, 1 free.*", lines[3])
-    assert lines[4:] == ["", "█ in share  ▓ borrowed  ░ held  · free"]
+    assert lines[3] == "  RUNNING   COMPONENT  ASKS   FOR"
+    assert re.fullmatch(rf"  {runs[-6:]}    team       gpu=3  \d+s", lines[4])
+    assert lines[5] == "  WAITING   COMPONENT  ASKS   FOR"
+    assert re.fullmatch(rf"  1 {waits[-6:]}  team       gpu=2  \d+s", lines[6])
+    assert lines[7].startswith("      no capacity: 2 gpu needed, 1 free")
+    assert lines[8:] == ["", "█ in share  ▓ borrowed  ░ held  · free"]
     assert gpus("top", "-o", "name").line == "gpus"
     (pool,) = gpus("top", "-o", "json").json
     assert [policy["component"] for policy in pool["policies"]] == ["team"]
     assert [(row["id"], row["explained"]["verdict"]) for row in pool["queue"]] == [(waits, "no_capacity")]
+    assert [row["id"] for row in pool["running"]] == [runs]
 
 
 def test_where_there_is_no_pool(poolkeeper: Program) -> None:
@@ -188,8 +244,10 @@ def test_who_may_not_hear_why_sees_the_rest(stubbed: Program, stub: StubServer) 
     def act(handler: StubHandler) -> None:
         if "/explain" in handler.path:
             return refuse(403, "not_permitted")(handler)
-        rows = [a_waiter(1, None)] if "/requests" in handler.path else [] if "/policies" in handler.path else [a_pool()]
+        if "/policies" in handler.path or "view=active" in handler.path:
+            return reply({"items": [], "next_cursor": None})(handler)
+        rows = [a_waiter(1, None)] if "/requests" in handler.path else [a_pool()]
         return reply({"items": rows, "next_cursor": None})(handler)
 
     stub.script(*[act] * 20)
-    assert re.search(r"^  1\.  r1  team  gpu=6  \d+\w$", stubbed("top").out, re.M)
+    assert re.search(r"^  1 r1     team       gpu=6  \d+\w$", stubbed("top").out, re.M)
