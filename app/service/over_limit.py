@@ -51,7 +51,7 @@ class OverLimitReader:
         snapshot = self._snapshot(workspace, pool.name)
         if snapshot is None:
             return ()
-        declared_uses = preview_over_limit(_with_declaration(snapshot, declared))
+        declared_uses = preview_over_limit(_with_declaration(snapshot, declared, _declared_policies(pool, declared)))
         return self._with_owners(workspace, new_over_limit(preview_over_limit(snapshot), declared_uses))
 
     def _snapshot(self, workspace: str, pool: str) -> PoolSnapshot | None:
@@ -81,7 +81,8 @@ def _exceeds(pool: Pool, declared: PoolDeclaration) -> bool:
     """True if something of a pool is used beyond the capacity or a limit that a declaration gives it."""
     accounts = [(pool.used, declared.capacity, True)]
     accounts += [(pool.groups[each.name].used, each.limit, False) for each in declared.groups if each.name in pool.groups]
-    accounts += [(pool.policies[each.name].used, each.limit, False) for each in declared.policies if each.name in pool.policies]
+    policies = _declared_policies(pool, declared)
+    accounts += [(pool.policies[name].used, each.limit, False) for name, each in policies.items() if name in pool.policies]
     return any(_is_beyond(used, limit, is_whole) for used, limit, is_whole in accounts)
 
 
@@ -90,7 +91,16 @@ def _is_beyond(used: Amounts, limit: Amounts, is_whole: bool) -> bool:
     return any(units > limit.get(key, 0 if is_whole and key not in amounts.UNBOUNDED else units) for key, units in used.items())
 
 
-def _with_declaration(snapshot: PoolSnapshot, declared: PoolDeclaration) -> PoolSnapshot:
+def _declared_policies(pool: Pool, declared: PoolDeclaration) -> dict[str, PolicyDeclaration]:
+    """Return policy → its declaration: its own, or that of the template that has made it."""
+    policies = {each.name: each for each in declared.policies}
+    made = {each.name: policies[each.template] for each in pool.policies.values() if each.template in policies}
+    return made | policies
+
+
+def _with_declaration(
+    snapshot: PoolSnapshot, declared: PoolDeclaration, declared_policies: Mapping[str, PolicyDeclaration]
+) -> PoolSnapshot:
     """Return the pool as it is used now, with the limits and settings of a declaration. Groups and policies that the
     declaration leaves out stay: the ledger does not delete what is used."""
     present = snapshot.accounts
@@ -99,7 +109,7 @@ def _with_declaration(snapshot: PoolSnapshot, declared: PoolDeclaration) -> Pool
     pool = replace(present["pool"], limit=declared.capacity, settings=_texts(values))
     groups = {f"group:{each.name}": _account(present, f"group:{each.name}", each.parent, each) for each in declared.groups}
     policies = {
-        f"{POLICY}{each.name}": _account(present, f"{POLICY}{each.name}", each.group, each) for each in declared.policies
+        f"{POLICY}{name}": _account(present, f"{POLICY}{name}", each.group, each) for name, each in declared_policies.items()
     }
     times = {
         name: default_value(name, discipline) if (value := getattr(declared.settings, name)) is None else value

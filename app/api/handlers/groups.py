@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from app.api.over_limit_responses import account_over_limit
 from app.api.pagination import page_of
 from app.api.routing import Call
 from app.api.schemas.inputs import PageQuery
-from app.api.schemas.pools import GroupListResponse, GroupResponse
+from app.api.schemas.pools import ChangedGroupResponse, GroupListResponse, GroupResponse
 from app.domain.specs import GroupSpec
 
 
@@ -16,10 +17,12 @@ def list_groups(call: Call, pool: str, query: PageQuery) -> GroupListResponse:
     return GroupListResponse(items=list(items), next_cursor=next_cursor)
 
 
-def put_group(call: Call, pool: str, group: str, body: GroupSpec) -> tuple[int, GroupResponse]:
+def put_group(call: Call, pool: str, group: str, body: GroupSpec) -> tuple[int, ChangedGroupResponse]:
     """Make a group, or replace its numbers and parent: what is not given is as if it were new."""
     created = call.services.pools.set_group(call.workspace, pool, group, body)
-    return 201 if created else 200, get_group(call, pool, group)
+    view, changed = call.services.pools.get_group(call.workspace, pool, group)
+    over_limit = account_over_limit(call, view, "group", [changed.name])
+    return 201 if created else 200, ChangedGroupResponse.of(view, changed).model_copy(update={"over_limit": over_limit})
 
 
 def get_group(call: Call, pool: str, group: str) -> GroupResponse:

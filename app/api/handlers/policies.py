@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from app.api.auth import forbidden_permission
+from app.api.over_limit_responses import account_over_limit
 from app.api.pagination import page_of
 from app.api.routing import Call
 from app.api.schemas import pools
 from app.api.schemas.inputs import ComponentPageQuery, ComponentQuery, PageQuery
-from app.api.schemas.pools import PolicyListResponse, PolicyResponse
+from app.api.schemas.pools import ChangedPolicyResponse, PolicyListResponse, PolicyResponse
 from app.domain.names import component_id
 from app.domain.specs import PolicySpec
 from app.domain.tokens import Permission
@@ -19,7 +20,9 @@ def list_policies(call: Call, pool: str, query: PageQuery) -> PolicyListResponse
     return PolicyListResponse(items=list(items), next_cursor=next_cursor)
 
 
-def put_policy(call: Call, pool: str, component: str, query: ComponentQuery, body: PolicySpec) -> tuple[int, PolicyResponse]:
+def put_policy(
+    call: Call, pool: str, component: str, query: ComponentQuery, body: PolicySpec
+) -> tuple[int, ChangedPolicyResponse]:
     """Connect a component to a pool, or replace how it is connected: what is not given is as if it were new.
 
     A policy that is there is for who may `adjust`; to make one is for who may `shape`.
@@ -30,7 +33,10 @@ def put_policy(call: Call, pool: str, component: str, query: ComponentQuery, bod
         if present is None or present.template:
             raise forbidden_permission(call.token, Permission.SHAPE)
     created = call.services.pools.set_policy(call.workspace, pool, component, body, query.component_type)
-    return 201 if created else 200, get_policy(call, pool, component, query)
+    view, policy = call.services.pools.get_policy(call.workspace, pool, component, query.component_type)
+    names = {policy.name, *(each.name for each in view.policies.values() if each.template == policy.name)}
+    over_limit = account_over_limit(call, view, "policy", names)
+    return 201 if created else 200, ChangedPolicyResponse.of(view, policy).model_copy(update={"over_limit": over_limit})
 
 
 def get_policy(call: Call, pool: str, component: str, query: ComponentQuery) -> PolicyResponse:

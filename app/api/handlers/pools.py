@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from app.api.auth import forbidden_permission
 from app.api.idempotency import read_idempotency_key
+from app.api.over_limit_responses import pool_over_limit
 from app.api.pagination import malformed_cursor, page_of
 from app.api.routing import Call
 from app.api.schemas.inputs import PageQuery, PoolRequestsQuery
-from app.api.schemas.over_limit import OverLimitResponse
 from app.api.schemas.pools import ChangedPoolResponse, PoolListResponse, PoolResponse
 from app.api.schemas.requests import RequestListResponse, RequestResponse
 from app.domain.specs import PoolSpec, PoolUpdate
@@ -41,9 +41,7 @@ def update_pool(call: Call, pool: str, body: PoolUpdate) -> ChangedPoolResponse:
     if body.model_fields_set - {"capacity"} and not call.token.has_permission(Permission.SHAPE):
         raise forbidden_permission(call.token, Permission.SHAPE)
     changed = call.services.pools.update(call.workspace, pool, body)
-    uses = call.services.over_limit.read_if_over(call.workspace, changed)
-    over_limit = [OverLimitResponse.of(use, call.token) for use in uses]
-    return ChangedPoolResponse.of(changed).model_copy(update={"over_limit": over_limit})
+    return ChangedPoolResponse.of(changed).model_copy(update={"over_limit": pool_over_limit(call, changed)})
 
 
 def delete_pool(call: Call, pool: str) -> None:

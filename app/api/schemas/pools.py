@@ -88,9 +88,16 @@ class GroupResponse(AccountResponse):
     """How its children share in discipline `fair_share`: `fair_share` or `fifo`."""
 
     @classmethod
-    def of(cls, pool: models.Pool, group: models.Group) -> GroupResponse:
+    def of(cls, pool: models.Pool, group: models.Group) -> Self:
         """Return the response for a group."""
         return cls(name=group.name, parent=group.parent, mode=group.mode, **_account_fields(pool, group))
+
+
+class ChangedGroupResponse(GroupResponse):
+    """A group as it stands after a change."""
+
+    over_limit: Sequence[OverLimitResponse] = ()
+    """The use of the group that is beyond its limit now, and what becomes of it."""
 
 
 class GroupListResponse(ListResponse[GroupResponse]):
@@ -114,7 +121,7 @@ class PolicyResponse(AccountResponse):
     """Of a template: the number of policies that it has made. Null of any other policy."""
 
     @classmethod
-    def of(cls, pool: models.Pool, policy: models.Policy) -> PolicyResponse:
+    def of(cls, pool: models.Pool, policy: models.Policy) -> Self:
         """Return the response for a policy."""
         kind, _, name = policy.name.partition("/")
         return cls(
@@ -128,6 +135,13 @@ class PolicyResponse(AccountResponse):
             policies=policy.policies,
             **_account_fields(pool, policy),
         )
+
+
+class ChangedPolicyResponse(PolicyResponse):
+    """A policy as it stands after a change."""
+
+    over_limit: Sequence[OverLimitResponse] = ()
+    """The use of the policy, or of those that a template has made, that is beyond its limit now, and what becomes of it."""
 
 
 class PolicyListResponse(ListResponse[PolicyResponse]):

@@ -7,7 +7,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import click
 
-from poolkeeper.cli import param_types, pool_settings
+from poolkeeper.cli import options, param_types, pool_settings
+from poolkeeper.formatting import one_line
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 BodyChange: TypeAlias = Callable[[Mapping[str, Any], Sequence[str]], dict[str, Any]]
@@ -31,6 +32,13 @@ SETTING = click.option(
     multiple=True,
     help="Of its own, such as starvation_timeout_s=2m or preemption_threshold=0.5; none: inherited again. May be repeated.",
 )
+
+
+def show_over_limit(document: Mapping[str, Any]) -> None:
+    """Print, for people, which use a change has put beyond a limit."""
+    if not options.current_options().for_programs:
+        for use in document.get("over_limit") or ():
+            click.echo(one_line(use["sentence"]))
 
 
 def group_option(word: str, about: str) -> Callable[[Decorated], Decorated]:

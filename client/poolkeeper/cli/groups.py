@@ -9,7 +9,7 @@ import click
 
 from poolkeeper import formatting
 from poolkeeper.cli import columns, options, output, param_types
-from poolkeeper.cli.account_options import LIMIT, RESERVED, SETTING, WEIGHT, body_of, change_of, group_option
+from poolkeeper.cli.account_options import LIMIT, RESERVED, SETTING, WEIGHT, body_of, change_of, group_option, show_over_limit
 from poolkeeper.cli.command_base import NounGroup
 from poolkeeper.cli.error_output import CommandError
 
@@ -98,6 +98,7 @@ def update(pool: str, group: str, no_parent: bool, **values: Any) -> None:
     client = options.client()
     document = client.call("PUT", _path(pool, group), body=change(client.call("GET", _path(pool, group)), FIELDS))
     output.show_result(document, group, f"updated group {group} in pool {pool}")
+    show_over_limit(document)
 
 
 @group.command("delete", example="poolkeeper group delete gpus vision")

@@ -9,7 +9,7 @@ import click
 
 from poolkeeper import formatting
 from poolkeeper.cli import columns, options, output, param_types
-from poolkeeper.cli.account_options import LIMIT, RESERVED, SETTING, WEIGHT, body_of, change_of, group_option
+from poolkeeper.cli.account_options import LIMIT, RESERVED, SETTING, WEIGHT, body_of, change_of, group_option, show_over_limit
 from poolkeeper.cli.command_base import NounGroup
 from poolkeeper.cli.error_output import CommandError
 
@@ -65,6 +65,7 @@ def attach(pool: str, component: tuple[str | None, str], kind: str | None, repla
         raise CommandError(f"pool {pool} already has a policy for {_owner_name(owner)}", hints=[hint])
     document = client.call("PUT", _path(pool, owner), query=_query(owner), body=body_of(values))
     output.show_result(document, _owner_name(owner), f"attached {_owner_name(owner)} to pool {pool}: {_summary(document)}")
+    show_over_limit(document)
 
 
 @policy.command("list", example="poolkeeper policy list gpus\npoolkeeper policy list --component team-ml")
@@ -121,6 +122,7 @@ def update(pool: str, component: tuple[str | None, str], kind: str | None, no_gr
     current = client.call("GET", _path(pool, owner), query=_query(owner))
     document = client.call("PUT", _path(pool, owner), query=_query(owner), body=change(current, FIELDS))
     output.show_result(document, _owner_name(owner), f"updated {_owner_name(owner)} in pool {pool}: {_summary(document)}")
+    show_over_limit(document)
 
 
 @policy.command("detach", example="poolkeeper policy detach gpus team-ml")

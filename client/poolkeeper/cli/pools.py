@@ -10,11 +10,12 @@ import click
 
 from poolkeeper.cli import columns, options, output, param_types
 from poolkeeper.cli import pool_settings as known
+from poolkeeper.cli.account_options import show_over_limit
 from poolkeeper.cli.amount_options import AmountCommand
 from poolkeeper.cli.command_base import NounGroup
 from poolkeeper.cli.output import Column, Row
 from poolkeeper.cli.shares import shares
-from poolkeeper.formatting import amounts, one_line, pairs, plural
+from poolkeeper.formatting import amounts, pairs, plural
 
 POOL = click.argument("pool", type=param_types.POOL)
 CAPACITY = click.option(
@@ -98,9 +99,7 @@ def update(pool: str, capacity: OptionValues, description: str | None, settings:
         raise click.UsageError("nothing to change: give amounts, --description or --setting", click.get_current_context())
     document = options.call("PATCH", options.path("pools", pool), body=body)
     output.show_result(document, pool, f"updated pool {pool}: {amounts(document['capacity'])}")
-    if not options.current_options().for_programs:
-        for use in document.get("over_limit", ()):
-            click.echo(one_line(use["sentence"]))
+    show_over_limit(document)
 
 
 @pool.command("delete", example="poolkeeper pool delete gpus")

@@ -58,6 +58,30 @@ def test_a_limit_of_a_policy_below_its_use_is_told(site: Site, busy: list[str]) 
     assert site.post("/dry-run", group).body["over_limit"] == []
 
 
+def test_a_changed_policy_or_group_says_what_of_it_is_over(site: Site, busy: list[str]) -> None:
+    site.put("/pools/gpus/groups/lab", {})
+    site.policy("green", group="lab")
+    site.patch("/pools/gpus", {"capacity": {"gpu": 8}})
+    site.submit("green", gpu=2)
+    changed = site.put("/pools/gpus/policies/red", {"limit": {"gpu": 1}}).body
+    assert [(use["kind"], use["name"], use["beyond"]) for use in changed["over_limit"]] == [("policy", "orchestrator/red", 3)]
+    group = site.put("/pools/gpus/groups/lab", {"limit": {"gpu": 1}}).body
+    assert [(use["kind"], use["name"], use["beyond"]) for use in group["over_limit"]] == [("group", "lab", 1)]
+    assert site.put("/pools/gpus/policies/blue", {"limit": {"gpu": 2}}).body["over_limit"] == []
+
+
+def test_the_policies_of_a_template_are_told(site: Site) -> None:
+    site.pool(gpu=8)
+    site.policy("intern-*", limit={"gpu": 4})
+    for name, units in (("intern-ana", 3), ("intern-bob", 1)):
+        site.submit(name, gpu=units)
+    (pool,) = site.get("/declaration").body["pools"]
+    lowered = {"pools": [{**pool, "policies": [{"component": "intern-*", "limit": {"gpu": 1}}]}]}
+    planned = site.post("/declaration/plan", lowered).body["over_limit"]
+    assert [(use["name"], use["used"], use["limit"]) for use in planned] == [("orchestrator/intern-ana", 3, 1)]
+    assert site.put("/pools/gpus/policies/intern-*", {"limit": {"gpu": 1}}).body["over_limit"] == planned
+
+
 def test_a_token_learns_no_owner_and_no_request_of_others(site: Site, busy: list[str]) -> None:
     wanted = shrunk(site, 3, settings={"over_limit": "evict"})
     secret = site.token("requester", "blue", workspaces=["default"])

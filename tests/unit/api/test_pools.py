@@ -53,6 +53,9 @@ OWN = {
 
 # ---- pools
 
+NOT_OVER: dict[str, Any] = {"over_limit": []}
+"""What the answer to a change has besides: nothing is used beyond a limit."""
+
 
 def test_a_pool_is_made_shown_and_deleted(everywhere: Site) -> None:
     made = everywhere.post("/pools", {"name": "gpus", "description": "the rack", "capacity": {"gpu": 8}})
@@ -82,12 +85,12 @@ def test_a_change_is_merged(site: Site) -> None:
     site.patch("/pools/gpus", {"description": "old"})
     changed = site.patch("/pools/gpus", {"capacity": {"gpu": 16, "cpu": 0, "tpu": 2}, "settings": {"queueing": "strict"}})
     assert changed.status == 200
-    assert changed.body == site.get("/pools/gpus").body | {"over_limit": []}
+    assert changed.body == site.get("/pools/gpus").body | NOT_OVER
     assert changed.body["description"] == "old"
     assert changed.body["capacity"] == {"gpu": 16, "tpu": 2}
     assert changed.body["settings"] == FRESH_POOL["settings"] | {"patience_s": 10, "queueing": "strict"}
     assert site.patch("/pools/gpus", {"settings": {"patience_s": None}}).body["settings"]["patience_s"] is None
-    same = site.get("/pools/gpus").body | {"over_limit": []}
+    same = site.get("/pools/gpus").body | NOT_OVER
     assert site.patch("/pools/gpus", {}).body == same
     assert site.patch("/pools/gpus", {"description": None}).body == same
 
@@ -225,10 +228,10 @@ def test_a_policy_is_new_then_replaced_then_gone(everywhere: Site) -> None:
     path = "/pools/gpus/policies/team"
     full = {"priority": 3, "reserved": {"gpu": 2}, "limit": {"gpu": 4}, "weight": 5, "profile": "service", "settings": OWN}
     new = everywhere.put(path, full)
-    assert (new.status, new.body) == (201, POLICY | full)
-    assert everywhere.get(path).body == new.body
+    assert (new.status, new.body) == (201, POLICY | full | NOT_OVER)
+    assert everywhere.get(path).body | NOT_OVER == new.body
     replaced = everywhere.put(path, {"reserved": {"gpu": 1}})
-    assert (replaced.status, replaced.body) == (200, POLICY | {"reserved": {"gpu": 1}})
+    assert (replaced.status, replaced.body) == (200, POLICY | {"reserved": {"gpu": 1}} | NOT_OVER)
     assert everywhere.delete(path).status == 204
     detail = everywhere.get(path).refused(404, "no_such_policy")["detail"]
     assert detail == "there is no policy orchestrator/team in pool gpus"
@@ -239,7 +242,7 @@ def test_components_of_another_type_are_others(site: Site) -> None:
     site.pool()
     site.policy()
     other = site.put("/pools/gpus/policies/team", {"priority": 9}, component_type="step_operator")
-    assert (other.status, other.body) == (201, POLICY | {"component_type": "step_operator", "priority": 9})
+    assert (other.status, other.body) == (201, POLICY | {"component_type": "step_operator", "priority": 9} | NOT_OVER)
     assert [row["component_type"] for row in site.get("/pools/gpus/policies").items] == ["step_operator", "orchestrator"]
     assert site.get("/pools/gpus/policies/team").body["priority"] == 0
     assert site.delete("/pools/gpus/policies/team", component_type="step_operator").status == 204
@@ -336,10 +339,10 @@ def test_a_group_is_new_then_replaced_then_gone(everywhere: Site) -> None:
     path = "/pools/gpus/groups/lab"
     full = {"reserved": {"gpu": 4}, "limit": {"gpu": 6}, "weight": 2, "mode": "fifo", "settings": OWN}
     new = everywhere.put(path, full)
-    assert (new.status, new.body) == (201, GROUP | full)
-    assert everywhere.get(path).body == new.body
+    assert (new.status, new.body) == (201, GROUP | full | NOT_OVER)
+    assert everywhere.get(path).body | NOT_OVER == new.body
     replaced = everywhere.put(path, {})
-    assert (replaced.status, replaced.body) == (200, GROUP)
+    assert (replaced.status, replaced.body) == (200, GROUP | NOT_OVER)
     assert everywhere.delete(path).status == 204
     assert everywhere.get(path).refused(404, "no_such_group")["detail"] == "there is no group lab in pool gpus"
     everywhere.delete(path).refused(404, "no_such_group")

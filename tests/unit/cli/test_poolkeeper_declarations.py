@@ -338,3 +338,6 @@ def test_a_plan_below_the_use_says_whose_it_is_and_what_becomes_of_it(poolkeeper
     changed = poolkeeper("pool", "update", "gpus", "--gpu", "1").out.splitlines()
     assert changed == ["updated pool gpus: gpu=1", sentence]
     assert poolkeeper("plan", "-f", "-", feed=smaller).line == "nothing to change"
+    poolkeeper("pool", "update", "gpus", "--gpu", "4")
+    lowered = poolkeeper("policy", "update", "gpus", "team", "--limit", "gpu=1").out.splitlines()
+    assert lowered[1].startswith("policy gpus/orchestrator/team: 3 gpu in use, 2 more than its limit of 1: team 3 (ana).")
