@@ -122,6 +122,10 @@ class Terminal:
         """Press keys."""
         os.write(self._inside, text.encode())
 
+    def resize(self, width: int, height: int) -> None:
+        """Change the size of the window, of which the program is told by a signal."""
+        fcntl.ioctl(self._inside, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+
     def wait_for(self, pattern: str, within_s: float = 20) -> str:
         """What was seen until this was."""
         until = time.monotonic() + within_s

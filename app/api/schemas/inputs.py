@@ -72,7 +72,7 @@ class RequestsQuery(PageQuery):
     component: Name | None = None
     component_type: Name | None = None
     pool: Name | None = None
-    """Where they are or were allocated."""
+    """Where they are or were allocated, or wait in the queue."""
     label: Annotated[list[Annotated[str, Field(pattern=LABEL_PATTERN[:-1] + r":.{0,255}$")]], Field(max_length=32)] = []
     """`key:value`."""
     id: Annotated[str, Field(pattern=ID_FRAGMENT_PATTERN)] | None = None

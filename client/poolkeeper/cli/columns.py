@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,9 @@ from poolkeeper import formatting, request_origin
 from poolkeeper.cli import options, output, pool_settings
 from poolkeeper.cli.error_output import print_message
 from poolkeeper.cli.output import Column, Row
+
+if TYPE_CHECKING:
+    from poolkeeper import Client
 
 PAGE = 200
 LIMIT = click.option(
@@ -76,8 +79,14 @@ _TEMPLATES = (Column("POLICIES", lambda row: row.get("policies")), Column("TEMPL
 _MODE = Column("MODE", lambda row: row.get("mode"))
 _SETTINGS = Column("SETTINGS", lambda row: formatting.pairs(row.get("settings")), long=True)
 
+SHORT_ID = Column("ID", lambda row: request_origin.short_id(row["id"]))
+NAME = Column("NAME", lambda row: formatting.shorten(request_origin.title(row.get("name"), row["labels"])), long=True)
+OWNER = Column("OWNER", lambda row: request_origin.owner(row["labels"]))
+
 REQUESTS = (
-    Column("ID", lambda row: row["id"]),
+    SHORT_ID,
+    NAME,
+    OWNER,
     Column("COMPONENT", formatting.component),
     Column("ASKS", formatting.requested_amounts),
     Column("STATUS", lambda row: row["status"]),
@@ -89,12 +98,9 @@ REQUESTS = (
     Column("PREEMPTIBLE", lambda row: "yes" if row["preemptible"] else "no", wide=True),
     Column("DIRECTIVE", formatting.directive, wide=True, long=True),
     Column("LABELS", lambda row: formatting.pairs(row["labels"]), wide=True, long=True),
+    Column("REQUEST", lambda row: row["id"], wide=True),
     Column("WHY", formatting.reason, long=True),
 )
-
-SHORT_ID = Column("ID", lambda row: request_origin.short_id(row["id"]))
-NAME = Column("NAME", lambda row: formatting.shorten(request_origin.title(row.get("name"), row["labels"])), long=True)
-OWNER = Column("OWNER", lambda row: request_origin.owner(row["labels"]))
 
 QUEUE = (
     SHORT_ID,
@@ -147,12 +153,17 @@ def with_optional_columns(columns: Sequence[Column], rows: Sequence[Row]) -> tup
 
 def limited_requests(path: str, query: Mapping[str, Any], limit: int) -> None:
     """Print a list of requests. If there are more than `limit`, a line on stderr says so."""
-    rows = options.client().items(path, query=query, page=min(limit + 1, PAGE) if limit else PAGE)
-    requests = list(islice(rows, limit + 1) if limit else rows)
-    is_cut = bool(limit) and len(requests) > limit
-    output.show_list(requests[:limit] if limit else requests, REQUESTS, lambda row: str(row["id"]))
+    requests, is_cut = read_requests(options.client(), path, query, limit)
+    output.show_list(requests, REQUESTS, lambda row: str(row["id"]))
     if is_cut:
         print_message(f"there are more than these {limit}; --limit 0 lists all")
+
+
+def read_requests(client: Client, path: str, query: Mapping[str, Any], limit: int) -> tuple[list[dict[str, Any]], bool]:
+    """Return the first requests of a list (0: all), and whether there are more."""
+    rows = client.items(path, query=query, page=min(limit + 1, PAGE) if limit else PAGE)
+    requests = list(islice(rows, limit + 1) if limit else rows)
+    return requests[: limit or None], bool(limit) and len(requests) > limit
 
 
 def _nonzero(amounts: Mapping[str, int]) -> dict[str, int]:

@@ -42,13 +42,15 @@ class VerbCommand(click.Command):
                 formatter.write(f"{'':>{formatter.current_indent}}{line.strip()}\n")
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Invoke the command. Similar names are added to a NotFound, and the names of options to a BadRequest."""
+        """Invoke the command with full ids. Similar names are added to a NotFound, and the names of options to a BadRequest."""
+        from poolkeeper.cli import request_ids
         from poolkeeper.errors import BadRequest, NotFound
         from poolkeeper.variable_names import refusal_of_unknown
 
         if refusal := refusal_of_unknown(os.environ):
             raise error_output.CommandError(refusal, ExitCode.USAGE)
         try:
+            request_ids.resolve(ctx, self.params)
             return super().invoke(ctx)
         except NotFound as error:
             from poolkeeper.cli import suggestions

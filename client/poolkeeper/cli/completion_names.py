@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -13,12 +13,20 @@ from poolkeeper import formatting
 TIMEOUT_S = 1.0
 MAX_NAMES = 100
 
+Row = TypeVar("Row")
 
-def names(ctx: click.Context, listing: Sequence[str], status: Sequence[str] = ()) -> list[str]:
-    """Return the names of a list, whose `{pool}` is the pool that was typed before; of requests, those with this status."""
+
+def names(ctx: click.Context, listing: Sequence[str]) -> list[str]:
+    """Return the names of a list, whose `{pool}` is the pool that was typed before."""
     parts = [str(ctx.params.get(part.strip("{}")) or "") if part.startswith("{") else part for part in listing]
-    field = "id" if listing[:1] == ("requests",) else "name"
-    return _unique_or_none(ctx, lambda: _read_names(parts, field, status)) if parts and all(parts) else []
+    if not parts or not all(parts):
+        return []
+    return _unique_or_none(ctx, lambda: [str(row["name"]) for row in _read_rows(parts)])
+
+
+def requests(ctx: click.Context, status: Sequence[str]) -> list[Mapping[str, Any]]:
+    """Return the newest requests, those with this status if any is given."""
+    return _rows_or_none(ctx, lambda: _read_rows(["requests"], status))
 
 
 def components(ctx: click.Context) -> list[str]:
@@ -34,19 +42,24 @@ def keys(ctx: click.Context) -> list[str]:
 
 
 def _unique_or_none(ctx: click.Context, read_names: Callable[[], list[str]]) -> list[str]:
-    """Return each name once; nothing after any failure, because a shell is waiting."""
+    """Return each name once; nothing after any failure."""
+    return list(dict.fromkeys(_rows_or_none(ctx, read_names)))
+
+
+def _rows_or_none(ctx: click.Context, read_rows: Callable[[], list[Row]]) -> list[Row]:
+    """Return the rows; nothing after any failure, because a shell is waiting."""
     try:
         with ctx.scope():
-            return list(dict.fromkeys(read_names()))
+            return read_rows()
     except Exception:
         return []
 
 
-def _read_names(parts: list[str], field: str, status: Sequence[str]) -> list[str]:
+def _read_rows(parts: list[str], status: Sequence[str] = ()) -> list[Mapping[str, Any]]:
     from poolkeeper.cli.options import client, path
 
     rows = client(timeout_s=TIMEOUT_S, tries=1).items(path(*parts), query={"status": status}, page=MAX_NAMES)
-    return [str(row[field]) for row in islice(rows, MAX_NAMES)]
+    return list(islice(rows, MAX_NAMES))
 
 
 def _pools(ctx: click.Context) -> list[Mapping[str, Any]]:

@@ -22,6 +22,7 @@ HINTS_BY_CODE = {
     "no_tls": ADDRESS_HINTS,
     "not_http": ADDRESS_HINTS,
     "no_such_route": ["is the URL right? --url, POOLKEEPER_URL: http://host:port, without the path of a page"],
+    "no_such_request": ["`poolkeeper request list --all` lists the requests that are kept"],
     "not_queued": ["who holds units gives them back by `poolkeeper request release`"],
 }
 """What helps with some refusals, by their code."""

@@ -11,6 +11,7 @@ from poolkeeper import formatting, request_origin
 from poolkeeper.cli import options, output, param_types, request_details
 from poolkeeper.cli.command_base import VerbCommand
 from poolkeeper.cli.output import Column
+from poolkeeper.cli.request_ids import last_option
 
 COLUMNS = (
     Column("TIME", lambda row: formatting.timestamp(row["at"])),
@@ -34,6 +35,7 @@ COLUMNS = (
 @click.option("--pool", type=param_types.POOL, help="Only of this pool.")
 @click.option("--component", type=param_types.COMPONENT, help="Only of this component.")
 @click.option("--request", type=param_types.REQUEST, help="Only of this request.")
+@last_option
 @click.option("--since", metavar="ID", help="After the event with this id (-o wide shows it); 0 is from the beginning.")
 def events(follow: bool, pool: str | None, component: tuple[str, str] | None, request: str | None, since: str | None) -> None:
     """What happened, oldest first."""

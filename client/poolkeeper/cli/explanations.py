@@ -11,6 +11,8 @@ from poolkeeper import formatting
 from poolkeeper.cli import options, output, param_types
 from poolkeeper.cli.command_base import VerbCommand
 from poolkeeper.cli.output import Column, Row
+from poolkeeper.cli.request_ids import id_argument
+from poolkeeper.request_origin import short_id
 
 KEY_COLUMNS = (
     Column("KEY", lambda row: row["key"]),
@@ -30,7 +32,7 @@ HOLDER_COLUMNS = (
 )
 
 CANDIDATE_COLUMNS = (
-    Column("REQUEST", lambda row: row["request"]),
+    Column("REQUEST", lambda row: short_id(row["request"])),
     Column("COMPONENT", formatting.component),
     Column("BY RULE", lambda row: row["rule"]),
     Column("WHY NOT", lambda row: row["why_not"], long=True),
@@ -40,9 +42,10 @@ CANDIDATE_COLUMNS = (
 @click.command(
     "explain",
     cls=VerbCommand,
-    example="poolkeeper request explain 01kad5rgbxn0fg1v4f2t\npoolkeeper request explain 01kad5rgbxn0fg1v4f2t -o json",
+    example="poolkeeper request explain 0fg1v4\npoolkeeper request explain --last\n"
+    "poolkeeper request explain 01kad5rgbxn0fg1v4f2t -o json",
 )
-@click.argument("request", metavar="ID", type=param_types.REQUEST)
+@id_argument(param_types.REQUEST)
 def explain(request: str) -> None:
     """Say why a request waits, who holds the units, whether others could be stopped for it, and when it may start."""
     explanation = options.call("GET", options.path("requests", request, "explain"))

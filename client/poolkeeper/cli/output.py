@@ -120,14 +120,14 @@ def show_table(rows: Iterable[Row], columns: Sequence[Column], *, wide: bool | N
     if wide is None:
         wide = current_options().output == "wide"
     shown = [column for column in columns if wide or not column.wide]
-    cells = [[_cell(column.cell(row)) for column in shown] for row in rows]
+    cells = [[cell_text(column.cell(row)) for column in shown] for row in rows]
     if is_terminal(sys.stdout):
         _print_rich(shown, cells, indent)
     else:
         _print_plain(shown, cells, indent)
 
 
-def _cell(value: Any) -> str:
+def cell_text(value: Any) -> str:
     """Return the text of a cell. It is never empty, so that a script can split the line; leading spaces stay."""
     text = "-" if value is None or value == "" else str(value)
     lead = len(text) - len(text.lstrip(" "))

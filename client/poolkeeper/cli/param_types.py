@@ -10,7 +10,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from poolkeeper.cli import completion_names, pool_settings
-from poolkeeper.formatting import DEFAULT_TYPE, UNIT_SECONDS
+from poolkeeper.formatting import DEFAULT_TYPE, UNIT_SECONDS, component, one_line
+from poolkeeper.request_origin import short_id, title
 
 LARGEST = 2**53 - 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -23,8 +24,8 @@ class Name(click.ParamType[str]):
 
     name = "name"
 
-    def __init__(self, *listing: str, status: Sequence[str] = ()) -> None:
-        self.listing, self.status = listing, status
+    def __init__(self, *listing: str) -> None:
+        self.listing = listing
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The name itself."""
@@ -34,11 +35,32 @@ class Name(click.ParamType[str]):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Names that begin so; none if the service does not answer at once."""
+        return [CompletionItem(name) for name in completion_names.names(ctx, self.listing) if name.startswith(incomplete)]
+
+
+class RequestId(Name):
+    """The id of a request, or the part of it that `request_ids` completes."""
+
+    name = "request"
+
+    def __init__(self, *status: str) -> None:
+        super().__init__()
+        self.status = status
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the ids that begin so, and the short ids that do, each with what shells show beside it."""
+        rows = completion_names.requests(ctx, self.status)
+        words = [(str(row["id"]), row) for row in rows]
+        if incomplete:
+            words += [(short_id(str(row["id"])), row) for row in rows]
         return [
-            CompletionItem(name)
-            for name in completion_names.names(ctx, self.listing, self.status)
-            if name.startswith(incomplete)
+            CompletionItem(word, help=_request_description(row)) for word, row in words if word.startswith(incomplete.lower())
         ]
+
+
+def _request_description(row: Mapping[str, Any]) -> str:
+    words = (title(row.get("name"), row["labels"]), component(row), str(row["status"]))
+    return one_line(", ".join(filter(None, words)))
 
 
 class Component(click.ParamType[tuple[str | None, str]]):
@@ -277,9 +299,9 @@ def full_component(component: tuple[str | None, str], kind: str | None) -> tuple
 
 POOL = Name("pools")
 GROUP = Name("pools", "{pool}", "groups")
-REQUEST = Name("requests")
-QUEUED_REQUEST = Name("requests", status=("queued",))
-ALLOCATED_REQUEST = Name("requests", status=("allocated", "preempting"))
+REQUEST = RequestId()
+QUEUED_REQUEST = RequestId("queued")
+ALLOCATED_REQUEST = RequestId("allocated", "preempting")
 ANY_NAME = Name()
 COMPONENT = Component()
 POLICY_COMPONENT = Component(may_be_template=True)

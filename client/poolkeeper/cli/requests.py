@@ -9,25 +9,28 @@ from typing import Any
 import click
 
 from poolkeeper import formatting, request_origin
-from poolkeeper.cli import columns, explanations, options, output, param_types, request_details, suggestions
+from poolkeeper.cli import columns, explanations, options, output, param_types, request_details, request_watch, suggestions
 from poolkeeper.cli.amount_options import AmountCommand
 from poolkeeper.cli.command_base import NounGroup
 from poolkeeper.cli.confirm import is_confirmed
 from poolkeeper.cli.dry_run import TIMEOUT_S, show_submit
 from poolkeeper.cli.error_output import CommandError, print_message
 from poolkeeper.cli.exit_codes import ExitCode
+from poolkeeper.cli.request_ids import id_argument
+from poolkeeper.cli.request_watch import DEFAULT_INTERVAL_S, MIN_INTERVAL_S
 from poolkeeper.cli.submit_options import spec_of, submit_options
 from poolkeeper.cli.wait_progress import wait_for
 
-ID = click.argument("request", metavar="ID", type=param_types.REQUEST)
-QUEUED_ID = click.argument("request", metavar="ID", type=param_types.QUEUED_REQUEST)
-ALLOCATED_ID = click.argument("request", metavar="ID", type=param_types.ALLOCATED_REQUEST)
+ID = id_argument(param_types.REQUEST)
+QUEUED_ID = id_argument(param_types.QUEUED_REQUEST)
+ALLOCATED_ID = id_argument(param_types.ALLOCATED_REQUEST)
 TIMEOUT = click.option("--timeout", type=param_types.Duration(), help="How long to wait at most; then the exit code is 7.")
 TYPE = click.option("--type", "--component-type", "kind", type=param_types.ANY_NAME, help="Type of the component.")
 FENCE = click.option(
     "--fence", type=click.IntRange(min=0), help="The fence it is held under; else the present one is read first."
 )
-STATUSES = ("queued", "allocated", "preempting", "preempted", "released", "expired", "cancelled", "rejected")
+LIVE_STATUSES = ("queued", "allocated", "preempting")
+STATUSES = (*LIVE_STATUSES, "preempted", "released", "expired", "cancelled", "rejected")
 
 request = NounGroup("request", help="Requests: asks for several resources at once, granted whole or not at all.")
 
@@ -65,33 +68,47 @@ def submit(key: str | None, wait: bool, timeout: int | None, dry_run: bool, **va
 
 @request.command(
     "list",
-    example="poolkeeper request list --status queued --status allocated --label owner=ana\n"
-    "poolkeeper request list --component team-ml -o wide",
+    example="poolkeeper request list --watch\npoolkeeper request list --all --search resnet\n"
+    "poolkeeper request list --status rejected --label owner=ana --component team-ml -o wide",
 )
+@click.option("--all", "every_status", is_flag=True, help="Those that have ended, too.")
 @click.option("--status", type=click.Choice(STATUSES), multiple=True, help="Only with this status. May be repeated.")
 @click.option("--component", type=param_types.COMPONENT, help="Only of this component.")
 @TYPE
 @click.option("--pool", type=param_types.POOL, help="Only queued in this pool or allocated from it.")
 @click.option("--label", "labels", type=param_types.Label(), multiple=True, help="Only with this label. May be repeated.")
+@click.option("--search", metavar="TEXT", help="Only with this in the id, the name, the component or a label (user=ana).")
 @columns.LIMIT
+@click.option("--watch", "-w", is_flag=True, help="Draw the list again and again, on a terminal, until q or Ctrl-C.")
+@click.option("--interval", type=click.FloatRange(min=MIN_INTERVAL_S), metavar="SECONDS", help="With --watch: how often (2).")
 def list_(
+    every_status: bool,
     status: tuple[str, ...],
     component: tuple[str | None, str] | None,
     kind: str | None,
     pool: str | None,
     labels: tuple[dict[str, str], ...],
+    search: str | None,
     limit: int,
+    watch: bool,
+    interval: float | None,
 ) -> None:
-    """List requests, newest first."""
+    """List the requests that wait or hold units, newest first; with --all or --status others, too."""
+    if interval is not None and not watch:
+        raise click.UsageError("--interval is for --watch", click.get_current_context())
     written_kind, name = component or (None, None)
     query = {
-        "status": status,
+        "status": status or (() if every_status else LIVE_STATUSES),
         "component": name,
         "component_type": written_kind or kind,
         "pool": pool,
         "label": [f"{key}:{value}" for label in labels for key, value in label.items()],
+        "search": search,
+        "positions": True,
     }
-    columns.limited_requests("/requests", query, limit)
+    if watch:
+        return request_watch.watch("/requests", query, limit, interval or DEFAULT_INTERVAL_S)
+    return columns.limited_requests("/requests", query, limit)
 
 
 @request.command("describe", example="poolkeeper request describe 01kad5rgbxn0fg1v4f2t")

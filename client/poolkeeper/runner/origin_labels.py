@@ -18,7 +18,7 @@ MAX_LABELS = 32
 def with_origin(body: Mapping[str, Any], argv: Sequence[str], *, has_arguments: bool, has_pid: bool) -> dict[str, Any]:
     """Return the body of a request with the labels of its origin. Labels that it has already stay, and are never too many."""
     given = body.get("labels") or {}
-    origin = {"user": _user(), "host": socket.gethostname().partition(".")[0]}
+    origin = {"user": user_name(), "host": socket.gethostname().partition(".")[0]}
     origin["command"] = command_line(argv, has_arguments=has_arguments)
     if has_pid:
         origin["pid"] = str(os.getpid())
@@ -26,7 +26,7 @@ def with_origin(body: Mapping[str, Any], argv: Sequence[str], *, has_arguments: 
     return {**body, "labels": dict([*given.items(), *new.items()][: max(MAX_LABELS, len(given))])}
 
 
-def _user() -> str:
+def user_name() -> str:
     """Return the name of the user of this process, or its number if the machine has no name for it."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name

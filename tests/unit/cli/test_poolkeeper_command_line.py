@@ -373,7 +373,7 @@ def test_an_answer_that_was_lost_is_spoken_of(stubbed: Program, stub: StubServer
 @pytest.mark.parametrize(
     ("acts", "words", "ends"),
     [
-        ([cut, refuse(404, "no_such_request")], "request describe r1", ExitCode.NOT_FOUND),
+        ([cut, refuse(404, "no_such_request")], "request describe 1m7qpcys14g0d208p8pc", ExitCode.NOT_FOUND),
         ([refuse(503, "redis_unreachable", retry_after="0")] * 5, "pool create gpus --capacity gpu=1", ExitCode.UNAVAILABLE),
     ],
     ids=["a read", "answers that did arrive"],

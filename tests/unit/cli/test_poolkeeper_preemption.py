@@ -53,7 +53,7 @@ def test_it_is_shown_what_has_to_be_done_until_when_and_for_whom(
         f"is to be granted in gpus once {request[-6:]} (priority 7 class 5) has left\n"
         in poolkeeper("request", "describe", waits).out
     )
-    assert re.search(rf"{request}.* terminate until {AT}", poolkeeper("request", "list", "-o", "wide").out)
+    assert re.search(rf"{request[-6:]} .* terminate until {AT}", poolkeeper("request", "list", "-o", "wide").out)
     beat = poolkeeper("request", "heartbeat", request).line
     assert re.fullmatch(rf"request {request}: terminate until {AT}, lease until {AT}", beat)
     assert re.fullmatch(

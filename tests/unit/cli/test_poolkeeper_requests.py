@@ -14,6 +14,8 @@ from poolkeeper.cli.exit_codes import ExitCode
 from tests.support.cli_program import Program
 from tests.support.stub_server import Action, StubServer, cut, refuse, reply, reply_text
 
+ID = "1m7qpcys14g0d208p8pc"
+
 
 @pytest.fixture
 def gpus(poolkeeper: Program) -> Program:
@@ -116,7 +118,7 @@ def test_a_rejection_stays_one_when_nothing_can_be_suggested(stubbed: Program, s
     reason = {"code": "no_policy", "message": "no pool has a policy for this component", "pools": []}
     stub.script(reply({**REQUEST, "status": "rejected", "reason": reason}), trouble)
     ran = stubbed("request", "submit", "--component", "team", "--resource", "gpu=1", ends=ExitCode.REJECTED)
-    assert (ran.line, ran.err) == ("request r1: rejected: no pool has a policy for team", "")
+    assert (ran.line, ran.err) == (f"request {ID}: rejected: no pool has a policy for team", "")
     assert [call.path for call in stub.calls] == ["/api/v1/requests", "/api/v1/declaration"]
 
 
@@ -165,17 +167,23 @@ def test_lists_and_their_filters(gpus: Program) -> None:
     def listed(*words: str) -> list[str]:
         return gpus("request", "list", *words, "-o", "name").out.split()
 
-    assert listed() == [other, refused, waits, request]
+    assert listed() == [other, waits, request]
+    assert listed("--all") == [other, refused, waits, request]
+    assert listed("--search", "owner=ana") == [request]
+    assert listed("--search", refused[-5:], "--all") == [refused]
     assert listed("--status", "queued", "--status", "rejected") == [other, refused, waits]
-    assert listed("--component", "team") == [refused, waits, request]
+    assert listed("--component", "team", "--all") == [refused, waits, request]
     assert listed("--component", "step_operator/other") == [other]
     assert listed("--component", "orchestrator/other") == []
     assert listed("--label", "owner=ana", "--label", "kind=x") == [request]
     assert listed("--pool", "gpus", "--status", "allocated") == [request]
-    assert listed("--limit", "2") == [other, refused]
-    lines = gpus("request", "list").out.splitlines()
-    assert lines[0].split() == ["ID", "COMPONENT", "ASKS", "STATUS", "POOL", "PLACE", "AGE", "WHY"]
+    assert listed("--pool", "gpus") == [other, waits, request]
+    assert listed("--limit", "2", "--all") == [other, refused]
+    assert gpus("request", "list").out.count("\n") == 1 + 3
+    lines = gpus("request", "list", "--all").out.splitlines()
+    assert lines[0].split() == ["ID", "NAME", "OWNER", "COMPONENT", "ASKS", "STATUS", "POOL", "PLACE", "AGE", "WHY"]
     assert lines[2].endswith("gpus: asks 5 of gpu; the pool has 4 in all")
+    assert re.search(rf"^{waits[-6:]} .* queued +- +1 in gpus ", lines[3])
     assert re.search(r" allocated +gpus +fence 1 ", lines[4])
     assert "kind=x owner=ana" in gpus("request", "list", "-o", "wide").out
 
@@ -204,8 +212,8 @@ def test_a_waiter_shows_when_it_was_last_asked_for(gpus: Program) -> None:
     assert "Last asked" not in gpus("request", "describe", holder).out
     head, *rows = gpus("request", "list", "-o", "wide").out.splitlines()
     ages = {row.split()[0]: row[head.index("ASKED") :].split()[0] for row in rows}
-    assert re.fullmatch(r"\d+s", ages[waiter])
-    assert ages[holder] == "-"
+    assert re.fullmatch(r"\d+s", ages[waiter[-6:]])
+    assert ages[holder[-6:]] == "-"
     assert "ASKED" in gpus("pool", "describe", "gpus", "-o", "wide").out
 
 
@@ -288,7 +296,7 @@ def test_waiting_in_vain_ends_with_its_own_code_and_leaves_it_queued(gpus: Progr
 
 
 REQUEST = {
-    "id": "r1", "component": "team", "component_type": "orchestrator", "status": "queued", "reason": None, "pool": None,
+    "id": ID, "component": "team", "component_type": "orchestrator", "status": "queued", "reason": None, "pool": None,
     "resources": {"gpu": 1}, "fence": None, "position": {"gpus": 2}, "queue_ttl_s": None, "lease_s": None, "labels": {},
 }  # fmt: skip
 
@@ -302,10 +310,10 @@ REQUEST = {
 )  # fmt: skip
 def test_how_a_wait_ends(stubbed: Program, stub: StubServer, status: str, code: ExitCode) -> None:
     stub.script(reply(REQUEST), reply({**REQUEST, "position": {"gpus": 1}}), reply({**REQUEST, "status": status, "fence": 3}))
-    ran = stubbed("request", "wait", "r1", ends=code)
-    assert ran.out.startswith(f"request r1: {status}")
-    assert ran.err.splitlines() == ["r1 queued, position 2 in gpus", "r1 queued, position 1 in gpus"]
-    assert [call.path.split("?")[0] for call in stub.calls] == ["/api/v1/requests/r1"] * 3
+    ran = stubbed("request", "wait", ID, ends=code)
+    assert ran.out.startswith(f"request {ID}: {status}")
+    assert ran.err.splitlines() == [f"{ID} queued, position 2 in gpus", f"{ID} queued, position 1 in gpus"]
+    assert [call.path.split("?")[0] for call in stub.calls] == [f"/api/v1/requests/{ID}"] * 3
     assert all("status=queued" in calls.path and "wait_s=" in calls.path for calls in stub.calls[1:])
 
 
@@ -319,7 +327,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_a_full_house_is_asked_again_when_it_says(stubbed: Program, stub: StubServer, pauses: list[float]) -> None:
     stub.script(reply(REQUEST), reply(REQUEST, retry_after="1"), reply({**REQUEST, "status": "allocated", "fence": 1}))
-    stubbed("request", "wait", "r1")
+    stubbed("request", "wait", ID)
     assert len(stub.calls) == 3
     assert pauses == [1]
 
@@ -327,7 +335,7 @@ def test_a_full_house_is_asked_again_when_it_says(stubbed: Program, stub: StubSe
 def test_a_wait_outlives_a_service_that_is_away_for_a_moment(stubbed: Program, stub: StubServer, pauses: list[float]) -> None:
     away = refuse(503, "redis_unreachable", "Redis is away", retry_after="1")
     stub.script(reply(REQUEST), away, reply({**REQUEST, "status": "allocated", "fence": 1}))
-    ran = stubbed("request", "wait", "r1")
+    ran = stubbed("request", "wait", ID)
     assert "Redis is away; trying again" in ran.err
     assert pauses == [1]
 
@@ -350,5 +358,5 @@ def test_what_was_not_said_is_left_to_the_service(stubbed: Program, stub: StubSe
 def test_a_preempting_request_is_still_held(stubbed: Program, stub: StubServer) -> None:
     leaving = {**REQUEST, "status": "preempting", "pool": "gpus", "fence": 7}
     stub.script(reply(leaving), reply({**leaving, "status": "released"}))
-    stubbed("request", "release", "r1")
+    stubbed("request", "release", ID)
     assert stub.calls[1].body == {"fence": 7, "outcome": "succeeded"}

@@ -76,6 +76,7 @@ def test_a_row_says_what_a_look_says_but_for_its_places_and_story(here: Services
         (RequestFilter(component="x", component_type="orchestrator"), []),
         (RequestFilter(component_type="orchestrator"), [0, 1, 2]),
         (RequestFilter(pool="q"), []),
+        (RequestFilter(pool="p"), [0, 1, 2]),
         (RequestFilter(pool="p", status=[RequestState.ALLOCATED]), [0, 1]),
         (RequestFilter(labels={"run": "7"}), [1, 2]),
         (RequestFilter(labels={"run": "7", "kind": "ä:b"}), [2]),

@@ -1,6 +1,6 @@
 -- Filters of a list of requests: which requests meet all conditions.
 -- @use component_patterns
--- @reads leases request waiting
+-- @reads leases pool_queue request waiting
 
 local MEMBERS_PER_CALL = 500
 local DEFAULT_TYPE = 'orchestrator/'
@@ -75,6 +75,11 @@ local function has_labels(wanted, labels)
   return true
 end
 
+-- True if the request is, or was, allocated in the pool, or waits in its queue.
+local function is_of_pool(pool, id, request_pool, status)
+  return request_pool == pool or status == states.queued and redis.call('ZSCORE', keys.pool_queue(pool), id) ~= false
+end
+
 -- Return the status of a request if it meets all conditions, else nil; of a filter without conditions on fields, an empty text.
 function request_filters.status_of_match(filter, id)
   if not filter.needs_fields then return '' end
@@ -83,7 +88,7 @@ function request_filters.status_of_match(filter, id)
   if not status or filter.status and not filter.status[status] then return nil end
   local kind, name = string.match(component, '^([^/]*)/(.*)$')
   if filter.kind and kind ~= filter.kind or filter.name and name ~= filter.name then return nil end
-  if filter.pool and values[3] ~= filter.pool then return nil end
+  if filter.pool and not is_of_pool(filter.pool, id, values[3], status) then return nil end
   if filter.visible and not component_patterns.include(filter.visible, component) then return nil end
   if not filter.labels and not filter.text then return status end
   local request = {component = component, name = values[4] or '', labels = values[5] and cjson.decode(values[5]) or {}}
