@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from app.domain.errors import Conflict, NotFound, Refusal, StaleFence
+from app.domain.errors import Conflict, LimitReached, NotFound, Refusal, StaleFence
 from app.domain.ledger_limits import MAX_STEPS
 from app.domain.specs import RequestSpec, WorkspaceSettings
 from app.store.connection import RedisClient
@@ -25,6 +25,9 @@ from tests.support.world import World, full_component
 KEYS = ("gpu", "lic", "mcpu", "step_run")
 POOLS = ("p", "q", "r")
 COMPONENTS = ("t", "t-b", "u")
+TENANTS = ("t-x", "n-1", "n-2")
+"""Components that have a policy only if a template makes one."""
+TEMPLATES = ("t*", "t-*", "n-*", "*")
 GROUPS = ("g", "h", "k")
 Shapes = tuple[dict[str, int], ...]
 SHAPES: Shapes = ({"gpu": 2}, {"gpu": 1}, {"gpu": 3}, {"gpu": 1, "lic": 1}, {"gpu": 1, "mcpu": 2}, {"mcpu": 3}, {})
@@ -55,6 +58,8 @@ settings = st.fixed_dictionaries(
         "starvation_timeout_s": st.sampled_from((0, 2)),
         "aggressive_starvation": st.booleans(),
         "backoff_s": st.sampled_from((0, None)),
+        "template_max": st.sampled_from((1, 3)),
+        "template_idle_s": st.sampled_from((2, 9)),
     },
 )
 BRIEF = {
@@ -65,6 +70,8 @@ BRIEF = {
     "starvation_timeout_s": 2,
     "aggressive_starvation_timeout_s": 4,
     "backoff_s": 0,
+    "template_max": 2,
+    "template_idle_s": 4,
 }
 """What a pool is told where it is told nothing else, so that it happens in a short history."""
 BUDGETS = (MAX_STEPS, MAX_STEPS, 20, 60)
@@ -78,7 +85,7 @@ numbers = st.fixed_dictionaries(
 parents = st.sampled_from((None, *GROUPS))
 asks = st.fixed_dictionaries(
     {
-        "component": st.sampled_from((*COMPONENTS * 3, "nobody")),
+        "component": st.sampled_from((*COMPONENTS * 3, *TENANTS, "nobody")),
         "resources": st.sampled_from(SHAPES),
         "preemptible": st.sampled_from((True, True, True, False)),
         "preemption_class": st.sampled_from((1, 5, 5, 9)),
@@ -207,7 +214,21 @@ class Histories(RuleBasedStateMachine):
         above = parent if wild or name not in self.checker.model.pools else self._group(name, parent)
         self._do(how, lambda: self.world.group(group, name, parent=above, **fitted_fields))
 
-    @rule(component=st.sampled_from(COMPONENTS), pool=indexes, how=how)
+    @rule(
+        component=st.sampled_from(TEMPLATES),
+        pool=indexes,
+        fields=numbers,
+        priority=st.integers(0, 3),
+        group=parents,
+        wild=rarely,
+        how=how,
+    )
+    def set_template(
+        self, component: str, pool: int, fields: dict[str, Any], priority: int, group: str | None, wild: bool, how: str
+    ) -> None:
+        self.set_policy(component, pool, fields, priority, group, wild, how)
+
+    @rule(component=st.sampled_from((*COMPONENTS, *TEMPLATES)), pool=indexes, how=how)
     def delete_policy(self, component: str, pool: int, how: str) -> None:
         self._do(
             how, lambda: self.world.ledger.delete_policy(self.world.workspace, self._pool(pool), full_component(component))
@@ -241,7 +262,7 @@ class Histories(RuleBasedStateMachine):
         id_ = f"n{len(self.specs):04}"
         self.specs[id_] = self._ask(fields)
         answer = self._do(how, lambda: self.world.ledger.submit(self.world.workspace, self.specs[id_], own_id=id_))
-        assert answer is None or answer.id == id_
+        assert answer is None or isinstance(answer, LimitReached) or answer.id == id_
 
     @rule(batch_fields=batches, how=how)
     def submit_batch(self, batch_fields: list[dict[str, Any]], how: str) -> None:
@@ -268,7 +289,7 @@ class Histories(RuleBasedStateMachine):
         self.specs[id_] = self._ask(fields)
         answer = self._do(how, lambda: self.world.ledger.submit(self.world.workspace, self.specs[id_], key, id_))
         if first_spec is None:
-            assert answer is None or answer.id == id_
+            assert answer is None or isinstance(answer, LimitReached) or answer.id == id_
         elif first_spec == self.specs[id_]:
             assert answer is None or answer.id == first
         else:

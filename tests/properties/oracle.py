@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -44,6 +44,14 @@ class Account:
     sated: frozenset[str] = frozenset()
     """Keys on which that is all it wants."""
     settings: Mapping[str, str] = field(default_factory=dict)
+    template: str = ""
+    """Of a policy: the template that has made it; empty if it is declared."""
+    times: int = 1
+    """Of a template: how often its reserved units count."""
+
+    def promised(self) -> dict[str, int]:
+        """What is reserved for it at its parent."""
+        return {} if self.template else {key: units * self.times for key, units in self.reserved.items()}
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,17 @@ class Pool:
     def policy(self, component: str) -> Account | None:
         """The component's policy."""
         return self.accounts.get(f"policy:{component}")
+
+    def planned(self, component: str) -> Account | None:
+        """The policy that the longest template would make for a component; None if no template matches."""
+        first = component.index("/") + 1
+        patterns = (component[:last] + "*" for last in range(len(component), first - 1, -1))
+        template = next(
+            (self.accounts[f"policy:{pattern}"] for pattern in patterns if f"policy:{pattern}" in self.accounts), None
+        )
+        return template and replace(
+            template, name=f"policy:{component}", template=template.name[7:], fair={}, sated=frozenset()
+        )
 
     def path(self, component: str) -> list[str]:
         """Names of the accounts a grant debits, the pool's last."""
@@ -172,6 +191,15 @@ class Model:
         return sums
 
     # eligibility
+
+    def with_planned(self, component: str) -> Model:
+        """The same where templates have made the policies that they would make for a component now."""
+        pools = dict(self.pools)
+        for name, pool in pools.items():
+            own, planned = pool.policy(component), pool.planned(component)
+            if planned and (not own or own.template):
+                pools[name] = replace(pool, accounts={**pool.accounts, planned.name: planned})
+        return replace(self, pools=pools)
 
     def preferred(self, component: str) -> list[str]:
         """The pools a component has a policy in, in the order in which they are tried."""

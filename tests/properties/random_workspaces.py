@@ -16,6 +16,8 @@ from app.store.queue_status import QueueStatusStore
 from tests.support.world import World
 
 COMPONENTS = ("t", "t-b", "u", "v")
+TENANTS = ("w-1", "w-2")
+"""Components that have a policy only where a template makes one."""
 SHAPES: tuple[dict[str, int], ...] = ({"gpu": 2}, {"gpu": 1}, {"gpu": 3}, {"gpu": 1, "lic": 1}, {"gpu": 4}, {"lic": 2}, {})
 
 
@@ -23,7 +25,7 @@ class Scene:
     """A workspace in a random state; the same number gives the same one."""
 
     def __init__(self, world: World, number: int, *, pools: int = 1) -> None:
-        self.world, self.random = world, Random(number)
+        self.world, self.random, self._draw_tenants = world, Random(number), Random(-number)
         self.pools = [f"p{index}" for index in range(self.random.randint(1, pools))]
         self._reconciling = Reconciler(world.plan_store, world.ledger)
         self._queries = QueryStore(world.client)
@@ -65,9 +67,12 @@ class Scene:
         fields["preemptible"] = draw.random() < 0.65
         fields["checkpoint"] = draw.choice(("none", "manual", "auto"))
         fields["walltime_s"] = draw.choice((None, None, 5, 60))
-        return draw.choice(COMPONENTS), fields
+        component = draw.choice(COMPONENTS)
+        is_tenant = self._has_template and self._draw_tenants.random() < 0.25
+        return self._draw_tenants.choice(TENANTS) if is_tenant else component, fields
 
     _submitted: list[Request]
+    _has_template = False
 
     def _furnish(self, pool: str) -> None:
         draw, world = self.random, self.world
@@ -81,6 +86,7 @@ class Scene:
             "grace_s": draw.choice((0, 5)),
             "backoff_s": 0,
             "min_runtime_s": draw.choice((0, 0, 3)),
+            "template_idle_s": 3,
         }
         chosen = {name: value for name, value in settings.items() if value is not None}
         world.pool(pool, settings=chosen, gpu=draw.randint(3, 8), lic=3)
@@ -96,6 +102,12 @@ class Scene:
                 group = draw.choice((None, None, "g", "h"))
                 with suppress(Refusal):
                     world.policy(component, pool, priority=draw.randint(1, 4), group=group, **numbers)
+        draw = self._draw_tenants
+        if draw.random() < 0.5:
+            limit = draw.choice(({}, {"gpu": 2}, {"gpu": 3}))
+            with suppress(Refusal):
+                world.policy("w-*", pool, priority=draw.randint(1, 4), group=draw.choice((None, "g")), limit=limit)
+                self._has_template = True
 
     def step(self) -> None:
         """Do something at random."""

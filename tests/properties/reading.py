@@ -55,6 +55,8 @@ def _account(name: str, fields: dict[str, str], parent: str | None) -> Account:
         fair=_column(fields, "fair_share"),
         sated=frozenset(_column(fields, "demand_met")),
         settings={setting: value for setting, value in fields.items() if ":" not in setting},
+        template=fields.get("template", ""),
+        times=int(fields.get("reserved_times", 1)),
     )
 
 

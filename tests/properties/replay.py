@@ -251,21 +251,10 @@ class Replay:
         return self.model.pools[pool].settings.get(name)
 
     def _rejected(self, request: Request, event: dict[str, str]) -> Iterator[str]:
-        pools, fields = self.model.preferred(request.component), self.snapshot.get("request", request.id)
-        reasons = [text.split(" ") for text in fields.get("reasons", "").split(";") if text]
-        if self.model.eligible(request):
-            yield f"{request.id} was rejected and is eligible in {self.model.eligible(request)}"
-        if [words[0] for words in reasons] != pools:
-            yield f"{request.id} was rejected by {reasons}, its pools are {pools}"
-            return
-        for pool, code, key, units, bound, account in reasons:
-            if (code, key, int(units), int(bound), account) not in self.model.refusals(pool, request):
-                refusals = self.model.refusals(pool, request)
-                yield f"{request.id}: {pool} says {code} {key} {units} {bound} {account}, not {refusals}"
-        if event["reason"] != (reasons[0][1] if reasons else "no_policy"):
-            yield f"{request.id} was rejected for {event['reason']}: {reasons}"
-        if not pools and self.model.unmanaged == "allow":
-            yield f"{request.id} has no policy and is allowed"
+        """By its policies if it waited before; else also by those that templates would make."""
+        models = (self.model, self.model.with_planned(request.component))
+        faults = [[*_rejection_faults(model, request, event, self.snapshot)] for model in models]
+        yield from min(faults, key=len)
 
     def _expired(self, request: Request, event: dict[str, str]) -> Iterator[str]:
         name, reason = ("waiting", "not_polled") if request.status == "queued" else ("leases", "lease_lapsed")
@@ -311,3 +300,22 @@ def _where(request: Request) -> tuple[object, ...]:
 def _busy(snapshot: Snapshot, pool: str) -> bool:
     fields = snapshot.get("pool", pool)
     return not fields or "reviewing" in fields or "unsettled" in fields
+
+
+def _rejection_faults(model: Model, request: Request, event: dict[str, str], snapshot: Snapshot) -> Iterator[str]:
+    pools, fields = model.preferred(request.component), snapshot.get("request", request.id)
+    reasons = [text.split(" ") for text in fields.get("reasons", "").split(";") if text]
+    full = {pool for pool, code, *_ in reasons if code == "too_many_tenants"}
+    if eligible := set(model.eligible(request)) - full:
+        yield f"{request.id} was rejected and is eligible in {eligible}"
+    if [words[0] for words in reasons] != pools:
+        yield f"{request.id} was rejected by {reasons}, its pools are {pools}"
+        return
+    for pool, code, key, units, bound, account in reasons:
+        if pool not in full and (code, key, int(units), int(bound), account) not in model.refusals(pool, request):
+            refusals = model.refusals(pool, request)
+            yield f"{request.id}: {pool} says {code} {key} {units} {bound} {account}, not {refusals}"
+    if event["reason"] != (reasons[0][1] if reasons else "no_policy"):
+        yield f"{request.id} was rejected for {event['reason']}: {reasons}"
+    if not pools and model.unmanaged == "allow":
+        yield f"{request.id} has no policy and is allowed"

@@ -16,6 +16,7 @@ from app.domain.queue_score import CLASS_COUNT, MAX_SUBMISSIONS, PRIORITY_COUNT
 from tests.properties.oracle import BOUNDLESS, FOR_NONE, LIVE, NO_OWNER, Model, Request
 from tests.properties.reading import hold_column
 from tests.properties.snapshot import Snapshot, columns
+from tests.properties.templates import template_faults
 from tests.properties.usage import PEAK, usage_faults
 
 FINAL = {"preempted", "released", "expired", "cancelled", "rejected"}
@@ -47,10 +48,13 @@ MARKS = {
     "watched",
     "over_ms",
     "crossing",
+    "instances",
+    "template_updates",
 }
 POOL_FIELDS = {*PoolSettings.model_fields, *MARKS}
 OWN = {"weight", "creation_number", "status", "below_ms", "over_ms", *AccountSettings.model_fields}
-FIELDS = {"group": {"parent", "mode", *OWN}, "policy": {"group", "priority", "profile", "queue_length", *OWN}}
+POLICY_FIELDS = {"group", "priority", "profile", "queue_length", "template", "reserved_times", *OWN}
+FIELDS = {"group": {"parent", "mode", *OWN}, "policy": POLICY_FIELDS}
 
 
 class Structures:
@@ -66,6 +70,7 @@ class Structures:
         yield from self._lanes()
         yield from self._components()
         yield from self._counted()
+        yield from template_faults(self.snapshot, self.model)
         yield from self._unexplained()
         yield from self._deadlines()
         for pool in self.model.pools:
@@ -160,7 +165,8 @@ class Structures:
     def _counted(self) -> Iterator[str]:
         """The numbers that limits read: policies, bytes of bodies."""
         meta = self.snapshot.get("meta")
-        policies = sum(account.startswith("policy:") for pool in self.model.pools.values() for account in pool.accounts)
+        accounts = [account for pool in self.model.pools.values() for account in pool.accounts.values()]
+        policies = sum(account.name.startswith("policy:") and not account.template for account in accounts)
         if int(meta.get("policies", 0)) != policies:
             yield f"{meta.get('policies')} policies, should be {policies}"
         stored = int(meta.get("saved_bytes", 0)) - int(meta.get("deleted_bytes", 0))
@@ -198,7 +204,7 @@ class Structures:
         for name, fields in raw.items():
             promised = Counter[str]()
             for account in place.accounts.values():
-                promised.update(account.reserved if (account.parent or "pool") == name else {})
+                promised.update(account.promised() if (account.parent or "pool") == name else {})
             if columns(fields, "children_reserved") != +promised:
                 yield f"{pool} {name} promised: {columns(fields, 'children_reserved')}, should be {promised}"
             known_fields = POOL_FIELDS if name == "pool" else FIELDS[name.partition(":")[0]]
@@ -207,7 +213,7 @@ class Structures:
             strange = [field for field in named if field.partition(":")[0] not in (of if ":" in field else known_fields)]
             if strange:
                 yield f"{pool} {name} has {strange}"
-        keys = [key for account in place.accounts.values() for key, units in account.reserved.items() if units]
+        keys = [key for account in place.accounts.values() for key, units in account.promised().items() if units]
         if columns(raw["pool"], "reserving_accounts") != {key: keys.count(key) for key in keys}:
             yield f"{pool} reserving: {columns(raw['pool'], 'reserving_accounts')}, should be {keys}"
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from app.domain.dry_run import DryRunUnavailable
+from app.domain.models import Pool
 from app.domain.snapshot import PoolSnapshot
 from app.service.audit import Audit
 from app.store.audit import AuditStore
@@ -46,6 +48,11 @@ def test_a_copy_in_parts_is_of_the_last_moment(servers: Servers, monkeypatch: An
     assert compared > SCENES
 
 
+def _in_order(pool: Pool) -> Pool:
+    """Return a pool with its holds in order: a hash has none."""
+    return replace(pool, holds=tuple(sorted(pool.holds, key=lambda hold: hold.request)))
+
+
 def _compare(world: World, copy: World) -> None:
     """Compare what decisions see, and audit the copy."""
     ledger = Ledger(copy.client, copy.clock, world.limits)
@@ -53,7 +60,7 @@ def _compare(world: World, copy: World) -> None:
     for pool in world.pools():
         assert _comparable(copy.snapshot(pool, even_if_idle=True)) == _comparable(world.snapshot(pool, even_if_idle=True))
         assert copy.queue(pool) == world.queue(pool)
-        assert copy.get_pool(pool) == world.get_pool(pool)
+        assert _in_order(copy.get_pool(pool)) == _in_order(world.get_pool(pool))
     findings = Audit(ledger, AuditStore(copy.client, copy.clock)).run(world.workspace)
     assert [finding for finding in findings if finding.location != BYTES] == []
 

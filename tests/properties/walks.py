@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from tests.properties.machine import BRIEF, BUDGETS, COMPONENTS, GROUPS, KEYS, POOLS, SHAPES, Histories
+from tests.properties.machine import BRIEF, BUDGETS, COMPONENTS, GROUPS, KEYS, POOLS, SHAPES, TEMPLATES, TENANTS, Histories
 
 Step = tuple[str, dict[str, Any]]
 
@@ -19,7 +19,7 @@ WEIGHTS = {
     "pass_time": 9, "come_with_a_stale_fence": 1, "beat": 2, "beat_too_late": 1, "poll": 1, "go_on": 3, "finish": 1,
     "change_pool": 2, "set_policy": 3, "set_group": 2, "delete_policy": 1, "delete_group": 1, "delete_pool": 1,
     "create_pool": 1, "configure": 1, "reconcile": 10, "stop": 8, "judge": 4, "end_hold": 1, "depart": 5, "answer": 8,
-    "vacate": 6, "compare": 1,
+    "vacate": 6, "compare": 1, "set_template": 2,
 }  # fmt: skip
 
 QUARREL = {"release": 0.4, "drop": 0.4, "reconcile": 2, "submit": 2, "pass_time": 0.5}
@@ -88,6 +88,8 @@ class Walk:
             "requeue_failed_checkpoint": self.rng.random() < 0.5,
             **self._bounds(),
             **self._patience(),
+            "template_max": self.rng.choice((1, 3)),
+            "template_idle_s": self.rng.choice((2, 9)),
         }
         return {name: value for name, value in chosen.items() if self.rng.random() < 0.5}
 
@@ -162,13 +164,16 @@ class Walk:
         place = {"pool": self._some(), "group": self._parent(), "wild": self._wild(), "how": self._how()}
         return {"component": component, "fields": self._numbers(), "priority": priority, **place}
 
+    def _set_template(self) -> dict[str, Any]:
+        return {**self._set_policy(), "component": self.rng.choice(TEMPLATES)}
+
     def _set_group(self) -> dict[str, Any]:
         place = {"pool": self._some(), "parent": self._parent(), "wild": self._wild(), "how": self._how()}
         fields = {**self._numbers(), "mode": self.rng.choice(("fair_share", "fair_share", "fifo"))}
         return {"group": self.rng.choice(GROUPS), "fields": fields, **place}
 
     def _delete_policy(self) -> dict[str, Any]:
-        return {"component": self.rng.choice(COMPONENTS), "pool": self._some(), "how": self._how()}
+        return {"component": self.rng.choice((*COMPONENTS, *TEMPLATES)), "pool": self._some(), "how": self._how()}
 
     def _delete_group(self) -> dict[str, Any]:
         return {"group": self.rng.choice(GROUPS), "pool": self._some(), "how": self._how()}
@@ -184,7 +189,7 @@ class Walk:
     def _ask(self) -> dict[str, Any]:
         rng = self.rng
         return {
-            "component": rng.choice((*COMPONENTS * 4, "nobody")),
+            "component": rng.choice((*COMPONENTS * 4, *TENANTS, "nobody")),
             "resources": rng.choice(SHAPES[:2] * 2 + SHAPES[2:4] if self.quarrel else (*SHAPES, *SHAPES[:3])),
             "preemptible": rng.random() < (0.9 if self.quarrel else 0.8),
             "preemption_class": rng.choice((1, 5, 5, 5, 9, 10) if rng.random() < 0.3 else (1, 5, 5, 9)),

@@ -3,7 +3,7 @@
 -- empty) also has the settings of the workspace, the pools, the patience holds and the preemptions since `since`; then all rows are of this
 -- moment. If pools were declared meanwhile or the changes are not kept any more, the reply is `moved` and the copy starts again.
 -- @use account_copies accounts amounts clock pool_changes request_copies
--- @reads events meta pool pool_holds pool_preemptions pools templates
+-- @reads events meta pool pool_holds pool_preemptions pools template_checks templates
 -- @args now event pools since most
 -- @reply copied now event pools rows found lanes more
 -- @reply moved
@@ -77,5 +77,6 @@ if not more then
   add(keys.meta(), 'hash', redis.call('HGETALL', keys.meta()))
   add(keys.pools(), 'hash', redis.call('HGETALL', keys.pools()))
   add(keys.templates(), 'hash', redis.call('HGETALL', keys.templates()))
+  add(keys.template_checks(), 'zset', redis.call('ZRANGE', keys.template_checks(), 0, -1, 'WITHSCORES'))
 end
 return reply.copied(amounts.format(clock.now), event, numbers, rows, found, request_copies.lanes(found), more)

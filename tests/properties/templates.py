@@ -1,0 +1,59 @@
+"""What must hold of policy templates: the lists of their policies, their numbers, and what they decide of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from tests.properties.oracle import Model
+from tests.properties.snapshot import Snapshot
+
+STATE = {"creation_number", "queue_length", "reserved_times", "status", "below_ms", "over_ms", "template"}
+"""The fields of a policy that its template does not decide."""
+DECIDED = {"limit", "reserved"}
+"""The columns of a policy that its template decides."""
+
+
+def template_faults(snapshot: Snapshot, model: Model) -> Iterator[str]:
+    """Each template has the policies that name it, and each is as the template says."""
+    counts: Counter[str] = Counter()
+    checks: set[str] = set()
+    for pool, place in model.pools.items():
+        made: dict[str, set[str]] = {}
+        for name, account in place.accounts.items():
+            if name.endswith("*"):
+                counts[name[7:]] += 1
+            if account.template:
+                made.setdefault(account.template, set()).add(name[7:])
+                yield from _decided(snapshot, pool, name[7:], account.template)
+        listed = {parts[1]: set(times) for parts, times in snapshot.of("pool_instances") if parts[0] == pool}
+        if listed != made:
+            yield f"{pool} policies of templates: {listed}, should be {made}"
+        if int(snapshot.get("pool", pool).get("instances", 0)) != sum(map(len, made.values())):
+            yield f"{pool} counts {snapshot.get('pool', pool).get('instances')} policies of templates: {made}"
+        checks |= {f"{pool} {template}" for template in made}
+    if snapshot.get("templates") != (expected := {pattern: str(count) for pattern, count in counts.items()}):
+        yield f"templates: {snapshot.get('templates')}, should be {expected}"
+    if int(snapshot.get("meta").get("templates", 0)) != counts.total():
+        yield f"{snapshot.get('meta').get('templates')} templates, should be {counts}"
+    if not checks <= set(snapshot.get("template_checks")):
+        yield f"checks of templates: {snapshot.get('template_checks')}, should be of {checks}"
+
+
+def _decided(snapshot: Snapshot, pool: str, component: str, template: str) -> Iterator[str]:
+    """A policy is as its template says, once the changes of the template have reached it."""
+    if component in snapshot.get("pool_template_updates", pool, template):
+        if f"template_updates {template}" not in snapshot.get("pool_unfinished", pool):
+            yield f"{pool}: no work is noted for {template}"
+        return
+    rows = [snapshot.get("policy", pool, name) for name in (component, template)]
+    own, of_template = (
+        {
+            name: value
+            for name, value in row.items()
+            if name not in STATE and (":" not in name or name.partition(":")[0] in DECIDED)
+        }
+        for row in rows
+    )
+    if own != of_template:
+        yield f"{pool} {component} is {own}, its template {of_template}"
