@@ -1,4 +1,4 @@
-"""The pages that show something: pools, one pool, one request, events."""
+"""The pages that show something: pools, one pool, one request."""
 
 from __future__ import annotations
 
@@ -26,9 +26,6 @@ PAGE_REQUESTS = 50
 """Queued requests of one page, and running ones."""
 TREE_ROWS = 100
 """Groups and policies of one page."""
-PAGE_EVENTS = 100
-LIMITED_EVENTS = 1000
-"""Events that are searched for those of the components of a limited token."""
 
 
 def show_pools(context: PageContext) -> Response:
@@ -129,14 +126,6 @@ def _mentioned_ids(request: Request, explanation: ExplanationResponse) -> Iterat
     for entry in reversed(request.timeline):
         yield entry.by
         yield from (victim for victim, _ in entry.victims)
-
-
-def show_events(context: PageContext) -> Response:
-    """Show the latest events, the newest first."""
-    limit = LIMITED_EVENTS if context.user.token.is_limited else PAGE_EVENTS
-    events = context.services.queries.list_latest_events(context.workspace, limit)
-    visible = [event for event in events if context.user.can_see(event.component)]
-    return context.render_page("events.html", events=visible[:PAGE_EVENTS], searched=len(events))
 
 
 ACTION_MESSAGES: Mapping[str, str] = {

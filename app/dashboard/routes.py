@@ -17,7 +17,7 @@ from app.api.request_body import read_form
 from app.api.routes import PREFIX
 from app.api.server import io_deadlines
 from app.api.views import View
-from app.dashboard import actions, live_updates, pages, sign_in
+from app.dashboard import actions, event_list, live_updates, pages, request_list, sign_in
 from app.dashboard.assets import Assets
 from app.dashboard.page_context import PageContext, Templates
 from app.dashboard.session import Session, require_user_permission, set_visit_cookie
@@ -64,8 +64,9 @@ PAGES: tuple[PageRoute, ...] = (
     PageRoute("GET", "/", READ, pages.show_pools),
     PageRoute("GET", "/pools/<pool>", READ, pages.show_pool),
     PageRoute("GET", "/pools/<pool>/history", READ, pages.plot_data),
+    PageRoute("GET", "/requests", READ, request_list.show_requests),
     PageRoute("GET", "/requests/<request>", READ, pages.show_request),
-    PageRoute("GET", "/events", READ, pages.show_events),
+    PageRoute("GET", "/events", READ, event_list.show_events),
     PageRoute("GET", "/live", READ, live_updates.stream_changes),
     PageRoute("GET", "/requests/<request>/cancel", ACT, actions.cancel_request),
     PageRoute("POST", "/requests/<request>/cancel", ACT, actions.cancel_request),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -67,7 +68,10 @@ def pages(stage: Stage) -> dict[str, str]:
     return {
         "pools": "/",
         "pool": "/pools/gpus",
+        "requests": "/requests?state=all",
+        "search": "/requests?search=vision",
         "events": "/events",
+        "filtered": "/events?pool=gpus&event=allocated",
         "waiting": f"/requests/{waiting}",
         "blocked": f"/requests/{blocked}",
         "running": f"/requests/{running}",
@@ -147,9 +151,9 @@ def test_the_feed_and_a_countdown_go_on_by_themselves(eyes: Eyes, stage: Stage) 
     with eyes.looking("viewer", "/events") as page:
         is_live(page)
         item = stage.submit("sweeps", gpu=2)
-        page.wait_for_selector(f"tr:has-text('{item.id}')", timeout=LIVE_MS)
+        page.wait_for_selector(f"tr:has-text('{short_id(item.id)}')", timeout=LIVE_MS)
         stage.services.requests.cancel("default", item.id)
-        page.wait_for_selector(f"tr:has-text('{item.id}') >> text=cancelled", timeout=LIVE_MS)
+        page.wait_for_selector(f"tr:has-text('{short_id(item.id)}') >> text=cancelled", timeout=LIVE_MS)
     with eyes.looking("viewer", "/pools/gpus") as page:
         lease = "document.querySelector('[data-label=\\'Lease lapses\\'] [data-relative]').innerText"
         page.wait_for_function(f"before => {lease} !== before", arg=page.evaluate(lease))
@@ -314,14 +318,40 @@ def test_all_can_be_done_by_keyboard(eyes: Eyes, stage: Stage) -> None:
         page.wait_for_url("**/sign-in")
 
 
-def _tab_to(page: Page, name: str) -> None:
-    """On from where the focus is, around the page once at most."""
+def test_a_request_is_searched_by_keyboard_while_the_list_goes_on(eyes: Eyes, stage: Stage) -> None:
+    with eyes.looking("viewer", "/requests") as page:
+        is_live(page)
+        _tab_until(page, "document.activeElement.id === 'search'")
+        page.keyboard.type("swe")
+        item = stage.submit("sweeps", gpu=2)
+        page.wait_for_selector(f"#r-{item.id}", timeout=LIVE_MS)
+        assert page.input_value("#search") == "swe", "what is being typed stays"
+        page.keyboard.type("eps")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/requests?search=sweeps")
+        assert set(page.locator("[data-label=Component]").all_inner_texts()) == {"sweeps"}
+        _tab_until(page, "document.activeElement.textContent.startsWith('Ended')")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/requests?state=ended&search=sweeps")
+        assert page.locator(f"#r-{item.id}").count() == 0
+        stage.services.requests.cancel("default", item.id)
+        page.wait_for_selector(f"#r-{item.id}", timeout=LIVE_MS)
+        assert page.locator(f"#r-{item.id} .chip").inner_text() == "cancelled"
+
+
+def _tab_until(page: Page, condition: str) -> None:
+    """On from where the focus is, until this holds in the page."""
     for _ in range(150):
         page.keyboard.press("Tab")
-        named = "(document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent).trim()"
-        if page.evaluate(named) == name:
+        if page.evaluate(condition):
             return
-    raise AssertionError(f"{name} is not reached")
+    raise AssertionError(f"no focus with {condition}")
+
+
+def _tab_to(page: Page, name: str) -> None:
+    """On from where the focus is, to the control of this name."""
+    named = "(document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent).trim()"
+    _tab_until(page, f"{named} === {json.dumps(name)}")
 
 
 def test_a_revoked_token_ends_the_visit(eyes: Eyes, stage: Stage) -> None:
