@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from app.domain.amounts import MAX_KEYS
 from app.domain.decimals import require_exact
-from app.domain.names import LabelKey, ResourceKey
+from app.domain.names import LabelKey, Name, ResourceKey
 from app.domain.queue_score import MAX_AMOUNT
 
 TEN_YEARS_S = 10 * 365 * 24 * 3600
@@ -18,6 +18,8 @@ TEN_YEARS_S = 10 * 365 * 24 * 3600
 MAX_TEMPLATE_POLICIES = 100_000
 MAX_LABELS = 32
 MAX_LABEL_LENGTH = 255
+MAX_NAMED_POOLS = 32
+"""The most pools that a request names."""
 MAX_WEIGHT = 10_000
 MIN_EXIT_CODE, MAX_EXIT_CODE = -64, 255
 """Exit codes of work. A negative one is the number of the signal that ended it: Linux has 64 signals."""
@@ -36,6 +38,7 @@ RequestedUnits = Annotated[Mapping[ResourceKey, Units], Field(max_length=MAX_KEY
 Capacity = Annotated[Mapping[ResourceKey, Units], Field(min_length=1, max_length=MAX_KEYS)]
 Quantities = Annotated[Mapping[ResourceKey, Quantity], Field(max_length=MAX_KEYS)]
 Labels = Annotated[Mapping[LabelKey, Annotated[str, Field(max_length=MAX_LABEL_LENGTH)]], Field(max_length=MAX_LABELS)]
+PoolNames = Annotated[list[Name], Field(min_length=1, max_length=MAX_NAMED_POOLS)]
 Description = Annotated[str, Field(max_length=1000)]
 
 

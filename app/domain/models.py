@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
@@ -57,6 +57,8 @@ class Request(NamedTuple):  # made for every answer, and three times as fast to 
     lease_s: int | None = None
     queue_ttl_s: int | None = None
     name: str | None = None
+    pools: Sequence[str] | None = None
+    """The pools that may grant it, sorted; None is all."""
     labels: Mapping[str, str] = MappingProxyType({})
     reason: Reason | None = None
     pool: str | None = None

@@ -11,6 +11,9 @@ from typing import Annotated
 
 from pydantic import Field
 
+DEFAULT_TYPE = "orchestrator"
+"""The type of a component if none is given."""
+
 KEY_PATTERN = r"^[a-z][a-z0-9_.-]{0,62}$"
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
 LABEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_./-]{0,62}$"
@@ -89,6 +92,11 @@ def is_task_name(text: str) -> bool:
 def is_idempotency_key(text: str) -> bool:
     """Whether this is an idempotency key."""
     return re.fullmatch(IDEMPOTENCY_PATTERN, text) is not None
+
+
+def short_component(component: str) -> str:
+    """Return a component as it is typed: `team`, or `step_operator/team` if its type is not the default."""
+    return component.removeprefix(f"{DEFAULT_TYPE}/")
 
 
 def component_id(component_type: str, name: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import StrEnum
 
 from app.domain.request_origin import NO_ORIGIN, Origin
@@ -12,6 +14,7 @@ class ReasonCode(StrEnum):
     """A named reason."""
 
     NO_POLICY = "no_policy"
+    UNKNOWN_POOL = "unknown_pool"
     MISSING_KEY = "missing_key"
     EXCEEDS_CAPACITY = "exceeds_capacity"
     EXCEEDS_LIMIT = "exceeds_limit"
@@ -31,7 +34,8 @@ class ReasonCode(StrEnum):
 
 
 REASON_TEXTS: dict[ReasonCode, str] = {
-    ReasonCode.NO_POLICY: "no pool has a policy for this component",
+    ReasonCode.NO_POLICY: "no pool has a policy for {component}",
+    ReasonCode.UNKNOWN_POOL: "there is no such pool",
     ReasonCode.MISSING_KEY: "asks {asked} of {key}, which the pool does not have",
     ReasonCode.EXCEEDS_CAPACITY: "asks {asked} of {key}; the pool has {bound} in all",
     ReasonCode.EXCEEDS_LIMIT: "asks {asked} of {key}; the limit of {account} is {bound}",
@@ -50,10 +54,16 @@ REASON_TEXTS: dict[ReasonCode, str] = {
     ReasonCode.LIMIT: "preempted as its policy, a group above it or the pool was over its limit",
 }
 
+CUT_MARK = "..."
+"""The last item of a list that is cut."""
+
+POOL_WITHOUT_POLICY = "has no policy for this component"
+"""The sentence of `no_policy` for a pool that the request names."""
+
 
 @dataclass(frozen=True, slots=True)
 class PoolRefusal:
-    """Why one pool could never grant a request."""
+    """Why one pool could never grant a request. A refusal that is not about a key has none, and no numbers."""
 
     pool: str
     code: ReasonCode
@@ -65,7 +75,8 @@ class PoolRefusal:
     @property
     def message(self) -> str:
         """The sentence, with its numbers."""
-        return f"{self.pool}: " + REASON_TEXTS[self.code].format(
+        text = POOL_WITHOUT_POLICY if self.code is ReasonCode.NO_POLICY else REASON_TEXTS[self.code]
+        return f"{self.pool}: " + text.format(
             asked=self.requested, key=self.key, bound=self.bound, account=self.account.replace(":", " ", 1)
         )
 
@@ -78,6 +89,10 @@ class Reason:
     pools: tuple[PoolRefusal, ...] = ()
     by: str | None = None
     by_origin: Origin = NO_ORIGIN
+    component: str | None = None
+    """Of `no_policy`: the component, as it is typed."""
+    key_pools: KeyPools | None = None
+    """Of a request rejected because every pool lacks a key or a policy: the pools that have the keys."""
 
     @property
     def message(self) -> str:
@@ -90,4 +105,78 @@ class Reason:
         return self._sentence(f"request {self.by} ({self.by_origin})") if self.by and any(self.by_origin) else self.message
 
     def _sentence(self, by: str) -> str:
-        return "; ".join(pool.message for pool in self.pools) or REASON_TEXTS[self.code].format(by=by)
+        if self.key_pools and (self.pools or self.code is ReasonCode.NO_POLICY):
+            return describe_rejection(self)
+        refusals = [pool for pool in self.pools if pool.code is not ReasonCode.MISSING_KEY] or self.pools
+        return "; ".join(pool.message for pool in refusals) or REASON_TEXTS[self.code].format(by=by, component=self.component)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPools:
+    """The pools of the workspace, and which of them have each asked key, when a request was rejected.
+
+    The pools of the request's component come first.
+    """
+
+    names: tuple[str, ...]
+    """All pools. A list that is cut ends with `CUT_MARK`."""
+    complete: tuple[str, ...]
+    """The pools that have every asked key."""
+    by_key: Mapping[str, tuple[str, ...]]
+    """Asked key → the pools that have it. Keys that are unbounded in a pool without them are not here."""
+    read_all: bool = True
+    """False if there are more pools than were read."""
+    is_named: bool = False
+    """True if the request names pools."""
+
+
+def describe_rejection(reason: Reason) -> str:
+    """Return why no pool can grant a request: every pool lacks a key or a policy, or does not exist.
+
+    1. Pools that the request names and that do not exist, or have no policy for its component.
+    2. The keys, and the pools that have them.
+    """
+    pools = reason.key_pools
+    assert pools
+    sentences = [
+        refusal.message + (_similar_pools(refusal.pool, pools) if refusal.code is ReasonCode.UNKNOWN_POOL else "")
+        for refusal in reason.pools
+        if refusal.code is not ReasonCode.MISSING_KEY
+    ]
+    if not reason.pools:
+        sentences.append(REASON_TEXTS[ReasonCode.NO_POLICY].format(component=reason.component))
+    lacking = [refusal for refusal in reason.pools if refusal.code is ReasonCode.MISSING_KEY]
+    if pools.by_key and (lacking or not reason.pools):
+        sentences += _describe_keys(lacking, pools)
+    return "; ".join(sentences)
+
+
+def _describe_keys(lacking: Sequence[PoolRefusal], pools: KeyPools) -> list[str]:
+    """Return sentences about the asked keys: which of them no pool has, which pools have all, or that no single pool has."""
+    absent = [key for key, having in pools.by_key.items() if not having]
+    if absent and pools.read_all:
+        return [f"no pool has {join_words(absent)}"]
+    messages = [refusal.message for refusal in lacking]
+    asked = join_words([*pools.by_key])
+    if pools.complete:
+        but = ", but no policy for this component" if lacking and not pools.is_named else ""
+        verb = "has" if len(pools.complete) == 1 else "have"
+        return [*messages, f"{join_words(pools.complete)} {verb} {asked}{but}"]
+    if len(pools.by_key) > 1 and pools.read_all:
+        having = ", ".join(f"{key} is in {join_words(names)}" for key, names in pools.by_key.items())
+        return [f"no single pool has {asked}: {having}; all that one request asks for has to be in one pool"]
+    return messages
+
+
+def _similar_pools(name: str, pools: KeyPools) -> str:
+    """Return a hint with the pools that have a similar name, else with the pools that there are."""
+    if not pools.names:
+        return "; there are no pools"
+    if similar := get_close_matches(name, pools.names, cutoff=0.6):
+        return f"; did you mean {' or '.join(similar)}?"
+    return f"; the pools are {join_words(pools.names)}" if len(pools.names) > 1 else f"; the only pool is {pools.names[0]}"
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Return `this, that and more`."""
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)

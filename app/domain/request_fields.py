@@ -23,6 +23,8 @@ class FieldKind(Enum):
     """`gpu=2,mcpu=4000`."""
     LABELS = auto()
     """A JSON object."""
+    SHAPE = auto()
+    """`pools=a,b`."""
     STATE = auto()
     REASON = auto()
     POSITIONS = auto()
@@ -75,7 +77,8 @@ REQUEST_FIELDS: tuple[RequestField, ...] = (
     _public("queue_ttl_s", FieldKind.INTEGER),
     _public("labels", FieldKind.LABELS),
     RequestField("origin"),  # its owner and its title, in one word
-    RequestField("shape"),  # the tail of the name of its lane: parts of the shape beside component, preemptible and amounts
+    # the tail of the name of its lane: parts of the shape beside component, preemptible and amounts
+    RequestField("shape", "pools", FieldKind.SHAPE, "pools"),
     RequestField("preemption_group"),  # the digest of the label of this name
     _public("task", FieldKind.TEXT),
     RequestField("limited_by"),  # the token and the component whose limits count it while it waits
@@ -84,6 +87,7 @@ REQUEST_FIELDS: tuple[RequestField, ...] = (
     _public("status", FieldKind.STATE, is_required=True),
     RequestField("reason", "reason", FieldKind.REASON, "reason", is_computed=True),  # its code
     RequestField("reasons"),  # the refusals of the pools, of a rejected request
+    RequestField("key_pools"),  # of a request rejected for lack of keys or policies: the pools that have the keys
     _public("pool", FieldKind.TEXT),
     _public("fence", FieldKind.INTEGER),
     _public("outcome", FieldKind.TEXT),

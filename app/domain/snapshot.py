@@ -6,7 +6,7 @@ Accounts have the names of the ledger: `pool`, `group:<name>`, `policy:<type/nam
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.domain.amounts import Amounts
@@ -107,6 +107,12 @@ class Waiter:
     """The score in the pool's queue, owners of holds included: the lowest is first. Of equal scores the older is first."""
     preempted_fence: int | None = None
     """The newest fence of the workspace at its last preemption; None if it never was preempted."""
+    pools: Sequence[str] | None = None
+    """The pools that may grant it; None is all."""
+
+    def allows(self, pool: str) -> bool:
+        """True if the request names no pools, or this one."""
+        return self.pools is None or pool in self.pools
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from app.domain.field_types import (
     Description,
     Duration,
     Labels,
+    PoolNames,
     Quantities,
     Quantity,
     RequestedUnits,
@@ -79,6 +80,8 @@ class RequestSpec(StrictModel):
     """What kind of component asks."""
     name: Title | None = Field(default=None, examples=["nightly training"])
     """The name of the request, for people: any visible text of at most 100 characters. It need not be unique."""
+    pools: PoolNames | None = Field(default=None, examples=[["gpus"]])
+    """The pools that may grant it; null is every pool with a policy for its component. Their order means nothing."""
     resources: RequestedUnits = Field(default={}, examples=[{"gpu": 2}])
     """Resource key → units. `step_run: 1` is always added; with nothing else asked, it is all that is."""
     settings: ResourceSettings = Field(default_factory=ResourceSettings)
@@ -107,6 +110,11 @@ class RequestSpec(StrictModel):
     def _check_merge(cls, settings: ResourceSettings, info: ValidationInfo) -> ResourceSettings:
         merge_resources(info.data.get("resources", {}), settings)
         return settings
+
+    @field_validator("pools")
+    @classmethod
+    def _sort_pools(cls, pools: list[str] | None) -> list[str] | None:
+        return pools and sorted(set(pools))
 
     def amounts(self) -> dict[str, int]:
         """What it asks of a pool, `resources` and `settings` in one."""
@@ -204,7 +212,7 @@ class WorkspaceSettings(SettingsModel):
     max_waiting: Quantity | None = _default("max_waiting")
     """Limit of the requests that wait, delayed tasks included."""
     max_shapes: Quantity | None = _default("max_shapes")
-    """Limit of the different shapes that wait. Requests of one component, amounts and preemptibility have one shape."""
+    """Limit of the different shapes that wait. Requests of one component, amounts, preemptible and `pools` have one shape."""
     max_running: Quantity | None = _default("max_running")
     """Limit of the allocations. Beyond it every new request is refused; waiters are still granted."""
     max_pools: Quantity | None = _default("max_pools")

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from app.domain.explanations import AccountUsage, Explanation, PoolExplanation, QueueState, QueueStatus, Shortfall, WaitReason
 from app.domain.models import Request
+from app.domain.reasons import join_words as join_words
 from app.domain.states import HOLDING_STATES
 from app.domain.states import RequestState as RequestState
 
@@ -64,11 +65,6 @@ def format_units(amounts: Iterable[tuple[str, int]], *, all_keys: bool = False) 
     """`2 gpu and 4000 mcpu`; unless `all_keys` are told, the slot that everybody holds is left out."""
     texts = [f"{number} {key}" for key, number in amounts if all_keys or key != "step_run"]
     return join_words(texts) or "its slot"
-
-
-def join_words(words: Sequence[str]) -> str:
-    """`this, that and more`."""
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def describe_elsewhere(status: QueueStatus) -> str:

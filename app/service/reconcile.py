@@ -53,7 +53,7 @@ class UndecidedPools:
             waiter.id
             for waiter in snapshot.waiters
             if any(
-                pool in self.pools or waiter.id in self.deferred.get(pool, ())
+                waiter.allows(pool) and (pool in self.pools or waiter.id in self.deferred.get(pool, ()))
                 for pool in snapshot.preferred_pools.get(waiter.component, ())
             )
         )

@@ -9,18 +9,11 @@ from typing import Any
 
 from app.domain import amounts, decimals
 from app.domain.models import Event, Group, HeartbeatResult, Policy, Pool, PoolHold, Request, Setting, TimelineEntry, Victims
-from app.domain.names import component_id
+from app.domain.names import component_id, short_component
 from app.domain.pool_setting import PoolSetting
-from app.domain.pool_settings import (
-    ACCOUNT_SETTINGS,
-    DEFAULT_MODE,
-    DEFAULT_PROFILE,
-    SETTINGS,
-    PoolSettings,
-    unset_value,
-)
+from app.domain.pool_settings import ACCOUNT_SETTINGS, DEFAULT_MODE, DEFAULT_PROFILE, SETTINGS, PoolSettings, unset_value
 from app.domain.queue_score import MAX_AMOUNT
-from app.domain.reasons import PoolRefusal, Reason, ReasonCode
+from app.domain.reasons import CUT_MARK, KeyPools, PoolRefusal, Reason, ReasonCode
 from app.domain.request_fields import REQUEST_FIELDS, FieldKind
 from app.domain.request_filter import RequestFilter
 from app.domain.specs import GroupSpec, PolicySpec, RequestSpec, request_digest
@@ -60,6 +53,8 @@ def encode_request(
     for name in _OPTIONAL_SPEC_FIELDS:
         if (value := getattr(spec, name)) is not None:
             fields += [name, str(value)]
+    if spec.pools:
+        fields += ["shape", _encode_shape(spec.pools)]
     if PREEMPTION_GROUP_LABEL in spec.labels:
         fields += ["preemption_group", hashlib.sha256(spec.labels[PREEMPTION_GROUP_LABEL].encode()).hexdigest()[:16]]
     if spec.labels:
@@ -99,6 +94,15 @@ def decode_request(fields: Mapping[str, str], lapses: str = "", places: FlatHash
     return Request(**values)
 
 
+def _encode_shape(pools: Sequence[str]) -> str:
+    return "pools=" + ",".join(pools)
+
+
+def decode_shape_pools(shape: str) -> list[str] | None:
+    """Return the pools that the tail of a shape names, None if it names none."""
+    return next((part.removeprefix("pools=").split(",") for part in shape.split("|") if part.startswith("pools=")), None)
+
+
 _DECODERS: Mapping[FieldKind, Callable[[str], Any]] = {
     FieldKind.TEXT: str,
     FieldKind.INTEGER: int,
@@ -106,6 +110,7 @@ _DECODERS: Mapping[FieldKind, Callable[[str], Any]] = {
     FieldKind.TIME: int,
     FieldKind.AMOUNTS: amounts.decode,
     FieldKind.LABELS: json.loads,
+    FieldKind.SHAPE: decode_shape_pools,
     FieldKind.STATE: RequestState,
 }
 _PLAIN_FIELDS = [field for field in REQUEST_FIELDS if field.attribute and not field.is_computed]
@@ -126,15 +131,28 @@ def _decode_reason(fields: Mapping[str, str]) -> Reason | None:
     if not fields.get("reason"):
         return None
     refusals = [text.split(" ") for text in fields.get("reasons", "").split(";") if text]
+    code = ReasonCode(fields["reason"])
     return Reason(
-        ReasonCode(fields["reason"]),
+        code,
         tuple(
-            PoolRefusal(pool, ReasonCode(code), key, int(requested), int(bound), account)
+            PoolRefusal(pool, ReasonCode(code), "" if key == "-" else key, int(requested), int(bound), account)
             for pool, code, key, requested, bound, account in refusals
         ),
         by=fields.get("preempted_by") or None,
         by_origin=origin_codec.decode(fields.get("by_origin")),
+        component=short_component(fields["component"]) if code is ReasonCode.NO_POLICY else None,
+        key_pools=_decode_key_pools(fields),
     )
+
+
+def _decode_key_pools(fields: Mapping[str, str]) -> KeyPools | None:
+    if not fields.get("key_pools"):
+        return None
+    rows = [row.partition("=") for row in fields["key_pools"].split(";")]
+    names = {key: tuple(name for name in text.split(",") if name) for key, _, text in rows}
+    all_pools, complete_row = names.pop("*"), names.pop("+")
+    complete = tuple(name for name in complete_row if name != CUT_MARK)
+    return KeyPools(all_pools, complete, names, read_all=complete == complete_row, is_named=bool(fields.get("shape")))
 
 
 def _decode_timeline(fields: Mapping[str, str]) -> Iterable[TimelineEntry]:

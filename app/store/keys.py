@@ -145,7 +145,12 @@ KEYS: dict[str, Key] = {
             "hash",
             "run times of a policy: `<step>` → count, `all` → count",
         ),
-        Key("pool_usage_history", "pool:<pool>:usage_history", "list", "units used, and the most since the line before, per policy, one line a minute"),
+        Key(
+            "pool_usage_history",
+            "pool:<pool>:usage_history",
+            "list",
+            "units used, and the most since the line before, per policy, one line a minute",
+        ),
         Key("pool_groups", "pool:<pool>:groups", "set", "names of the groups"),
         Key("pool_policies", "pool:<pool>:policies", "set", "components with a policy"),
         Key(

@@ -25,7 +25,7 @@ from app.domain.snapshot import (
     PublishedStatus,
     Waiter,
 )
-from app.store.codec import FlatHash, to_mapping
+from app.store.codec import FlatHash, decode_shape_pools, to_mapping
 
 AllocationCache: TypeAlias = dict[str, tuple[str, Allocation]]
 """The allocations of a pool by id, each with the line that it was decoded from."""
@@ -202,7 +202,7 @@ def _decode_allocation(id_: str, line: str) -> Allocation:
 def decode_waiter(row: Sequence[str]) -> Waiter:
     """Return a waiter from a row of a script's reply."""
     id_, lane, class_, number, chain, preempted, place = row
-    component, kind, resources, *_ = lane.split("|", 3)
+    component, kind, resources, *tail = lane.split("|", 3)
     return Waiter(
         id=id_,
         component=component,
@@ -213,6 +213,7 @@ def decode_waiter(row: Sequence[str]) -> Waiter:
         chain=chain or None,
         queue_score=int(place),
         preempted_fence=_optional_int(preempted),
+        pools=decode_shape_pools(tail[0]) if tail else None,
     )
 
 

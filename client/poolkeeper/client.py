@@ -30,6 +30,7 @@ class Client(PoolApi):
         *,
         component_type: str | None = None,
         name: str | None = None,
+        pools: Sequence[str] | None = None,
         resources: Mapping[str, int] | None = None,
         settings: Mapping[str, Any] | None = None,
         preemptible: bool | None = None,
@@ -44,7 +45,8 @@ class Client(PoolApi):
         idempotency_key: str | None = None,
         **amounts: int,
     ) -> Request:
-        """Ask for capacity: the request as it stands, allocated, queued or rejected. `gpu=2` means `resources={"gpu": 2}`.
+        """Ask for capacity: the request as it stands, allocated, queued or rejected. `gpu=2` means `resources={"gpu": 2}`; only
+        `pools` may grant it, if they are given.
 
         With the same `idempotency_key` the same request comes back; without one a key is made, so that a retry is safe.
         """
@@ -52,6 +54,7 @@ class Client(PoolApi):
             component,
             component_type=component_type,
             name=name,
+            pools=pools,
             resources=resources,
             settings=settings,
             preemptible=preemptible,
@@ -177,6 +180,7 @@ class Client(PoolApi):
         *,
         component_type: str | None = None,
         name: str | None = None,
+        pools: Sequence[str] | None = None,
         resources: Mapping[str, int] | None = None,
         settings: Mapping[str, Any] | None = None,
         preemptible: bool | None = None,
@@ -204,6 +208,7 @@ class Client(PoolApi):
             component,
             component_type=component_type,
             name=name,
+            pools=pools,
             resources=resources,
             settings=settings,
             preemptible=preemptible,

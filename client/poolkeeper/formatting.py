@@ -101,8 +101,6 @@ def timestamp(time: str | None) -> str:
 def reason(request: Mapping[str, Any]) -> str:
     """Return the reason of a request's status as a sentence."""
     document = request.get("reason")
-    if document and document.get("code") == "no_policy":
-        return f"no pool has a policy for {component(request)}"
     message = one_line(document["message"]) if document else ""
     preemptor = request.get("preempted_by")
     return message.replace(preemptor, short_id(preemptor)) if preemptor else message

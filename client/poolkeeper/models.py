@@ -74,6 +74,7 @@ class Request(Record):
     component: str = ""
     component_type: str = "orchestrator"
     name: str | None = None
+    pools: tuple[str, ...] | None = field(default=None, metadata={"read": tuple})
     reason: Reason | None = _record_field(Reason)
     resources: Mapping[str, int] = _map_field()
     preemptible: bool = True

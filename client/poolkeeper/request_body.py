@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import EllipsisType
 from typing import Any
 
@@ -12,6 +12,7 @@ def request_spec(
     *,
     component_type: str | None = None,
     name: str | None = None,
+    pools: Sequence[str] | None = None,
     resources: Mapping[str, int] | None = None,
     settings: Mapping[str, Any] | None = None,
     preemptible: bool | None = None,
@@ -32,6 +33,7 @@ def request_spec(
         "component": component,
         "component_type": component_type,
         "name": name,
+        "pools": None if pools is None else list(pools),
         "resources": _merge_resources(resources or {}, amounts) or None,
         "settings": dict(settings) if settings else None,
         "preemptible": preemptible,

@@ -37,6 +37,7 @@ def test_the_response_has_the_public_fields_of_the_table_and_no_other() -> None:
 
 SAMPLES: dict[FieldKind, tuple[Any, Any]] = {
     FieldKind.FLAG: (True, True),
+    FieldKind.SHAPE: (["p", "q"], ["p", "q"]),
     FieldKind.AMOUNTS: ({"gpu": 2}, {"gpu": 2}),
     FieldKind.LABELS: ({"run": "7"}, {"run": "7"}),
     FieldKind.STATE: (RequestState.PREEMPTING, "preempting"),

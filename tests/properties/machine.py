@@ -30,6 +30,8 @@ TENANTS = ("t-x", "n-1", "n-2")
 TEMPLATES = ("t*", "t-*", "n-*", "*")
 GROUPS = ("g", "h", "k")
 Shapes = tuple[dict[str, int], ...]
+NAMED_POOLS = (None, None, None, None, None, ["p"], ["p", "q"], ["q", "r", "s"])
+"""The pools that a request names; there never is an `s`."""
 SHAPES: Shapes = ({"gpu": 2}, {"gpu": 1}, {"gpu": 3}, {"gpu": 1, "lic": 1}, {"gpu": 1, "mcpu": 2}, {"mcpu": 3}, {})
 
 few = st.integers(1, 4)
@@ -87,6 +89,7 @@ asks = st.fixed_dictionaries(
     {
         "component": st.sampled_from((*COMPONENTS * 3, *TENANTS, "nobody")),
         "resources": st.sampled_from(SHAPES),
+        "pools": st.sampled_from(NAMED_POOLS),
         "preemptible": st.sampled_from((True, True, True, False)),
         "preemption_class": st.sampled_from((1, 5, 5, 9)),
         "checkpoint": st.sampled_from(("none", "manual", "auto")),

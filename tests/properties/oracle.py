@@ -114,6 +114,8 @@ class Request:
     number: int
     submitted_ms: int
     walltime_s: int | None = None
+    named_pools: tuple[str, ...] = ()
+    """The pools that may grant it; empty is all."""
     status: str = ""
     pool: str = ""
     fence: int = 0
@@ -127,7 +129,8 @@ class Request:
     def lane(self) -> str:
         """The shape it waits with."""
         text = ",".join(f"{key}={self.amounts[key]}" for key in sorted(self.amounts))
-        return f"{self.component}|{'p' if self.preemptible else 'f'}|{text}"
+        tail = f"|pools={','.join(self.named_pools)}" if self.named_pools else ""
+        return f"{self.component}|{'p' if self.preemptible else 'f'}|{text}{tail}"
 
 
 @dataclass
@@ -206,11 +209,20 @@ class Model:
         priorities = [(policy.priority, name) for name, pool in self.pools.items() if (policy := pool.policy(component))]
         return [name for _, name in sorted(priorities, key=lambda pair: (-pair[0], pair[1]))]
 
+    def candidates(self, request: Request) -> list[str]:
+        """Those of them that a request allows, in the same order."""
+        return [name for name in self.preferred(request.component) if name in (request.named_pools or self.pools)]
+
+    def may_run_outside(self, request: Request) -> bool:
+        """Whether it is granted outside of all pools: its component has no policy, and it names no pools."""
+        return self.unmanaged == "allow" and not request.named_pools and not self.preferred(request.component)
+
     def refusals(self, pool: str, request: Request) -> list[tuple[str, str, int, int, str]]:
         """Each reason why the pool could never grant it: code, key, asked, bound, account. Those of one code are as good."""
-        place = self.pools[pool]
-        policy, refusals = place.policy(request.component), []
-        assert policy
+        place = self.pools.get(pool)
+        policy, refusals = place.policy(request.component) if place else None, []
+        if place is None or policy is None:
+            return [("no_policy" if place else "unknown_pool", "-", 0, 0, "pool")]
         for key, units in request.amounts.items():
             if units > place.total(key):
                 code = "exceeds_capacity" if place.total(key) else "missing_key"
@@ -226,7 +238,7 @@ class Model:
     def eligible(self, request: Request) -> list[str]:
         """The pools that may ever grant it, in the order in which they are tried."""
         if request.lane not in self._memory.eligible:
-            pools = [name for name in self.preferred(request.component) if not self.refusals(name, request)]
+            pools = [name for name in self.candidates(request) if not self.refusals(name, request)]
             self._memory.eligible[request.lane] = pools
         return self._memory.eligible[request.lane]
 

@@ -26,6 +26,7 @@ class Scene:
 
     def __init__(self, world: World, number: int, *, pools: int = 1) -> None:
         self.world, self.random, self._draw_tenants = world, Random(number), Random(-number)
+        self._pools_random = Random(number)  # of its own, so that all else is drawn as before
         self.pools = [f"p{index}" for index in range(self.random.randint(1, pools))]
         self._reconciling = Reconciler(world.plan_store, world.ledger)
         self._queries = QueryStore(world.client)
@@ -66,6 +67,7 @@ class Scene:
         fields: dict[str, Any] = {"resources": draw.choice(SHAPES), "preemption_class": draw.choice((1, 5, 5, 9))}
         fields["preemptible"] = draw.random() < 0.65
         fields["checkpoint"] = draw.choice(("none", "manual", "auto"))
+        fields["pools"] = ["p0"] if self._pools_random.random() < 0.15 else None
         fields["walltime_s"] = draw.choice((None, None, 5, 60))
         component = draw.choice(COMPONENTS)
         is_tenant = self._has_template and self._draw_tenants.random() < 0.25

@@ -76,6 +76,7 @@ def request(id_: str, fields: dict[str, str]) -> Request:
         number=int(fields["seq"]),
         submitted_ms=int(fields["submitted_ms"]),
         walltime_s=int(fields["walltime_s"]) if "walltime_s" in fields else None,
+        named_pools=tuple(fields["shape"].removeprefix("pools=").split(",")) if "shape" in fields else (),
         status=fields["status"],
         pool=fields.get("pool", ""),
         fence=int(fields.get("fence") or 0),

@@ -114,7 +114,7 @@ class Replay:
     def _granted(self, request: Request, event: dict[str, str]) -> Iterator[str]:
         pool = event["pool"]
         if not pool:
-            if self.model.preferred(request.component) or self.model.unmanaged != "allow":
+            if not self.model.may_run_outside(request):
                 yield f"tied to no pool: {event}"
             return
         if pool not in self.model.eligible(request):
@@ -303,7 +303,8 @@ def _busy(snapshot: Snapshot, pool: str) -> bool:
 
 
 def _rejection_faults(model: Model, request: Request, event: dict[str, str], snapshot: Snapshot) -> Iterator[str]:
-    pools, fields = model.preferred(request.component), snapshot.get("request", request.id)
+    pools, fields = model.candidates(request), snapshot.get("request", request.id)
+    pools += [pool for pool in request.named_pools if pool not in pools]
     reasons = [text.split(" ") for text in fields.get("reasons", "").split(";") if text]
     full = {pool for pool, code, *_ in reasons if code == "too_many_tenants"}
     if eligible := set(model.eligible(request)) - full:
@@ -317,5 +318,5 @@ def _rejection_faults(model: Model, request: Request, event: dict[str, str], sna
             yield f"{request.id}: {pool} says {code} {key} {units} {bound} {account}, not {refusals}"
     if event["reason"] != (reasons[0][1] if reasons else "no_policy"):
         yield f"{request.id} was rejected for {event['reason']}: {reasons}"
-    if not pools and model.unmanaged == "allow":
+    if model.may_run_outside(request):
         yield f"{request.id} has no policy and is allowed"

@@ -418,7 +418,7 @@ class Structures:
         place, expected = self.model.pools[pool], dict[tuple[str, ...], dict[str, int]]()
         listed = self.snapshot.get("pool_parked", pool)
         for lane in listed:
-            component, kind, text = lane.split("|")
+            component, kind, text, *_ = lane.split("|")
             policy = place.policy(component)
             for key, _, units in (pair.partition("=") for pair in text.split(",")):
                 if policy and policy.reserved.get(key, 0) > 0:

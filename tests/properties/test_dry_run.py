@@ -20,7 +20,7 @@ from tests.support.redis_snapshot import dump
 from tests.support.servers import Servers
 from tests.support.world import World
 
-SCRATCH, FIRST = ThrowawayRedis(), 50
+SCRATCH, FIRST = ThrowawayRedis(), 120
 """From there on changes of every kind come soon."""
 
 

@@ -10,7 +10,19 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from tests.properties.machine import BRIEF, BUDGETS, COMPONENTS, GROUPS, KEYS, POOLS, SHAPES, TEMPLATES, TENANTS, Histories
+from tests.properties.machine import (
+    BRIEF,
+    BUDGETS,
+    COMPONENTS,
+    GROUPS,
+    KEYS,
+    NAMED_POOLS,
+    POOLS,
+    SHAPES,
+    TEMPLATES,
+    TENANTS,
+    Histories,
+)
 
 Step = tuple[str, dict[str, Any]]
 
@@ -191,6 +203,7 @@ class Walk:
         return {
             "component": rng.choice((*COMPONENTS * 4, *TENANTS, "nobody")),
             "resources": rng.choice(SHAPES[:2] * 2 + SHAPES[2:4] if self.quarrel else (*SHAPES, *SHAPES[:3])),
+            "pools": rng.choice(NAMED_POOLS),
             "preemptible": rng.random() < (0.9 if self.quarrel else 0.8),
             "preemption_class": rng.choice((1, 5, 5, 5, 9, 10) if rng.random() < 0.3 else (1, 5, 5, 9)),
             "checkpoint": rng.choice(("none", "none", "manual", "auto")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -69,6 +69,8 @@ class RequestResponse(ResponseModel):
     component_type: str
     name: str | None
     """Its name for people."""
+    pools: Sequence[str] | None
+    """The pools that may grant it; null is every pool with a policy for its component."""
     status: RequestState
     reason: ReasonResponse | None
     """Why it was rejected, has to leave, was preempted or ended."""
@@ -127,6 +129,7 @@ class RequestResponse(ResponseModel):
             component=request.component,
             component_type=request.component_type,
             name=request.name,
+            pools=request.pools,
             status=request.status,
             reason=ReasonResponse.of(request.reason, token) if request.reason else None,
             resources=request.resources,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from types import EllipsisType, FunctionType
 from typing import Any, ParamSpec, TypeVar
@@ -56,6 +56,8 @@ class PoolTask(Task[P, R]):
     component: str | None = None
     """Who asks; it has to be said."""
     component_type: str | None = None
+    pools: Sequence[str] | None = None
+    """The pools that may grant it, instead of any."""
     resources: Mapping[str, int] | None = None
     """What it needs; it or `settings` has to be said."""
     settings: Mapping[str, Any] | None = None

@@ -10,6 +10,7 @@ from poolkeeper.request_body import request_spec
 OPTIONS = (
     "component",
     "component_type",
+    "pools",
     "resources",
     "settings",
     "preemptible",

@@ -30,6 +30,7 @@ EVENT_SENTENCES = {
 
 REASON_SENTENCES: dict[str, str] = {
     "no_policy": "no pool has a policy for its component",
+    "unknown_pool": "it names a pool that does not exist",
     "missing_key": "it asks for a key that the pool does not have",
     "exceeds_capacity": "it asks for more than the pool has in all",
     "exceeds_limit": "it asks for more than the limit of its policy, or of a group above it",
@@ -108,6 +109,7 @@ def _facts(request: Mapping[str, Any]) -> list[tuple[str, Any]]:
         ("Name", request.get("name")),
         ("Component", formatting.component(request)),
         ("Asks", formatting.requested_amounts(request)),
+        ("Pools", ", ".join(request.get("pools") or ())),
         ("Status", request["status"]),
         ("Why", formatting.reason(request)),
         ("Outcome", formatting.outcome(request)),

@@ -27,6 +27,9 @@ _OPTIONS = (
         multiple=True,
         help="What it asks: gpu=2,mcpu=4000, or as JSON or YAML. May be repeated. --gpu 2 is the same as --resource gpu=2.",
     ),
+    click.option(
+        "--pool", "pools", type=param_types.POOL, multiple=True, help="Pool that may grant it, instead of any. May be repeated."
+    ),
     click.option("--gpu-count", type=click.IntRange(min=0), help="The same as gpu=N."),
     click.option("--cpu-count", type=click.FloatRange(min=0), help="CPUs and parts of them: 0.5 is mcpu=500."),
     click.option("--memory", metavar="SIZE", help="Such as 16GiB or 512MB: becomes memory_mb, rounded up."),
@@ -66,8 +69,9 @@ def spec_of(values: Mapping[str, Any]) -> dict[str, Any]:
             "resources": param_types.merge(values["resources"], "--resource"),
             "settings": _non_null({field: values[field] for field in ("gpu_count", "cpu_count", "memory")}),
             "labels": param_types.merge(values["labels"], "--label"),
+            "pools": list(values["pools"]),
         },
-        without=({},),
+        without=({}, []),
     )
     plain = ("name", "preemption_class", "checkpoint", "checkpoint_minutes", "retries")
     spec |= _non_null({field: values[field] for field in plain})

@@ -27,10 +27,10 @@ def hints_of(request: Mapping[str, Any]) -> list[str]:
     reason = request.get("reason") or {}
     verdicts = reason.get("pools") or []
     try:
-        if reason.get("code") == "no_policy":
+        if reason.get("code") == "no_policy" and not verdicts:
             return _components_like(str(request["component"]), str(request["component_type"]))
         if verdicts and all(verdict["code"] == "missing_key" for verdict in verdicts):
-            return _keys_like(verdicts[0]["key"], {verdict["pool"] for verdict in verdicts})
+            return _keys_like({verdict["key"] for verdict in verdicts}, {verdict["pool"] for verdict in verdicts})
     except Exception:  # the rejection stands, whatever becomes of this
         return []
     return []
@@ -42,9 +42,11 @@ def _components_like(name: str, kind: str) -> list[str]:
     return _similar(name, {component(policy): str(policy["component"]) for policy in policies})
 
 
-def _keys_like(key: str, pools: set[str]) -> list[str]:
+def _keys_like(asked: set[str], pools: set[str]) -> list[str]:
+    """Return a hint for the first of these keys that none of these pools has; none if each is in one of them."""
     keys = sorted({key for pool in _pools() if pool["name"] in pools for key in pool["capacity"]})
-    return _similar(key, {key: key for key in keys})
+    absent = sorted(asked.difference(keys))
+    return _similar(absent[0], {key: key for key in keys}) if absent else []
 
 
 def _pools() -> Sequence[Mapping[str, Any]]:

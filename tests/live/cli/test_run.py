@@ -154,7 +154,7 @@ def test_rejected(lab: RunLab) -> None:
     with lab.run("--component", "team", "--gpus", "5", "--", "true") as run:
         run.wait_for_end(ExitCode.REJECTED)
     message = run.err.splitlines()
-    assert "asks 5 of gpus, which the pool does not have" in message[0]
+    assert "no pool has gpus" in message[0]
     assert message[1] == "  did you mean gpu?"
 
 

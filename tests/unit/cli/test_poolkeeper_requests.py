@@ -89,7 +89,7 @@ def test_components_that_are_near_are_suggested(gpus: Program) -> None:
         "zzz": "there are: team, step_operator/vision",
     }.items():
         ran = gpus("request", "submit", "--component", typed, "--resource", "gpu=1", ends=ExitCode.REJECTED)
-        assert ran.line.endswith(f": rejected: no pool has a policy for {typed.removeprefix('orchestrator/')}")
+        assert ran.line.endswith(f": rejected: no pool has a policy for {typed.removeprefix('orchestrator/')}; gpus has gpu")
         assert ran.err == f"  {hint}\n"
 
 
@@ -115,7 +115,7 @@ def test_keys_that_are_near_are_suggested(gpus: Program) -> None:
     ids=["not allowed", "away", "not what is expected", "no JSON", "cut"],
 )
 def test_a_rejection_stays_one_when_nothing_can_be_suggested(stubbed: Program, stub: StubServer, trouble: Action) -> None:
-    reason = {"code": "no_policy", "message": "no pool has a policy for this component", "pools": []}
+    reason = {"code": "no_policy", "message": "no pool has a policy for team", "pools": []}
     stub.script(reply({**REQUEST, "status": "rejected", "reason": reason}), trouble)
     ran = stubbed("request", "submit", "--component", "team", "--resource", "gpu=1", ends=ExitCode.REJECTED)
     assert (ran.line, ran.err) == (f"request {ID}: rejected: no pool has a policy for team", "")

@@ -58,3 +58,9 @@ def test_the_origin_of_a_request_does_not_count() -> None:
     assert request_digest(a_request(labels=origin)) == request_digest(a_request()) == body_digest(a_request())
     assert request_digest(a_request(labels=origin | {"team": "a"})) == request_digest(a_request(labels={"team": "a"}))
     assert request_digest(a_request(labels={"team": "a"})) != request_digest(a_request())
+
+
+def test_the_order_of_named_pools_means_nothing() -> None:
+    one, other = a_request(pools=["b", "a", "b"]), a_request(pools=["a", "b"])
+    assert one.pools == ["a", "b"]
+    assert body_digest(one) == body_digest(other) != body_digest(a_request())

@@ -72,3 +72,15 @@ def test_a_dry_run_beyond_the_limits_of_its_token_is_refused(world: World) -> No
     with pytest.raises(LimitReached) as refusal:
         dry_run.submit(world.workspace, world.request_spec(gpu=1), token)
     assert (refusal.value.subject, refusal.value.name, refusal.value.present) == ("token/ci", "max_waiting", 1)
+
+
+def test_waiters_keep_the_pools_that_they_name_in_the_copy(world: World) -> None:
+    for pool in ("a", "b"):
+        world.pool(pool, gpu=1)
+        world.policy(pool=pool)
+        world.submit(gpu=1, pools=[pool])
+    waiters = [world.submit(gpu=1, pools=[pool]).id for pool in ("b", "a")]
+    dry_run = DryRun(WorkspaceCopier(world.client, FakeRedisProvider(), world.clock), world.limits)
+    assert dry_run.update_pool(world.workspace, "a", PoolUpdate(capacity={"gpu": 2})).granted == (waiters[1],)
+    outcome = dry_run.submit(world.workspace, world.request_spec(gpu=1, pools=["b"]))
+    assert (outcome.outcome, [view.status.pool for view in outcome.views]) == ("queued", ["b"])

@@ -12,7 +12,7 @@ audit_findings.start(args.repair)
 -- Return the expected sorted sets of a request (key → score, `true` for any score), and all sets it could wrongly be in.
 local function expected_keys(request, lane)
   local expected_scores, possible_keys = {}, {keys.waiting(), keys.leases(), keys.ended(), keys.rejected(), keys.lane(lane.id), keys.lane_walltimes(lane.id)}
-  for _, name in ipairs(lanes.pools(lane.component)) do
+  for _, name in ipairs(lanes.component_pools(lane)) do
     local pool_keys = {keys.pool_queue(name), keys.pool_policy_queue(name, lane.component), keys.pool_allocations(name), keys.pool_walltime_ends(name)}
     for _, key in ipairs(pool_keys) do possible_keys[#possible_keys + 1] = key end
   end
@@ -21,7 +21,7 @@ local function expected_keys(request, lane)
     expected_scores[keys.waiting()] = true
     expected_scores[keys.lane(lane.id)] = lane_score
     if request.walltime_s then expected_scores[keys.lane_walltimes(lane.id)] = tonumber(request.walltime_s) end
-    for _, name in ipairs(lanes.pools(lane.component)) do
+    for _, name in ipairs(lanes.pools(lane)) do
       local path = accounts.path(name, lane.component)
       local queue_key, policy_queue_key = keys.pool_queue(name), keys.pool_policy_queue(name, lane.component)
       if path[#path].fields.reviewing or redis.call('ZSCORE', keys.pool_queue_syncs(name), lane.id) then
@@ -90,9 +90,9 @@ local function check(id)
   if request.task then check_task(request) end
   if request.status ~= states.queued then return end
   local lane_exists = redis.call('ZSCORE', keys.component_lanes(lane.component), lane.id)
-  for _, name in ipairs(lanes.pools(lane.component)) do
+  for _, name in ipairs(lanes.component_pools(lane)) do
     local path = accounts.path(name, lane.component)
-    local pool, is_eligible = path[#path], not eligibility.refusal(path, lane.units, lane.fixed)
+    local pool, is_eligible = path[#path], not eligibility.refusal(path, lane)
     if not pool.fields.reviewing and (not lane_exists or lanes.is_attached(pool, lane) ~= is_eligible) then
       if audit_findings.add('lane', name .. ' ' .. lane.id, lanes.is_attached(pool, lane), is_eligible) then
         redis.call('ZADD', keys.component_lanes(lane.component), 0, lane.id)

@@ -9,7 +9,7 @@ local attached = {}
 for _, row in ipairs(cjson.decode(args.lanes)) do attached[row[1]] = row[2] end
 
 local function is_rechecked(lane)
-  for _, name in ipairs(lanes.pools(lane.component)) do
+  for _, name in ipairs(lanes.pools(lane)) do
     if accounts.pool(name).fields.reviewing then return true end
   end
 end

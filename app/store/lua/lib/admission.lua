@@ -18,15 +18,15 @@ function admission.limit_by_component(request, fields, component_limits)
 end
 
 -- Return the pools in which a request may be granted or wait. `template_count`: the number of templates of the workspace.
-function admission.pools(component, template_count)
-  if (tonumber(template_count or 0)) > 0 then return template_matches.pools(component) end
-  return lanes.pools(component)
+function admission.pools(lane, template_count)
+  if (tonumber(template_count or 0)) > 0 then return lanes.allowed(lane, template_matches.pools(lane.component)) end
+  return lanes.pools(lane)
 end
 
 -- Return the path of a lane in a pool if it is eligible there; else nil, and the refusal of a template that is full.
 function admission.eligible_path(pool_name, lane)
   local path = accounts.path(pool_name, lane.component)
-  if eligibility.refusal(path, lane.units, lane.fixed) then return nil end
+  if eligibility.refusal(path, lane) then return nil end
   local refusal = templates.refusal(path)
   if refusal then return nil, refusal end
   return path
@@ -36,7 +36,7 @@ end
 function admission.has_full_templates(lane)
   local template_count, refusal = redis.call('HGET', keys.meta(), 'templates'), nil
   if tonumber(template_count or 0) == 0 then return false end
-  for _, name in ipairs(template_matches.pools(lane.component)) do
+  for _, name in ipairs(admission.pools(lane, template_count)) do
     local path, template_refusal = admission.eligible_path(name, lane)
     if path then return false end
     refusal = refusal or template_refusal
@@ -63,13 +63,13 @@ end
 -- Put a request that lost its units back into the queue of every eligible pool; the next pass judges it first.
 function admission.requeue(request, lane, fields)
   local lane_score, candidates = queue_order.lane_score(tonumber(request.class), tonumber(request.seq)), {}
-  local pools = admission.pools(lane.component, redis.call('HGET', keys.meta(), 'templates'))
+  local pools = admission.pools(lane, redis.call('HGET', keys.meta(), 'templates'))
   for _, name in ipairs(pools) do
     local path = admission.eligible_path(name, lane)
     if path then candidates[#candidates + 1] = {path = path, constraint = parking.NEW, need = 0} end
   end
   if #candidates == 0 then
-    return requests.finish(request, states.rejected, 'rejected', eligibility.refusals(lane.component, lane.units, lane.fixed, pools), fields)
+    return requests.finish(request, states.rejected, 'rejected', eligibility.refusals(lane, pools), fields)
   end
   admission.enqueue(request, lane, lane_score, candidates)
   for _, candidate in ipairs(candidates) do dirty_pools.mark_new(candidate.path[#candidate.path]) end
@@ -84,8 +84,8 @@ function admission.enter_successor(spec, seq, submitted_ms)
   local number = amounts.format(redis.call('HINCRBY', keys.meta(), 'seq', 1))
   requests.transition(request, states.queued, 'submitted', {'seq', seq, 'submitted_ms', submitted_ms, 'queued_ms', amounts.format(clock.now)}, fields)
   local lane = lanes.of(request)
-  local unmanaged, template_count = unpack(redis.call('HMGET', keys.meta(), 'unmanaged', 'templates'))
-  if unmanaged == 'allow' and #admission.pools(lane.component, template_count) == 0 then
+  local template_count = redis.call('HGET', keys.meta(), 'templates')
+  if lanes.is_unmanaged(lane, admission.pools(lane, template_count)) then
     grants.allocate(nil, lane, request, fields)
   else
     admission.requeue(request, lane, fields)

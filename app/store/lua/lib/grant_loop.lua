@@ -27,7 +27,7 @@ end
 local function grant_preferred_pool(pool, id)
   local dirty = dirty_pools.all()
   if next(dirty) == nil then return false end
-  for _, name in ipairs(lanes.pools(lanes.open(id).component)) do
+  for _, name in ipairs(lanes.pools(lanes.open(id))) do
     if name == pool.name then return false end
     if dirty[name] and not pools_in_pass[name] then
       pass(accounts.pool(name))

@@ -67,7 +67,7 @@ end
 
 -- Take a waiter out of every queue; its holds end.
 function grants.dequeue(request, lane)
-  for _, name in ipairs(lanes.pools(lane.component)) do
+  for _, name in ipairs(lanes.pools(lane)) do
     local pool = accounts.pool(name)
     local is_patient = pool.fields.patience == request.id
     local hold = pool.fields.victim_holds and redis.call('HEXISTS', keys.pool_holds(name), request.id) == 1 and victim_holds.find(pool, request.id)

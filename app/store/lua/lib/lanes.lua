@@ -1,7 +1,7 @@
 -- Lanes: all waiters of one shape are judged together, by their head. A pool refers to the lanes that it may grant. A lane is
--- named by its shape: component, kind, amounts, and a tail for other parts of the shape (`|pools=a,b`).
+-- named by its shape: component, kind, amounts, and a tail for other parts of the shape (`|pools=a,b`: only these pools are eligible).
 -- @use amounts fair_share_order parking queue_order share_sides
--- @reads component_lanes component_pools lane pool_parked
+-- @reads component_lanes component_pools lane meta pool_parked
 -- @writes pool_in_share pool_lanes pool_policy_lanes
 
 local cache = {}
@@ -14,11 +14,18 @@ function lanes.of(request)
   return lanes.open(lanes.name(request.component, request.preemptible == '0', request.resources, request.shape))
 end
 
+-- Return the pools that the tail of a shape names, as a set in their order; nil if it names none.
+local function named_pools(tail)
+  local text, set = string.match(tail, '|pools=([^|]*)'), {list = {}, has = {}}
+  for name in string.gmatch(text or '', '[^,]+') do set.list[#set.list + 1], set.has[name] = name, true end
+  return text and set or nil
+end
+
 function lanes.open(id)
   local lane = cache[id]
   if not lane then
-    local component, kind, text = string.match(id, '^([^|]+)|([pf])|([^|]*)')
-    lane = {id = id, component = component, kind = kind, fixed = kind == 'f', units = amounts.decode(text)}
+    local component, kind, text, tail = string.match(id, '^([^|]+)|([pf])|([^|]*)(.*)$')
+    lane = {id = id, component = component, kind = kind, fixed = kind == 'f', units = amounts.decode(text), named_pools = named_pools(tail)}
     cache[id] = lane
   end
   return lane
@@ -30,8 +37,28 @@ function lanes.head(lane)
   return first[1], tonumber(first[2])
 end
 
-function lanes.pools(component)
-  return redis.call('ZRANGE', keys.component_pools(component), 0, -1)
+-- True if the lane names no pools, or this one.
+function lanes.allows(lane, pool_name) return not lane.named_pools or lane.named_pools.has[pool_name] == true end
+
+-- Return all pools in which the component of a lane has a policy, the preferred first.
+function lanes.component_pools(lane) return redis.call('ZRANGE', keys.component_pools(lane.component), 0, -1) end
+
+-- Return those of some pools that the lane allows.
+function lanes.allowed(lane, names)
+  if not lane.named_pools then return names end
+  local allowed = {}
+  for _, name in ipairs(names) do
+    if lanes.allows(lane, name) then allowed[#allowed + 1] = name end
+  end
+  return allowed
+end
+
+-- Return the pools in which the component of a lane has a policy and which the lane allows, the preferred first.
+function lanes.pools(lane) return lanes.allowed(lane, lanes.component_pools(lane)) end
+
+-- True if requests of the lane are granted outside of any pool: the component has no policy, and the request names no pools.
+function lanes.is_unmanaged(lane, pools)
+  return #pools == 0 and not lane.named_pools and redis.call('HGET', keys.meta(), 'unmanaged') == 'allow'
 end
 
 -- True if requests of a component wait.

@@ -52,7 +52,7 @@ function queue.forget_lane(lane)
   redis.call('ZREM', keys.component_lanes(lane.component), lane.id)
   redis.call('SREM', keys.lanes(), lane.id)
   redis.call('ZREM', keys.orphaned_lanes(), lane.id)
-  for _, name in ipairs(lanes.pools(lane.component)) do lanes.detach(accounts.pool(name), lane) end
+  for _, name in ipairs(lanes.pools(lane)) do lanes.detach(accounts.pool(name), lane) end
 end
 
 -- Reposition a lane whose head left. With strict queueing its own victim hold does not block a head, so that a lane parked on the
@@ -76,7 +76,7 @@ function queue.leave(request, lane)
   waiter_counts.uncount(request.limited_by, lane, id)
   local lane_is_empty = redis.call('EXISTS', keys.lane(lane.id)) == 0
   local changed_pools = {}
-  for _, name in ipairs(lanes.pools(lane.component)) do
+  for _, name in ipairs(lanes.pools(lane)) do
     local path = accounts.path(name, lane.component)
     local pool = path[#path]
     queue.remove(path, id)

@@ -66,7 +66,7 @@ function queue_positions.of_request(request)
   local positions = {}
   if request.status ~= states.queued then return positions end
   local lane = lanes.of(request)
-  for _, name in ipairs(lanes.pools(lane.component)) do
+  for _, name in ipairs(lanes.pools(lane)) do
     local position = queue_positions.find(accounts.pool(name), lane, request.id)
     if position then
       positions[#positions + 1] = name

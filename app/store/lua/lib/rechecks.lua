@@ -22,7 +22,7 @@ local function exclude(pool, lane)
   end
   lanes.detach(pool, lane)
   queue.schedule_sync(pool, lane)
-  for _, name in ipairs(lanes.pools(lane.component)) do
+  for _, name in ipairs(lanes.pools(lane)) do
     if lanes.is_attached(accounts.pool(name), lane) then return end
   end
   redis.call('ZADD', keys.orphaned_lanes(), 0, lane.id)
@@ -32,9 +32,9 @@ local function recheck(path, lane)
   local pool = path[#path]
   if not lanes.head(lane) then return queue.forget_lane(lane) end
   local attached = lanes.is_attached(pool, lane)
-  if eligibility.refusal(path, lane.units, lane.fixed) then
+  if eligibility.refusal(path, lane) then
     if attached then return exclude(pool, lane) end
-    for _, name in ipairs(lanes.pools(lane.component)) do
+    for _, name in ipairs(lanes.pools(lane)) do
       if lanes.is_attached(accounts.pool(name), lane) then return end
     end
     return redis.call('ZADD', keys.orphaned_lanes(), 0, lane.id)
@@ -103,7 +103,7 @@ function rechecks.reject_orphans(count)
     if work_budget.is_used_up() and not is_first then return count_done, false end
     is_first = false
     local lane = lanes.open(id)
-    local reasons = eligibility.refusals(lane.component, lane.units, lane.fixed)
+    local reasons = eligibility.refusals(lane)
     local request_id = reasons and redis.call('ZRANGE', keys.lane(id), 0, 0)[1]
     if not request_id then redis.call('ZREM', keys.orphaned_lanes(), id) else
       if is_enough(count_done, count) then return count_done, false end

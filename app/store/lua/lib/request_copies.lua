@@ -17,7 +17,7 @@ function request_copies.read(id)
   if #raw == 0 then return {id, raw} end
   local row, deadline = {id, raw, score(keys.requests(), id)}, redis.call('ZSCORE', keys.waiting(), id)
   if deadline then
-    row[4], row[5] = lanes.name(fields.component, fields.preemptible == '0', fields.resources), deadline
+    row[4], row[5] = lanes.name(fields.component, fields.preemptible == '0', fields.resources, fields.shape), deadline
     local pool = fields.victim_hold_pool
     if pool then row[6], row[7], row[8] = pool, field(keys.pool_holds(pool), id), redis.call('HGETALL', keys.hold(pool, id)) end
     return row
@@ -40,7 +40,7 @@ function request_copies.lanes(rows)
     local lane = is_waiter and not seen[row[4]] and lanes.open(row[4])
     if lane then
       local attached = {}
-      for _, name in ipairs(lanes.pools(lane.component)) do
+      for _, name in ipairs(lanes.pools(lane)) do
         local constraint, need, since = parking.find(accounts.pool(name), lane.id)
         if constraint then attached[#attached + 1] = {name, constraint, need, since} end
       end

@@ -38,17 +38,17 @@ end
 -- there are fewer where there are many lanes: `lane_count` in the whole snapshot.
 function snapshot_waiters.read(pool, lane_ids, lane_count, most)
   local per_class = math.max(1, math.min(OF_A_CLASS, math.floor(most / math.max(1, lane_count))))
-  local waiters, components, preferred = {}, {}, {}
+  local waiters, lanes_by_component, preferred = {}, {}, {}
   for _, id in ipairs(lane_ids) do
     local lane, constraint = lanes.open(id), parking.find(pool, id)
     if #waiters < most and constraint and not string.match(constraint, '^fixed|') then
       add_lane(pool, lane, per_class, most, waiters)
-      components[lane.component] = true
+      lanes_by_component[lane.component] = lane
     end
   end
-  for component in pairs(components) do
+  for component, lane in pairs(lanes_by_component) do
     local row = {component}
-    for _, name in ipairs(lanes.pools(component)) do
+    for _, name in ipairs(lanes.component_pools(lane)) do
       if name == pool.name then break end
       row[#row + 1] = name
     end

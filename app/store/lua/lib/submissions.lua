@@ -48,7 +48,7 @@ function submissions.prepare(spec)
   if refusal then return {refusal = refusal} end
   local own, lane = admission.limit_by_component(request, spec.fields, component_limits), lanes.of(request)
   local lane_score = queue_order.lane_score(tonumber(request.class), seq)
-  local pools = admission.pools(lane.component, template_count)
+  local pools = admission.pools(lane, template_count)
   local path, candidates, template_refusal = judge(request, lane, lane_score, pools)
   if not spec.is_exempt and not spec.is_delayed and not path and #candidates == 0 then refusal = template_refusal end
   if not spec.is_exempt and (spec.is_delayed or not path and #candidates > 0) then
@@ -56,7 +56,7 @@ function submissions.prepare(spec)
   end
   return {
     refusal = refusal, request = request, lane = lane, lane_score = lane_score, path = path, candidates = candidates, pools = pools,
-    is_granted = path or #pools == 0 and redis.call('HGET', keys.meta(), 'unmanaged') == 'allow',
+    is_granted = path or lanes.is_unmanaged(lane, pools),
     seq = amounts.format(seq), fence = amounts.format(tonumber(fence or 0) + 1), saved_bytes = amounts.format(saved + bytes),
   }
 end
@@ -78,7 +78,7 @@ function submissions.admit(plan, spec, remember_s)
   if plan.path then templates.write(plan.path) end
   if plan.is_granted then grants.allocate(plan.path, lane, request, fields, plan.fence)
   elseif #plan.candidates > 0 then admission.enqueue(request, lane, plan.lane_score, plan.candidates)
-  else requests.finish(request, states.rejected, 'rejected', eligibility.refusals(lane.component, lane.units, lane.fixed, plan.pools), fields) end
+  else requests.finish(request, states.rejected, 'rejected', eligibility.refusals(lane, plan.pools), fields) end
   requests.save(request, fields)
   redis.call('ZADD', keys.requests(), plan.seq, spec.id)
   if spec.key then redis.call('SET', keys.idempotency(spec.key), spec.id .. ' ' .. spec.digest, 'EX', remember_s) end

@@ -9,9 +9,9 @@ local holds_by_pool = {}  -- pool → its holds with victims, in order
 local function place(account, key) return account.id .. '|' .. key end
 
 local function load_hold(pool, id, since, number)
-  local component, preemptible, resources, class, seq = unpack(redis.call('HMGET', keys.request(id), 'component', 'preemptible', 'resources', 'class', 'seq'))
+  local component, preemptible, resources, shape, class, seq = unpack(redis.call('HMGET', keys.request(id), 'component', 'preemptible', 'resources', 'shape', 'class', 'seq'))
   if not component then return redis.call('HDEL', keys.pool_holds(pool.name), id) end  -- lost; the audit finds its units
-  local lane = lanes.open(lanes.name(component, preemptible == '0', resources))
+  local lane = lanes.open(lanes.name(component, preemptible == '0', resources, shape or ''))
   local hold = {id = id, since = tonumber(since), number = tonumber(number), lane = lane, expected = {}, freed = {},
     path = accounts.path(pool.name, lane.component), lane_score = queue_order.lane_score(tonumber(class), tonumber(seq)), account_keys = {}}
   for _, account in ipairs(hold.path) do hold.account_keys[account.key] = true end

@@ -43,7 +43,7 @@ local pools = {}
 if request.status == states.queued then
   local lane = lanes.of(request)
   local lane_score = queue_order.lane_score(tonumber(request.class), tonumber(request.seq))
-  for _, name in ipairs(lanes.pools(lane.component)) do
+  for _, name in ipairs(lanes.pools(lane)) do
     local pool = accounts.pool(name)
     local position = queue_positions.find(pool, lane, args.id)
     if position then
