@@ -133,6 +133,14 @@ class QueueStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class ShortReason:
+    """Why a request waits in a pool: the reason, and one short sentence."""
+
+    verdict: WaitReason
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class KeyView:
     """What it needs of a key in a pool and what there is. `free` is what nobody holds, `held_for_others` the part of it that is
     kept for others; limit and reserved are its policy's."""
@@ -188,6 +196,10 @@ class Estimate:
     likely_ms: int
     latest_ms: int | None
     basis: str
+    run_times: int = 0
+    """The number of run times measured in the pool."""
+    is_rough: bool = False
+    """True if it rests on fewer of them than are enough."""
 
 
 @dataclass(frozen=True, slots=True)

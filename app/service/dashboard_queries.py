@@ -6,10 +6,9 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 
 from app.domain.errors import NotFound
-from app.domain.explanations import WaitReason
+from app.domain.explanations import ShortReason
 from app.domain.usage_history import UsageHistory
 from app.service import explain_text
 from app.service.single_flight import TtlCache
@@ -25,14 +24,6 @@ HISTORY_TTL_S = 10.0
 """How long a usage history is cached. With a hundred policies, reading it takes a third of a second, and more each minute."""
 MAX_HISTORIES = 20
 """How many usage histories are cached: each may take two megabytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShortReason:
-    """Why a request waits in a pool: the reason, and one short sentence."""
-
-    verdict: WaitReason
-    sentence: str
 
 
 class DashboardQueries:

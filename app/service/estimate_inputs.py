@@ -43,18 +43,18 @@ def build_run_times(counts: Mapping[str, Mapping[int, int]], snapshot: PoolSnaps
     return run_times, RunTimes(all_counts, [age for component_ages in ages.values() for age in component_ages])
 
 
-def describe_basis(allocations: Iterable[Allocation], waiters: Iterable[Request], all_run_times: RunTimes) -> str:
+def describe_basis(
+    allocations: Iterable[Allocation], waiters: Iterable[Request], all_run_times: RunTimes, *, is_rough: bool = False
+) -> str:
     """What an estimate rests on, in words."""
     allocations = tuple(allocations)
     promised = sum(item.walltime_s is not None for item in allocations) + sum(item.walltime_s is not None for item in waiters)
     leaving = sum(item.leaving_for is not None for item in allocations)
     parts = [f"{promised} promised walltime{'s' if promised > 1 else ''}"] if promised else []
     parts += [f"{leaving} time{'s' if leaving > 1 else ''} to leave"] if leaving else []
-    parts += (
-        [f"{all_run_times.total} run time{'s' if all_run_times.total > 1 else ''} measured in this pool"]
-        if all_run_times.total
-        else []
-    )
+    if all_run_times.total or is_rough:
+        count = f"{'only ' if is_rough else ''}{all_run_times.total}" if all_run_times.total else "no"
+        parts.append(f"{count} run time{'s' if all_run_times.total > 1 else ''} measured in this pool")
     return join_words(parts) or "what is free now"
 
 

@@ -12,6 +12,7 @@ from threading import Lock
 from app.domain.explanations import Estimate
 from app.domain.models import Request
 from app.domain.snapshot import PoolSnapshot
+from app.planner.estimates.simulation import ENOUGH_RUN_TIMES
 from app.planner.estimates.start_times import NoEstimate, StartEstimate, estimate_starts
 from app.service.estimate_inputs import build_pool_state, build_run_times, describe_basis
 from app.service.single_flight import acquire
@@ -147,11 +148,13 @@ class Estimator:
         components = [name.removeprefix("policy:") for name in snapshot.accounts if name.startswith("policy:")]
         run_times, all_run_times = build_run_times(self._queue_status.read_run_times(workspace, pool, components), snapshot)
         results = estimate_starts(build_pool_state(snapshot, waiters, victims, run_times, all_run_times))
-        basis = describe_basis(snapshot.allocations, waiters, all_run_times)
+        bases = [describe_basis(snapshot.allocations, waiters, all_run_times, is_rough=rough) for rough in (False, True)]
         estimates, no_estimates = {}, {}
         for waiter, result in zip(waiters, results, strict=True):
             if isinstance(result, StartEstimate):
-                estimates[waiter.id] = _estimate(result, snapshot.now_ms, basis)
+                is_rough = result.is_guess and all_run_times.total < ENOUGH_RUN_TIMES
+                estimate = _estimate(result, snapshot.now_ms, bases[is_rough])
+                estimates[waiter.id] = replace(estimate, run_times=all_run_times.total, is_rough=is_rough)
             else:
                 no_estimates[waiter.id] = result
         return _PoolEstimates(self._monotonic(), estimates, no_estimates)

@@ -17,6 +17,7 @@ from app.domain.explanations import (
     PreemptionView,
     QueueState,
     QueueStatus,
+    ShortReason,
 )
 from app.domain.models import Request
 from app.domain.names import component_id
@@ -66,6 +67,14 @@ class Explainer:
     def list_estimates(self, workspace: str, request: Request) -> dict[str, EstimateResult]:
         """When a request that was looked at may start in each pool in whose queue it stands: nothing else is worked out."""
         return {pool: self._estimate(workspace, pool, request, position) for pool, position in request.position.items()}
+
+    def list_wait_reasons(self, workspace: str, request: str, *, with_ids: bool) -> dict[str, ShortReason]:
+        """Return why a request waits, for each pool in whose queue it stands. `with_ids` names other requests by id."""
+        _, statuses = self._queue_status.list_statuses(checked_name(workspace), checked_id(request))
+        return {
+            status.pool: ShortReason(status.wait_reason, explain_text.describe_briefly(status, with_ids=with_ids))
+            for status in statuses
+        }
 
     def _estimate(self, workspace: str, pool: str, request: Request, position: int) -> EstimateResult:
         return (

@@ -114,9 +114,13 @@ class Client(PoolApi):
         explanation: dict[str, Any] = self.call("GET", f"/requests/{path_segment(request_id)}/explain")
         return explanation
 
-    def estimate(self, request_id: str) -> dict[str, Any]:
-        """When a request may start, for each of its `pools`: what `explain` says of it without the reasons, and cheap."""
-        estimate: dict[str, Any] = self.call("GET", f"/requests/{path_segment(request_id)}/estimate")
+    def estimate(self, request_id: str, *, reasons: bool = False) -> dict[str, Any]:
+        """When a request may start, for each of its `pools`: what `explain` says of it without the reasons, and cheap.
+
+        With `reasons`, each has the `verdict` and a short `sentence`, too.
+        """
+        query = {"reasons": "true"} if reasons else {}
+        estimate: dict[str, Any] = self.call("GET", f"/requests/{path_segment(request_id)}/estimate", query=query)
         return estimate
 
     def dry_run(self, **hypothesis: Any) -> dict[str, Any]:

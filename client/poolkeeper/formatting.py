@@ -28,7 +28,7 @@ def shorten(text: str, width: int = 40) -> str:
     text = one_line(text)
     if len(text) <= width:
         return text
-    words = text[:width].rpartition(" ")[0].rstrip()
+    words = text[:width].rpartition(" ")[0].rstrip(" ,;:")
     return f"{words or text[: width - 1]}…"
 
 

@@ -16,6 +16,7 @@ from app.domain.explanations import (
     PoolExplanation,
     PreemptionCandidate,
     PreemptionView,
+    ShortReason,
     WaitReason,
 )
 from app.domain.models import Request
@@ -164,13 +165,22 @@ class StartEstimateResponse(ResponseModel):
     """Null: nothing bounds it."""
     basis: str
     """What it is worked out from."""
+    run_times: int
+    """How many run times have been measured in the pool."""
+    is_rough: bool
+    """True if it rests on fewer than five of them."""
 
     @classmethod
     def of(cls, estimate: Estimate) -> StartEstimateResponse:
         """Return the response for an estimate."""
         latest = None if estimate.latest_ms is None else time_of(estimate.latest_ms)
         return cls(
-            earliest=time_of(estimate.earliest_ms), likely=time_of(estimate.likely_ms), latest=latest, basis=estimate.basis
+            earliest=time_of(estimate.earliest_ms),
+            likely=time_of(estimate.likely_ms),
+            latest=latest,
+            basis=estimate.basis,
+            run_times=estimate.run_times,
+            is_rough=estimate.is_rough,
         )
 
 
@@ -238,9 +248,13 @@ class ExplanationResponse(ResponseModel):
 
 
 class PoolEstimateResponse(ResponseModel):
-    """When it may start in one pool."""
+    """When it may start in one pool, and why it waits there."""
 
     pool: str
+    verdict: WaitReason | None
+    """With `reasons`: what keeps it; null if it has left the queue of the pool meanwhile."""
+    sentence: str | None
+    """With `reasons`: the same as a short sentence, with the numbers."""
     estimated_start: StartEstimateResponse | None
     """Null: nothing can be said of it; `no_estimate` says why."""
     no_estimate: str | None
@@ -255,11 +269,15 @@ class EstimateResponse(ResponseModel):
     """Of one that waits: each pool in whose queue it stands."""
 
     @classmethod
-    def of(cls, request: Request, estimates: Mapping[str, EstimateResult]) -> EstimateResponse:
+    def of(
+        cls, request: Request, estimates: Mapping[str, EstimateResult], reasons: Mapping[str, ShortReason]
+    ) -> EstimateResponse:
         """Return the response for a request."""
         pools = [
             PoolEstimateResponse(
                 pool=pool,
+                verdict=reasons[pool].verdict if pool in reasons else None,
+                sentence=reasons[pool].sentence if pool in reasons else None,
                 estimated_start=result.estimate and StartEstimateResponse.of(result.estimate),
                 no_estimate=result.why_not,
             )

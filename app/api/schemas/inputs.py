@@ -103,6 +103,13 @@ class PollQuery(QueryModel):
     """The directive you know: answer also when it differs; without it, only the status counts."""
 
 
+class EstimateQuery(QueryModel):
+    """How much to tell."""
+
+    reasons: bool = False
+    """Whether to tell why it waits, too."""
+
+
 class EventsQuery(QueryModel):
     """Which events."""
 

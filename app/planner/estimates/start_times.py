@@ -30,6 +30,8 @@ class StartEstimate:
     earliest_s: float
     likely_s: float
     latest_s: float | None
+    is_guess: bool = False
+    """True if the likely time rests on a guess, too: on too few run times, or on one that is longer than all of them."""
 
 
 class NoEstimate(StrEnum):
@@ -82,7 +84,10 @@ def _estimate(times: list[float], known_times: list[float], draws: int) -> Start
         all_times[int(LIKELY_QUANTILE * draws)],
         known_times[int(LATEST_QUANTILE * draws)],
     )
-    return StartEstimate(earliest, likely, latest if latest < inf else None) if likely < inf else None
+    if likely == inf:
+        return None
+    is_guess = known_times[int(LIKELY_QUANTILE * draws)] == inf
+    return StartEstimate(earliest, likely, latest if latest < inf else None, is_guess)
 
 
 def _no_estimate(*, is_simulated: bool, has_run_times: bool) -> NoEstimate:

@@ -89,6 +89,8 @@ def run(
 
     The request gets the labels user, host, pid and command, unless --label gives them. Arguments that look like secrets are
     masked; not every secret can be recognised.
+
+    A command with a checkpoint may be preempted without bound, any other one three times, unless --retries says otherwise.
     """
     from poolkeeper import errors
     from poolkeeper.runner.guarded_process import CommandStartError
@@ -102,6 +104,8 @@ def run(
     if key is not None and spec.get("lease_s", 0) is None:
         message = "--key needs a lease: without one nobody can tell whether another run of that key has died"
         raise click.UsageError(message, click.get_current_context())
+    if spec.get("checkpoint") in ("manual", "auto"):
+        spec.setdefault("retries", -1)  # its work is saved, so a further preemption costs little
     spec = with_origin(spec, command, has_arguments=record_arguments, has_pid=key is None)
     run_options = RunOptions(command, grace_s=grace, continues_when_lost=on_lost == "keep", timeout_s=timeout)
     try:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import os
 import select
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from poolkeeper.formatting import duration, printable
+from poolkeeper.formatting import shorten
+from poolkeeper.runner.waiting_line import WaitDetails, describe_positions, waiting_line
 
 if TYPE_CHECKING:
     from poolkeeper.models import Request
@@ -23,8 +21,8 @@ REPEAT_AFTER_S = 30.0
 """Between two lines about the place in the queue, where there is no terminal."""
 LIVE_POLL_S, PLAIN_POLL_S = 2.0, 10.0
 """How often to ask for the place."""
-ESTIMATE_EVERY_S = 10.0
-"""How often to ask when it may start."""
+DETAILS_EVERY_S = 10.0
+"""How often to ask why it waits and when it may start."""
 
 
 MAX_PENDING = 100
@@ -48,7 +46,7 @@ class Progress:
         self._pending: deque[str] = deque(maxlen=MAX_PENDING)
         self._last_lines: dict[str, tuple[str, float]] = {}
         self._waiting_since, self._waiting_since_s = "", 0.0
-        self._estimate, self._estimate_asked_s = "", -ESTIMATE_EVERY_S
+        self._details, self._details_asked_s = WaitDetails(), -DETAILS_EVERY_S
 
     def info(self, message: str) -> None:
         """Print a message, unless the run is quiet."""
@@ -58,7 +56,7 @@ class Progress:
     def warn(self, message: str) -> None:
         """Print a message, also if the run is quiet."""
         self.clear()
-        self._pending.append(f"{PROGRAM}: {printable(' '.join(message.split()))}"[:MAX_LINE] + "\n")
+        self._pending.append(shorten(f"{PROGRAM}: {message}", MAX_LINE) + "\n")
         self.flush()
 
     def flush(self, within_s: float = 0) -> None:
@@ -70,35 +68,41 @@ class Progress:
     def begin_waiting(self) -> None:
         """Note that a wait begins."""
         self._waiting_since, self._waiting_since_s = time.strftime("%H:%M"), time.monotonic()
+        self._details, self._details_asked_s = WaitDetails(), -DETAILS_EVERY_S
         self._last_lines.clear()
 
     @property
-    def wants_estimate(self) -> bool:
-        """True if it is time to ask for an estimate of the start again."""
-        return self._is_live and time.monotonic() - self._estimate_asked_s >= ESTIMATE_EVERY_S
+    def wants_details(self) -> bool:
+        """True if it is time to ask again why the request waits and when it may start. Without a terminal a short wait asks
+        nothing.
+        """
+        if self._is_live:
+            return time.monotonic() - self._details_asked_s >= DETAILS_EVERY_S
+        asked_s = max(self._details_asked_s, self._waiting_since_s)
+        return not self._is_quiet and time.monotonic() - asked_s >= REPEAT_AFTER_S
 
-    def set_estimate(self, likely: datetime | None) -> None:
-        """Show from now on when the request may start; nothing for None."""
-        self._estimate_asked_s, self._estimate = time.monotonic(), ""
-        if likely is not None:
-            minutes = max(0, math.ceil((likely - datetime.now(UTC)).total_seconds() / 60))
-            self._estimate = f", likely in {duration(minutes * 60)}" if minutes else ", likely any moment"
+    def set_details(self, details: WaitDetails) -> None:
+        """Show this from now on."""
+        self._details_asked_s, self._details = time.monotonic(), details
 
     def show_position(self, request: Request) -> None:
-        """Show the position of the request in the queue."""
+        """Show the position of the request in the queue, and its details."""
         self.flush()
-        text = f"{describe_positions(request.position)}, since {self._waiting_since}"
         if self._is_live:
-            self._draw(f"{text} ({duration(int(time.monotonic() - self._waiting_since_s))}){self._estimate}")
-        else:
-            self._info_rarely("place", f"request {request.id}: {text}")
+            waited_s = int(time.monotonic() - self._waiting_since_s)
+            width = _width() - 1 - len(f"{PROGRAM}: ")
+            self._draw(waiting_line(request.position, self._waiting_since, waited_s, self._details, width))
+            return
+        place = f"request {request.id}: {describe_positions(request.position)}, since {self._waiting_since}"
+        reason = f": {self._details.reason}" if self._details.reason else ""
+        self._info_rarely("place", f"{place}{reason}", f"{place} {self._details.verdict}")
 
     def show_retry(self, error: str) -> None:
         """Show that a call failed and is tried again."""
         if self._is_live:
             self._draw(f"{error}; trying again")
         else:
-            self._info_rarely("trouble", f"{error}; trying again")
+            self._info_rarely("trouble", f"{error}; trying again", error)
 
     def clear(self) -> None:
         """Remove the live line."""
@@ -106,16 +110,17 @@ class Progress:
             self._write("\r\x1b[K")
             self._is_drawn = False
 
-    def _info_rarely(self, topic: str, text: str) -> None:
+    def _info_rarely(self, topic: str, text: str, state: str) -> None:
+        """Print a text if the state that it tells is another than that told last, and that was a while ago."""
         previous, shown_s = self._last_lines.get(topic, ("", -REPEAT_AFTER_S))
-        if text != previous and time.monotonic() - shown_s >= REPEAT_AFTER_S:
-            self._last_lines[topic] = text, time.monotonic()
+        if state != previous and time.monotonic() - shown_s >= REPEAT_AFTER_S:
+            self._last_lines[topic] = state, time.monotonic()
             self.info(text)
 
     def _draw(self, line: str) -> None:
         self.flush()
         if not self._pending and _is_writable():
-            self._write(f"\r\x1b[K{printable(f'{PROGRAM}: {line}')[: _width() - 1]}")
+            self._write(f"\r\x1b[K{shorten(f'{PROGRAM}: {line}', _width() - 1)}")
             self._is_drawn = True
 
     def _write(self, text: str) -> None:
@@ -135,18 +140,3 @@ def _width() -> int:
     with suppress(OSError, ValueError):
         return os.get_terminal_size(sys.stderr.fileno()).columns or 80
     return 80
-
-
-def describe_positions(position: Mapping[str, int]) -> str:
-    """Return `waiting in gpus: 3rd in the queue, 2 ahead`."""
-    positions = [
-        f"in {pool}: {ordinal(place)} in the queue{f', {place - 1} ahead' if place > 1 else ''}"
-        for pool, place in position.items()
-    ]
-    return f"waiting {'; '.join(positions)}" if positions else "waiting"
-
-
-def ordinal(number: int) -> str:
-    """`1st`, `2nd`, `11th`."""
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{ending}"

@@ -6,7 +6,6 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from poolkeeper.backoff import pause_s
@@ -33,6 +32,7 @@ from poolkeeper.runner.process_run import RunContext, RunOptions
 from poolkeeper.runner.progress import FINAL_FLUSH_S, Progress
 from poolkeeper.runner.signals import Interrupted, SignalHandler
 from poolkeeper.runner.terminal import Terminal
+from poolkeeper.runner.waiting_line import WaitDetails, read_details
 from poolkeeper.runner.wakeup_pipe import WakeupPipe
 from poolkeeper.waiters import (
     LONGEST_REFUSAL_S,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from poolkeeper.models import Request
     from poolkeeper.runner.checkpoint_files import CheckpointReport
 
-ESTIMATE_TIMEOUT_S = 2.0
+DETAILS_TIMEOUT_S = 2.0
 """How long an answer may take that is only to be shown."""
 
 Result = TypeVar("Result")
@@ -199,7 +199,7 @@ class _RunLoop:
             while request.is_queued:
                 if not failures:
                     progress.show_position(request)
-                    self._show_estimate(request)
+                    self._ask_details(request)
                 try:
                     request = self._client.wait(request.id, self._poll_s(began_s))
                 except WaitTimeout as timeout:
@@ -213,15 +213,14 @@ class _RunLoop:
                     break
         progress.clear()
 
-    def _show_estimate(self, request: Request) -> None:
-        """Ask now and then for an estimate of the start. A service that cannot answer soon delays nothing."""
-        if not self._context.progress.wants_estimate:
+    def _ask_details(self, request: Request) -> None:
+        """Ask now and then why the request waits and when it may start. A service that cannot answer soon delays nothing."""
+        if not self._context.progress.wants_details:
             return
-        likely = None
-        with suppress(PoolkeeperError), self._client.clone(timeout_s=ESTIMATE_TIMEOUT_S, tries=1) as quick_client:
-            estimates = [pool.get("estimated_start") for pool in quick_client.estimate(request.id)["pools"]]
-            likely = min((datetime.fromisoformat(estimate["likely"]) for estimate in estimates if estimate), default=None)
-        self._context.progress.set_estimate(likely)
+        details = WaitDetails()
+        with suppress(PoolkeeperError), self._client.clone(timeout_s=DETAILS_TIMEOUT_S, tries=1) as quick_client:
+            details = read_details(quick_client.estimate(request.id, reasons=True)["pools"])
+        self._context.progress.set_details(details)
 
     def _poll_s(self, began_s: float) -> float:
         timeout_s = self._options.timeout_s
@@ -257,7 +256,9 @@ def _grant_message(request: Request) -> str:
     )
     where = f" in {request.pool}" if request.pool else ""
     resume = f", to go on from {request.checkpoint_reference}" if request.resume and request.checkpoint_reference else ""
-    return f"request {request.id} has {amounts}{where} under fence {request.fence}{resume}"
+    is_last = 0 < request.retries == request.preemptions
+    last = "; this is the last retry: preempted once more, it ends" if is_last else ""
+    return f"request {request.id} has {amounts}{where} under fence {request.fence}{resume}{last}"
 
 
 def _requeue_message(request: Request) -> str:

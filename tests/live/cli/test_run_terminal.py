@@ -61,7 +61,9 @@ def test_a_person_sees_the_queue_move_then_the_work_then_the_queue_and_the_work_
 def test_the_live_line_says_when_it_is_likely_to_start(lab: RunLab) -> None:
     holder = lab.submit_for_all("--walltime", "1h")
     with lab.on_a_terminal(*ALL, script="exit 5") as terminal:
-        terminal.wait_for(r"1st in the queue, since \d\d:\d\d \(\d+s\), likely in [1-5]?\dm")
+        terminal.wait_for(
+            r"1st in the queue, since \d\d:\d\d \(\d+s\), likely in [1-5]?\dm: it needs 4 gpu, and 0 of 4 are free"
+        )
         lab.release(holder)
         assert terminal.wait_for_end() == 5
 
@@ -71,7 +73,7 @@ def test_the_live_line_fits_and_a_dumb_terminal_gets_lines(lab: RunLab) -> None:
     with lab.on_a_terminal(*ALL, "--timeout", "1", script=SLEEP, width=30) as terminal:
         assert terminal.wait_for_end() == 7
     drawn = [line for line in LINE.findall(terminal.screen) if line]
-    assert drawn[0] == "poolkeeper: waiting in gpus: 1st in the queue"[:29]
+    assert drawn[0] == "poolkeeper: 1st in gpus"
     with lab.on_a_terminal(*ALL, "--timeout", "1", script=SLEEP, TERM="dumb") as terminal:
         assert terminal.wait_for_end() == 7
     assert "\x1b" not in terminal.screen
@@ -83,7 +85,7 @@ def test_the_live_line_fits_the_terminal_that_it_is_on_wherever_stdout_goes(lab:
     line = f"{PROGRAM} run {' '.join(ALL)} --timeout 1 -- true >'{lab.folder}/out'"
     with lab.terminal(["bash", "-c", line], width=30) as terminal:
         assert terminal.wait_for_end() == 7
-    assert next(line for line in LINE.findall(terminal.screen) if line) == "poolkeeper: waiting in gpus: 1st in the queue"[:29]
+    assert next(line for line in LINE.findall(terminal.screen) if line) == "poolkeeper: 1st in gpus"
 
 
 def test_ctrl_s_stops_what_is_shown_and_nothing_else(lab: RunLab) -> None:

@@ -134,9 +134,12 @@ def test_an_estimate_is_that_of_the_explanation_and_costs_no_look_at_the_rules(
     site: Site, queue: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (explained,) = site.get(f"/requests/{queue['waits']}/explain").body["pools"]
+    start = {"pool": "gpus", "estimated_start": explained["estimated_start"], "no_estimate": None}
+    with_reason = start | {"verdict": "no_capacity", "sentence": "it needs 2 gpu, and 0 of 8 are free"}
+    assert site.get(f"/requests/{queue['waits']}/estimate", reasons="true").body["pools"] == [with_reason]
     monkeypatch.setattr(QueueStatusStore, "list_statuses", None)
     body = site.get(f"/requests/{queue['waits']}/estimate").body
-    pools = [{"pool": "gpus", "estimated_start": explained["estimated_start"], "no_estimate": None}]
+    pools = [start | {"verdict": None, "sentence": None}]
     assert body == {"request": queue["waits"], "status": "queued", "pools": pools}
     assert explained["estimated_start"]["basis"] == "1 promised walltime"
     assert site.get(f"/requests/{queue['one']}/estimate").body["pools"] == []

@@ -22,9 +22,10 @@ from poolkeeper.runner import checkpoint_files
 from poolkeeper.runner import process_run as turns
 from poolkeeper.runner.checkpoint_files import CheckpointFiles, CheckpointReport, path_for, write_report
 from poolkeeper.runner.command_env import amount_variable, command_environment
-from poolkeeper.runner.progress import Progress, describe_positions, ordinal
+from poolkeeper.runner.progress import Progress
 from poolkeeper.runner.signals import Interrupted, SignalHandler
 from poolkeeper.runner.temporary_folder import USE_LOCK
+from poolkeeper.runner.waiting_line import describe_positions, ordinal
 
 from app.settings import Settings
 

@@ -288,3 +288,33 @@ def test_of_so_many_pools_at_most_one_is_kept(here: Here, monkeypatch: pytest.Mo
 
 def test_a_pool_that_is_not_there_has_no_queue(here: Here) -> None:
     assert here.foreseeing.list_estimates(here.world.workspace, "nowhere") == {}
+
+
+@pytest.mark.parametrize(
+    ("count", "basis", "is_rough"),
+    [
+        (1, "only 1 run time measured in this pool", True),
+        (4, "only 4 run times measured in this pool", True),
+        (5, "5 run times measured in this pool", False),
+    ],
+)
+def test_an_estimate_from_few_run_times_says_so(here: Here, count: int, basis: str, is_rough: bool) -> None:
+    world = here.world
+    for _ in range(count):
+        allocation = world.submit(gpu=2)
+        world.clock.advance(100)
+        world.release(allocation)
+    world.submit(gpu=2)
+    estimate = here.estimate(world.submit(gpu=2))
+    assert estimate
+    assert (estimate.basis, estimate.run_times, estimate.is_rough) == (basis, count, is_rough)
+    assert (estimate.latest_ms is None) is is_rough
+
+
+def test_an_estimate_from_promised_walltimes_needs_no_run_times(here: Here) -> None:
+    here.world.submit(gpu=2, walltime_s=100)
+    first, second = here.world.submit(gpu=2), here.world.submit(gpu=2)
+    estimate = here.estimate(first)
+    assert estimate
+    assert (estimate.run_times, estimate.is_rough) == (0, False)
+    assert here.estimate(second) is None, "the first of the queue has promised nothing"
