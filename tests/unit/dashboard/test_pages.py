@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from app.api.access_log import AccessLog
-from app.api.app import HttpOptions
 from app.dashboard.assets import ASSET_DIRECTORY, MEDIA_TYPES
 from app.dashboard.page_context import LISTED_WORKSPACES
 from app.dashboard.pages import TREE_ROWS
@@ -390,8 +388,7 @@ def test_hostile_words_are_words(desk: Desk) -> None:
         assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&#34;&#39;&amp;" in text, "what was written stays, as words"
 
 
-def test_requests_are_counted_and_logged_by_the_name_of_the_page(caplog: pytest.LogCaptureFixture) -> None:
-    desk = Desk(new_fake(), HttpOptions(access_log=AccessLog(slow_ms=60_000, sample_percent=100)))
+def test_requests_are_counted_and_logged_by_the_name_of_the_page(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     desk.pool()
     secret = desk.token("viewer", name="looker")
     visitor = desk.visitor(secret)
@@ -404,7 +401,6 @@ def test_requests_are_counted_and_logged_by_the_name_of_the_page(caplog: pytest.
     numbers = desk.get("/metrics", root=True, token=secret).body
     assert 'poolkeeper_http_requests_total{method="GET",route="dashboard /pools/<pool>",status="200"} 1.0' in numbers
     assert 'route="dashboard /pools/<pool>",status="404"} 1.0' in numbers
-    desk.services.long_polls.close()
     current = {page.path for page in (*PAGES, *SIGN_IN_PAGES)}
     assert set(re.findall(r'route="(dashboard [^"]+)"', numbers)) <= current
 
