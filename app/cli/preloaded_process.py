@@ -183,6 +183,7 @@ def _run_module(module: str, arguments: Sequence[str]) -> int:
     if not sys.flags.safe_path and sys.path:
         del sys.path[0]  # the folder of the script, or the current one
     sys.argv = [module, *arguments]
+    sys.modules.pop(f"{module}.__main__", None)  # imported by `preload`; runpy would warn that it runs a second time
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:

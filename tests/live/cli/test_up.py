@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -128,6 +129,9 @@ def test_killed_it_loses_nothing_and_what_dies_under_the_next_comes_back(folder:
         here.process.kill()
         here.process.wait()
         wait_until(lambda: living(below) == {}, "all that it started has ended")
+    for name in ("api", "worker", "beat"):
+        for line in (folder / "data" / "log" / f"{name}.log").read_text().splitlines():
+            assert "message" in json.loads(line), "each line is an entry"
     with up(folder, POOLKEEPER_CLEANUP_INTERVAL_S="0.2", POOLKEEPER_LOG_FILE_BYTES="1000") as again:
         assert [pool["name"] for pool in again.ask("GET", "/pools").body["items"]] == ["gpus"], "no sample beside it"
         assert (status(again, allocation), status(again, waits)) == ("allocated", "queued")
