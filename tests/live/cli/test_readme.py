@@ -37,7 +37,8 @@ def same(text: str) -> str:
     """What does not differ from one day to the next: ids are numbered as they come, times and ages are all alike."""
     ids: dict[str, str] = {}
     text = re.sub(r"\b[0-9a-hjkmnp-tv-z]{20}\b", lambda match: ids.setdefault(match[0], f"id-{len(ids)}".ljust(20)), text)
-    short = r"^[0-9a-hjkmnp-tv-z]{6}(?= )|(?<=^  )[0-9a-hjkmnp-tv-z]{6}(?= )|(?<=request )[0-9a-hjkmnp-tv-z]{6}(?=,)"
+    part = r"[0-9a-hjkmnp-tv-z]{6}"
+    short = rf"(?:^|(?<=^  )|(?<=^    )){part}(?= )|(?<=request ){part}(?=,)"
     text = re.sub(short, lambda match: ids.setdefault(match[0], f"{len(ids):<6}"), text, flags=re.M)
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text)
     text = re.sub(r"\b\d+s( +-$| +preempted |$)", r"AGE\1", text, flags=re.M)

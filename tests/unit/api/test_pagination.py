@@ -149,7 +149,8 @@ def test_requests_are_found_by_what_is_known_of_them(everywhere: Site) -> None:
     assert rows(component="team") == [typed, waits, allocation]
     assert rows(component="team", component_type="orchestrator") == [waits, allocation]
     assert rows(component_type="step_operator") == [typed]
-    assert rows(pool="gpus") == [allocation]
+    assert rows(pool="gpus") == [other, typed, waits, allocation]
+    assert rows(pool="gpus", status="allocated") == [allocation]
     assert rows(pool="none") == []
     assert rows(label="run:1") == [other, allocation]
     assert rows(label=["run:1", "tier:a"]) == [allocation]
@@ -260,6 +261,9 @@ def test_counts_are_of_every_state_and_of_the_components_of_the_token(site: Site
     assert (page["counts"], len(page["items"])) == (expected, 1)
     of_other = site.get("/requests?counts=true&component=other").body["counts"]
     assert of_other == {**expected, "queued": 1, "allocated": 0, "ended": 0}
+    (row,) = page["items"]
+    by_id = site.get(f"/requests?counts=true&id={row['id']}").body["counts"]
+    assert by_id == dict.fromkeys(expected, 0) | {"queued": 1, "exact": True}
     contradiction = site.get("/requests?counts=true&label=a:1&label=a:2").body
     assert contradiction["counts"] == dict.fromkeys(expected, 0) | {"exact": True}
     secret = site.token("requester", "team")

@@ -6,6 +6,7 @@
 -- @reply counted counts last
 
 local filter, scan = request_filters.decode(args.filter), tonumber(args.scan)
+filter.needs_fields = true  -- each match is counted by its status
 local members = redis.call('ZREVRANGEBYSCORE', keys.requests(), '(' .. args.before, '-inf', 'WITHSCORES', 'LIMIT', 0, scan + 1)
 
 local ids = {}
