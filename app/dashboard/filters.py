@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from markupsafe import Markup
 
 from app.domain import request_origin
-from app.domain.models import Request
+from app.domain.models import Request, TimelineEntry
 
 STEPS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
@@ -124,3 +125,13 @@ def sentence(text: str) -> str:
 def spaced(word: str) -> str:
     """A word of the program as one of people."""
     return word.replace("_", " ")
+
+
+def work_end(record: Request | TimelineEntry) -> str:
+    """Return how the work ended: `succeeded, exit 0`, `failed, SIGKILL`, `failed`; nothing if its holder did not say."""
+    if not record.outcome or record.exit_code is None:
+        return record.outcome or ""
+    if record.exit_code >= 0:
+        return f"{record.outcome}, exit {record.exit_code}"
+    names = {int(each): each.name for each in signal.Signals}
+    return f"{record.outcome}, {names.get(-record.exit_code, f'signal {-record.exit_code}')}"

@@ -53,6 +53,7 @@ class Templates:
             filters.wait_reason,
             filters.spaced,
             filters.sentence,
+            filters.work_end,
         ):
             self._environment.filters[template_filter.__name__] = template_filter
 

@@ -106,6 +106,14 @@ def reason(request: Mapping[str, Any]) -> str:
     return message.replace(preemptor, short_id(preemptor)) if preemptor else message
 
 
+def few_run_times(estimate: Mapping[str, Any]) -> str:
+    """Return the words after an estimate that rests on few run times: ` (from 2 run times)`; nothing for any other."""
+    if not estimate.get("is_rough"):
+        return ""
+    count = estimate.get("run_times") or 0
+    return f" (from {plural(count, 'run time') if count else 'no run times'})"
+
+
 def outcome(document: Mapping[str, Any]) -> str:
     """Return the end of the work: `succeeded, exit 0`, `failed, SIGKILL`, `failed`; nothing if it has not ended by itself."""
     result, code = document.get("outcome") or "", document.get("exit_code")

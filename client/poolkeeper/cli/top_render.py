@@ -153,7 +153,7 @@ class TopView:
         if estimate is None:
             return []
         latest = f", by {self._until(estimate['latest'])}" if estimate["latest"] else ""
-        return [f"likely in {self._until(estimate['likely'])}{latest}"]
+        return [f"likely in {self._until(estimate['likely'])}{latest}{formatting.few_run_times(estimate)}"]
 
     def _until(self, time: str) -> str:
         """Return the time until then, roughly."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from poolkeeper.formatting import duration, parse_time, shorten
+from poolkeeper.formatting import duration, few_run_times, parse_time, shorten
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def read_details(pools: Sequence[Mapping[str, Any]], now: datetime | None = None
 def _describe_start(estimate: Mapping[str, Any], now: datetime) -> str:
     minutes = max(0, math.ceil((parse_time(estimate["likely"]) - now).total_seconds() / 60))
     start = f"likely in {duration(minutes * 60)}" if minutes else "likely any moment"
-    return f"{start} (rough)" if estimate.get("is_rough") else start
+    return start + few_run_times(estimate)
 
 
 def waiting_line(position: Mapping[str, int], since: str, waited_s: int, details: WaitDetails, width: int) -> str:

@@ -90,7 +90,11 @@ def test_policies_and_who_is_next_and_why() -> None:
     soon = {"earliest": "2026-01-31T12:01:00Z", "likely": "2026-01-31T12:03:00Z", "latest": "2026-01-31T15:00:00Z"}
     reasons: list[dict[str, Any] | None] = [
         {"verdict": "held", "keys": numbers, "estimated_start": soon},
-        {"verdict": "waiting_for_victims", "keys": {}, "estimated_start": soon | {"latest": None}},
+        {
+            "verdict": "waiting_for_victims",
+            "keys": {},
+            "estimated_start": soon | {"latest": None, "is_rough": True, "run_times": 2},
+        },
         {"verdict": "something_new", "keys": {}, "estimated_start": None},
         None,
     ]
@@ -102,7 +106,7 @@ def test_policies_and_who_is_next_and_why() -> None:
         "  1 r1     team       gpu=6  5m",
         "      kept for others: 6 gpu needed, 2 free; likely in 3m, by 3h",
         "  2 r2     team       gpu=6  5m",
-        "      others leave for it; likely in 3m",
+        "      others leave for it; likely in 3m (from 2 run times)",
         "  3 r3     team       gpu=6  5m",
         "      something_new",
         "  4 r4     team       gpu=6  5m",

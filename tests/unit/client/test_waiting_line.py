@@ -65,7 +65,9 @@ def test_the_details_is_the_first_start_and_the_first_reason() -> None:
 
 
 def test_a_start_from_few_run_times_says_so() -> None:
-    assert read_details([pool("2026-01-31T12:05:00Z", None, is_rough=True)], NOW).start == "likely in 5m (rough)"
+    for count, words in ((0, "no run times"), (1, "1 run time"), (4, "4 run times")):
+        estimate = pool("2026-01-31T12:05:00Z", None, is_rough=True, run_times=count)
+        assert read_details([estimate], NOW).start == f"likely in 5m (from {words})"
 
 
 class Clock:
