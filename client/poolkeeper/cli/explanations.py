@@ -42,7 +42,7 @@ CANDIDATE_COLUMNS = (
 @click.command(
     "explain",
     cls=VerbCommand,
-    example="poolkeeper request explain 0fg1v4\npoolkeeper request explain --last\n"
+    example="poolkeeper request explain 1v4f2t\npoolkeeper request explain --last\n"
     "poolkeeper request explain 01kad5rgbxn0fg1v4f2t -o json",
 )
 @id_argument(param_types.REQUEST)

@@ -111,7 +111,7 @@ def list_(
     return columns.limited_requests("/requests", query, limit)
 
 
-@request.command("describe", example="poolkeeper request describe 01kad5rgbxn0fg1v4f2t")
+@request.command("describe", example="poolkeeper request describe 1v4f2t\npoolkeeper request describe --last")
 @ID
 def describe(request: str) -> None:
     """Show a request and its story."""
@@ -197,7 +197,7 @@ def checkpoint(request: str, fence: int | None, state: str, seconds: int | None,
     output.show_result(document, request, _heartbeat_sentence(document))
 
 
-@request.command("cancel", example="poolkeeper request cancel 01kad5rgbxn0fg1v4f2t")
+@request.command("cancel", example="poolkeeper request cancel 1v4f2t")
 @QUEUED_ID
 def cancel(request: str) -> None:
     """Take a request out of the queue."""
