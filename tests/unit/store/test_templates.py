@@ -209,3 +209,13 @@ def test_an_idle_policy_follows_the_longest_template(world: World) -> None:
     world.release(held)
     assert world.submit("user-vip-a", gpu=2).status == "allocated"
     assert [policies(world)[f"orchestrator/user-{part}*"].policies for part in ("", "vip-")] == [0, 1]
+
+
+def test_a_new_tenant_is_as_little_satisfied_as_it_will_be(world: World) -> None:
+    world.pool("p", gpu=5)
+    world.pool("q", gpu=5, settings={"discipline": "fair_share", "queueing": "strict"})
+    world.policy("u", "p")
+    world.policy("*", "q", priority=2)
+    world.submit("t", gpu=3)
+    assert world.submit("t", gpu=3).status == "queued"  # at the head of the line
+    assert world.submit("u", gpu=2).pool == "q"

@@ -1,5 +1,6 @@
 -- Judge one waiter or lane: grant it, or find the constraint that blocks it.
 -- @use accounts backfill clock fair_share_order grants hold_owners lanes parking parking_lookup patience_hold queue_order
+-- @writes pool_satisfaction
 
 -- Return how many units a constraint leaves now.
 function lane_grants.room(pool, constraint)
@@ -53,12 +54,11 @@ function lane_grants.grant_or_park(pool, candidate, owner)
   return blocker.account
 end
 
--- Return the constraint and the need that block a request in no queue yet; nil if it can be granted now.
-function lane_grants.find_blocker(path, lane, lane_score, walltime_s)
+local function find_blocker(path, lane, lane_score, walltime_s)
   local policy, pool = path[1], path[#path]
   if pool.fields.reviewing or pool.fields.unsettled then return parking.NEW, 0 end
   if policy.is_planned and lanes.has_waiters(lane.component) then return parking.NEW, 0 end  -- earlier ones have to be judged here as well
-  if fair_share_order.applies(pool) and not policy.is_planned and lanes.any_attached(pool) then fair_share_order.update(pool, policy) end  -- scores are not stored while a pool has no waiters
+  if fair_share_order.applies(pool) and lanes.any_attached(pool) then fair_share_order.update(pool, policy) end  -- scores are not stored while a pool has no waiters
   local queue_score = queue_order.queue_score(pool, policy, lane_score, lanes.is_in_share(path, lane))
   local owner = pool.fields.patience and patience_hold.owner(pool) or nil
   local blocker = accounts.blocker(path, lane.units, lane.fixed, owner and queue_score > owner.queue_score)
@@ -71,4 +71,12 @@ function lane_grants.find_blocker(path, lane, lane_score, walltime_s)
     if shadow and clock.after(walltime_s) <= shadow then return nil end
   end
   if blocker then return parking.constraint_of(blocker), blocker.need end
+end
+
+-- Return the constraint and the need that block a request in no queue yet; nil if it can be granted now. The score of a planned policy
+-- is stored only for this time.
+function lane_grants.find_blocker(path, lane, lane_score, walltime_s)
+  local constraint, need = find_blocker(path, lane, lane_score, walltime_s)
+  if path[1].is_planned and fair_share_order.applies(path[#path]) then redis.call('ZREM', keys.pool_satisfaction(path[#path].name), lane.component) end
+  return constraint, need
 end
