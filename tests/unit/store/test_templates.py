@@ -219,3 +219,16 @@ def test_a_new_tenant_is_as_little_satisfied_as_it_will_be(world: World) -> None
     world.submit("t", gpu=3)
     assert world.submit("t", gpu=3).status == "queued"  # at the head of the line
     assert world.submit("u", gpu=2).pool == "q"
+
+
+def test_a_policy_is_idle_from_its_last_request_or_release_on(world: World) -> None:
+    world.pool(gpu=1, settings={"template_idle_s": 60})
+    world.policy("user-*")
+    held, waiter = world.submit("user-a", gpu=1), world.submit("user-b", gpu=1)
+    world.pass_time(50)
+    world.cancel(waiter)
+    world.release(held)
+    world.pass_time(50)
+    assert made(world) == ["user-a", "user-b"]
+    world.pass_time(11)
+    assert made(world) == []
