@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,6 +10,9 @@ import pytest
 from app.domain.errors import Conflict, LimitReached, RuleViolation
 from app.domain.models import Policy
 from app.domain.reasons import ReasonCode
+from app.domain.specs import RequestSpec
+from app.domain.tasks import TaskSpec
+from app.store.task_outbox import TaskStore
 from tests.support.world import World
 
 MADE_BY = "orchestrator/user-*"
@@ -232,3 +236,23 @@ def test_a_policy_is_idle_from_its_last_request_or_release_on(world: World) -> N
     assert made(world) == ["user-a", "user-b"]
     world.pass_time(11)
     assert made(world) == []
+
+
+def test_a_delayed_task_waits_for_room_at_its_template(world: World) -> None:
+    world.pool(gpu=9, settings={"template_max": 1, "template_idle_s": 60})
+    world.policy("user-*")
+    held = world.submit("user-a", gpu=1)
+    later = datetime.fromtimestamp(world.clock.now_ms() / 1000 + 10, UTC)
+    ask = RequestSpec(component="user-b", resources={"gpu": 1})
+    store = TaskStore(world.client, world.clock)
+    store.park_task(world.workspace, TaskSpec(task="a", name="x", request=ask, message={}, not_before=later))
+    with pytest.raises(LimitReached):
+        store.park_task(world.workspace, TaskSpec(task="b", name="x", request=ask, message={}))
+    world.clock.advance(11)
+    store.take_outbox(world.workspace, 1, 1, 1)
+    assert store.get_task(world.workspace, "a").status == "delayed"
+    world.release(held)
+    world.pass_time(61)
+    store.take_outbox(world.workspace, 1, 1, 1)
+    assert store.get_task(world.workspace, "a").status != "delayed"
+    assert made(world) == ["user-b"]
