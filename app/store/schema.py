@@ -19,7 +19,7 @@ from app.store.connection import RedisClient
 from app.store.keys import SCHEMA_NUMBER, WORKSPACES
 from app.store.scripts import address, translated_errors
 
-SCHEMA: Final = 3
+SCHEMA: Final = 4
 UNNUMBERED: Final = 1
 """The schema of a Redis that has workspaces and no number."""
 

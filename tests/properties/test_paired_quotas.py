@@ -13,7 +13,8 @@ from tests.support.servers import Servers
 from tests.support.world import World
 
 CAPACITY = {"gpu": 6, "lic": 3}
-GROUPS, COMPONENTS = ("g", "h", "i"), ("a", "b", "c")
+SETTINGS = {"template_max": 2}
+GROUPS, COMPONENTS = ("g", "h", "i"), ("a", "b", "c", "a*", "*")
 SEQUENCES, CHANGES = 40, 30
 
 Accounts = dict[str, dict[str, Any]]
@@ -24,6 +25,7 @@ def refusal_of_declaration(groups: Accounts, policies: Accounts) -> str:
     pool = {
         "name": "p",
         "capacity": CAPACITY,
+        "settings": SETTINGS,
         "groups": [{"name": name, **fields} for name, fields in groups.items()],
         "policies": [{"component": component, **fields} for component, fields in policies.items()],
     }
@@ -55,6 +57,8 @@ def random_change(random: Random, groups: Accounts) -> tuple[str, str, dict[str,
         fields["limit"] = {key: random.randint(0, 8)}
     if random.random() < 0.1:
         fields["settings"] = {"non_preemptible_usage_threshold": {key: 1}}
+    elif name.endswith("*") and random.random() < 0.5:
+        fields["settings"] = {"template_max": random.randint(1, 3)}
     return kind, name, fields
 
 
@@ -62,7 +66,7 @@ def test_a_change_is_refused_as_the_declaration_with_it_is(servers: Servers) -> 
     counts: Counter[str] = Counter()
     for seed in range(SEQUENCES):
         world, random = World(servers.client("fake")), Random(seed)
-        world.pool("p", {}, **CAPACITY)
+        world.pool("p", SETTINGS, **CAPACITY)
         groups: Accounts = {}
         policies: Accounts = {}
         for _ in range(CHANGES):
