@@ -469,3 +469,17 @@ def test_the_policies_of_a_template_stand_below_it(desk: Desk) -> None:
     assert page.count("Edit…") == 2
     changed = desk.visitor().get("/pools/gpus/policies/orchestrator/user-ana").get_data(as_text=True)
     assert "Policy of user-*" in changed
+
+
+def test_a_change_of_a_template_is_tried_and_made(desk: Desk) -> None:
+    desk.pool(gpu=8)
+    desk.policy("user-*", limit={"gpu": 1})
+    desk.submit("user-ana", gpu=1)
+    waiter = desk.submit("user-ana", gpu=1)
+    operator = desk.visitor(desk.token("operator"))
+    path = "/pools/gpus/policies/orchestrator/user-*"
+    shown = operator.send(path, {"limit.gpu": "2"})
+    assert "What would come of it" in words(shown)
+    assert waiter["id"] in shown.get_data(as_text=True)
+    assert operator.again(shown, path).status_code == 303
+    assert desk.services.requests.get("default", waiter["id"]).status == "allocated"
