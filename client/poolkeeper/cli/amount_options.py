@@ -22,6 +22,7 @@ OPTION_BY_KEY = {
 _OPTION = re.compile(r"--([a-z][a-z0-9_.-]{0,62})(?:=(.*))?", re.DOTALL)
 _QUANTITY = re.compile(r"[+-]?[0-9]*[.,]?[0-9]+[A-Za-z%]{0,5}")
 """A number with a sign, a fraction or a unit: an amount was meant."""
+_FRACTION = re.compile(r"[+]?([0-9]*)[.,]([0-9]+)")
 
 
 class AmountCommand(VerbCommand):
@@ -94,9 +95,8 @@ class AmountShorthand:
             raise self._error(f"No such option '--{key}'. Did you mean {' or '.join(map(repr, similar))}?{as_amount}")
         if value is not None and _QUANTITY.fullmatch(value):
             option = OPTION_BY_KEY.get(key)
-            raise self._error(
-                f"--{key} takes a whole number, not {value}{f'; {option} takes it' if option in self._takes_a_value else ''}"
-            )
+            advice = f"; {option} takes it" if option in self._takes_a_value else _advice_on_parts(key, value)
+            raise self._error(f"--{key} takes a whole number, not {value}{advice}")
         shown = "nothing" if value is None else value
         raise self._error(f"No such option '--{key}'. (As an amount it needs a whole number after it, not {shown})")
 
@@ -107,6 +107,16 @@ class AmountShorthand:
 
     def _error(self, message: str) -> click.UsageError:
         return click.UsageError(message, self._ctx)
+
+
+def _advice_on_parts(key: str, value: str) -> str:
+    """Return what to do for parts of a unit: they are thousandths in a key of their own, as `mcpu` is of a CPU."""
+    part = _FRACTION.fullmatch(value)
+    if part is None:
+        return ""
+    thousandths = int(part[1] or 0) * 1000 + int(f"{part[2]:0<3}"[:3])
+    example = f", and ask --m{key} {thousandths}" if thousandths else ""
+    return f". For parts of a {key} let the pool count thousandths in a key of their own, such as m{key}=8000 for 8{example}"
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -43,3 +43,22 @@ def test_a_dry_run_asks_for_amounts(gpus: Program) -> None:
 def test_the_help_names_the_shorthand(poolkeeper: Program, words: str) -> None:
     usage = poolkeeper(*words.split(), "--help").out.splitlines()[0]
     assert "[--KEY N]…" in usage
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        ("--gpu 1.5", " such as mgpu=8000 for 8, and ask --mgpu 1500"),
+        ("--gpu ,25", " such as mgpu=8000 for 8, and ask --mgpu 250"),
+        ("--gpu 1.23456", " such as mgpu=8000 for 8, and ask --mgpu 1234"),
+        ("--gpu 0.0001", " such as mgpu=8000 for 8"),
+        ("--cpu 0.5", "--cpu takes a whole number, not 0.5; --cpu-count takes it"),
+        ("--gpu -1.5", "--gpu takes a whole number, not -1.5"),
+        ("--gpu 2x", "--gpu takes a whole number, not 2x"),
+    ],
+)
+def test_for_parts_of_a_unit_it_says_what_to_do(gpus: Program, words: str, advice: str) -> None:
+    for verb in ("run", "request submit"):
+        command = ("--", "true") if verb == "run" else ()
+        refused = gpus(*verb.split(), "--component", "team", *words.split(), *command, ends=ExitCode.USAGE)
+        assert refused.err.splitlines()[0].endswith(advice)
