@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import TypeAlias
 
 from app.domain.amounts import Amounts
@@ -18,6 +19,16 @@ POOL = "pool"
 def fixed_share_account(policy: str) -> str:
     """Return the account of a policy's reserved amounts, before the policy on the paths of non-preemptible requests."""
     return f"fixed {policy}"
+
+
+class EndBasis(IntEnum):
+    """What a simulated end rests on, the surest first."""
+
+    KNOWN = 0
+    """Enough run times, a promised walltime or a deadline."""
+    BOUNDED = 1
+    """A guess that comes before a deadline."""
+    GUESS = 2
 
 
 @dataclass(frozen=True, slots=True)

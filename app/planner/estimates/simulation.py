@@ -14,6 +14,7 @@ from app.domain.amounts import Amounts
 from app.planner.estimates.pool_state import (
     POOL,
     AccountKey,
+    EndBasis,
     SimulatedAllocation,
     SimulatedHold,
     SimulatedWaiter,
@@ -25,16 +26,15 @@ ENOUGH_RUN_TIMES = 5
 BATCH_CORRELATION = 0.95
 """The correlation of run times of a batch: parts of one experiment end, or fail, together."""
 
-
 _NO_UNITS: dict[AccountKey, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedStart:
-    """When a waiter starts, and whether that rests on a guess."""
+    """When a waiter starts, and what that rests on."""
 
     seconds: float
-    is_guess: bool
+    basis: EndBasis
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class _Release(NamedTuple):
     amounts: Amounts
     hold: int | None = None
     end_if_reprieved_s: float = inf
-    is_guess: bool = False
+    basis: EndBasis = EndBasis.KNOWN
 
 
 class WorkLimitExceeded(Exception):  # noqa: N818
@@ -98,14 +98,14 @@ class QueueSimulation:
         """The number of allocations that ran, ended, or were examined as waiters."""
         self._free_units = dict(state.free_units)
         """The free units for requests without a hold: less what holds keep."""
-        self._has_guessed = False
+        self._basis = EndBasis.KNOWN
         self._batch_factors = defaultdict[int, float](lambda: random.gauss(0, BATCH_CORRELATION**0.5))
         self._holds = [self._active_hold(hold) for hold in state.holds]
         self._patience_hold = state.patience_hold if state.patience_hold and state.patience_hold.owner < count else None
         self._patience_units = self._units_of(self._patience_hold) if self._patience_hold else {}
         """What the patience hold keeps from the waiters behind its owner."""
         self._releases: dict[int, _Release] = {}
-        self._ends: list[tuple[float, int, bool]] = []
+        self._ends: list[tuple[float, int, EndBasis]] = []
         for number, allocation in enumerate(state.allocations):
             self._add_running(number, allocation)
         heapify(self._ends)
@@ -124,7 +124,7 @@ class QueueSimulation:
         now, waiter_count = 0.0, sum(len(lane.members) for lane in (*self._lanes, *self._owner_lanes))
         while True:
             for index in self._start_fitting():
-                yield index, SimulatedStart(now, self._has_guessed)
+                yield index, SimulatedStart(now, self._basis)
                 waiter_count -= 1
                 self._begin(index, now)
             if not waiter_count or not self._ends:
@@ -132,29 +132,29 @@ class QueueSimulation:
             self.work += 1
             if self.work > max_work:
                 raise WorkLimitExceeded
-            now, number, is_guess = heappop(self._ends)
-            self._has_guessed |= is_guess
+            now, number, basis = heappop(self._ends)
+            self._basis = max(self._basis, basis)
             self._end(number, now)
 
     # Allocations
 
     def _add_running(self, number: int, allocation: SimulatedAllocation) -> None:
-        remaining_s, is_guess = self._remaining_s(allocation, allocation.age_s)
+        remaining_s, basis = self._remaining_s(allocation, allocation.age_s)
         release = _Release(_bounded_keys(allocation.path, allocation.amounts, self._free_units), allocation.amounts)
         if (leaving := allocation.leaving) is not None:
             hold_number = leaving.hold
-            release = _Release(release.account_keys, release.amounts, hold_number, remaining_s, is_guess)
+            release = _Release(release.account_keys, release.amounts, hold_number, remaining_s, basis)
             remaining_s = leaving.gone_s if self._slow_victims else min(remaining_s, self._random.random() * leaving.due_s)
-            is_guess = False
+            basis = min(basis, EndBasis.BOUNDED) if remaining_s == release.end_if_reprieved_s else EndBasis.KNOWN
             for account_key in release.account_keys if hold_number is not None else ():
                 if hold_number is not None and account_key in self._holds[hold_number].account_keys:
                     self._holds[hold_number].pending_units[account_key] += allocation.amounts[account_key[1]]
         self._releases[number] = release
         if remaining_s < inf:
-            self._ends.append((remaining_s, number, is_guess))
+            self._ends.append((remaining_s, number, basis))
 
-    def _remaining_s(self, work: SimulatedAllocation | SimulatedWaiter, age_s: float) -> tuple[float, bool]:
-        """Return how much longer an allocation runs, and whether that is a guess."""
+    def _remaining_s(self, work: SimulatedAllocation | SimulatedWaiter, age_s: float) -> tuple[float, EndBasis]:
+        """Return how much longer an allocation runs, and what that rests on."""
         own_run_times = self._state.run_times.get(work.component)
         run_times = own_run_times if own_run_times and own_run_times.total >= ENOUGH_RUN_TIMES else self._state.all_run_times
         quantile = _normal_cdf(self._batch_factors[work.batch] + self._random.gauss(0, (1 - BATCH_CORRELATION) ** 0.5))
@@ -165,19 +165,19 @@ class QueueSimulation:
                 if run_time_s is not None and run_times.total >= ENOUGH_RUN_TIMES
                 else age_s + quantile * (work.walltime_s - age_s)
             )
-            return min(end_s, work.walltime_s) - age_s, False
+            return min(end_s, work.walltime_s) - age_s, EndBasis.KNOWN
         if run_time_s is not None:
-            return run_time_s - age_s, run_times.total < ENOUGH_RUN_TIMES
+            return run_time_s - age_s, EndBasis.GUESS if run_times.total < ENOUGH_RUN_TIMES else EndBasis.KNOWN
         if not run_times.total and work.walltime_s is None:
-            return inf, True
-        return run_times.guess(quantile, age_s) - age_s, True
+            return inf, EndBasis.GUESS
+        return run_times.guess(quantile, age_s) - age_s, EndBasis.GUESS
 
     def _begin(self, index: int, now: float) -> None:
         waiter, number = self._state.waiters[index], len(self._state.allocations) + index
-        remaining_s, is_guess = self._remaining_s(waiter, 0.0)
+        remaining_s, basis = self._remaining_s(waiter, 0.0)
         self._releases[number] = _Release(_bounded_keys(waiter.path, waiter.amounts, self._free_units), waiter.amounts)
         if remaining_s < inf:
-            heappush(self._ends, (now + remaining_s, number, is_guess))
+            heappush(self._ends, (now + remaining_s, number, basis))
 
     def _end(self, number: int, now: float) -> None:
         """End an allocation: its units become free. If the hold that a victim leaves for has ended, it is reprieved and goes
@@ -187,7 +187,7 @@ class QueueSimulation:
         if hold and hold.has_ended and release.end_if_reprieved_s > now:
             self._releases[number] = _Release(release.account_keys, release.amounts)
             if release.end_if_reprieved_s < inf:
-                heappush(self._ends, (release.end_if_reprieved_s, number, release.is_guess))
+                heappush(self._ends, (release.end_if_reprieved_s, number, release.basis))
             return
         for account_key in release.account_keys:
             units = freed = release.amounts[account_key[1]]

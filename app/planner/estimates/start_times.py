@@ -8,13 +8,13 @@ as the future is like the past.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 from random import Random
 
-from app.planner.estimates.pool_state import SimulationState
+from app.planner.estimates.pool_state import EndBasis, SimulationState
 from app.planner.estimates.simulation import QueueSimulation, WorkLimitExceeded
 
 MAX_DRAWS, MIN_DRAWS = 200, 10
@@ -47,14 +47,16 @@ def estimate_starts(state: SimulationState, seed: int = 0) -> list[StartEstimate
     count, draws = _find_affordable(state, seed)
     random = Random(seed)
     start_times, known_start_times = defaultdict[int, list[float]](list), defaultdict[int, list[float]](list)
+    sure_counts = Counter[int]()
     for number in range(draws):
         for index, start in QueueSimulation(state, count, random, slow_victims=number >= int(LATEST_QUANTILE * draws)).starts():
             start_times[index].append(start.seconds)
-            if not start.is_guess:
+            sure_counts[index] += start.basis is EndBasis.KNOWN
+            if start.basis is not EndBasis.GUESS:
                 known_start_times[index].append(start.seconds)
     has_run_times = state.all_run_times.total > 0
     return [
-        _estimate(start_times[index], known_start_times[index], draws)
+        _estimate(start_times[index], known_start_times[index], draws, is_guess=sure_counts[index] <= LIKELY_QUANTILE * draws)
         or _no_estimate(is_simulated=index < count, has_run_times=has_run_times)
         for index in range(len(state.waiters))
     ]
@@ -74,7 +76,7 @@ def _find_affordable(state: SimulationState, seed: int) -> tuple[int, int]:
             return count, max(MIN_DRAWS, min(MAX_DRAWS, MAX_WORK // max(1, simulation.work)))
 
 
-def _estimate(times: list[float], known_times: list[float], draws: int) -> StartEstimate | None:
+def _estimate(times: list[float], known_times: list[float], draws: int, *, is_guess: bool) -> StartEstimate | None:
     """Return the quantiles of the start times of all simulations; for the latest, those that rest on a guess count as never."""
     all_times, known_times = [
         sorted([*times_found, *[inf] * (draws - len(times_found))]) for times_found in (times, known_times)
@@ -84,10 +86,7 @@ def _estimate(times: list[float], known_times: list[float], draws: int) -> Start
         all_times[int(LIKELY_QUANTILE * draws)],
         known_times[int(LATEST_QUANTILE * draws)],
     )
-    if likely == inf:
-        return None
-    is_guess = known_times[int(LIKELY_QUANTILE * draws)] == inf
-    return StartEstimate(earliest, likely, latest if latest < inf else None, is_guess)
+    return StartEstimate(earliest, likely, latest if latest < inf else None, is_guess) if likely < inf else None
 
 
 def _no_estimate(*, is_simulated: bool, has_run_times: bool) -> NoEstimate:

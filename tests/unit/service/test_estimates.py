@@ -318,3 +318,19 @@ def test_an_estimate_from_promised_walltimes_needs_no_run_times(here: Here) -> N
     assert estimate
     assert (estimate.run_times, estimate.is_rough) == (0, False)
     assert here.estimate(second) is None, "the first of the queue has promised nothing"
+
+
+def test_a_guess_before_a_deadline_is_rough_and_bounded(here: Here) -> None:
+    world = here.world
+    world.policy("high", priority=5)
+    allocation = world.submit("t", gpu=2)
+    world.clock.advance(3)
+    world.release(allocation)
+    world.submit("t", gpu=2, checkpoint="manual")
+    waits = world.submit("high", gpu=2)
+    Reconciler(world.plan_store, world.ledger).run(world.workspace)
+    estimate = here.estimate(waits)
+    assert estimate
+    assert estimate.likely_ms < world.clock.now_ms() + 60_000, "it is likely to end long before its deadline"
+    assert estimate.latest_ms is not None
+    assert (estimate.is_rough, estimate.basis) == (True, "1 time to leave and only 1 run time measured in this pool")
