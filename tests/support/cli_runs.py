@@ -191,7 +191,7 @@ class RunLab:
 
     def only_request(self) -> dict[str, Any]:
         """The one request there is."""
-        (document,) = self.program("request", "list", "-o", "json").json
+        (document,) = self.program("request", "list", "--all", "-o", "json").json
         return dict(document)
 
     def submit_for_all(self, *words: str) -> str:

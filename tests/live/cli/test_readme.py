@@ -146,6 +146,7 @@ def same_training(line: str) -> str:
     """Return the line without what differs from one day to the next."""
     line = re.sub(r"\b[0-9a-hjkmnp-tv-z]{20}\b", "ID", line)
     line = re.sub(r"(\(|of |from )\S*(train\.json)", r"\1\2", line)
+    line = re.sub(r"\(\S+@\S+ ", "(OWNER ", line)
     line = re.sub(r"within (10m|9m\d+s)", "within N", line)
     line = re.sub(r"\d\d:\d\d", "TIME", line)
     return re.sub(r"(saved at step|going on from step) \d+", r"\1 N", line)

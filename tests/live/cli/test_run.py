@@ -127,7 +127,7 @@ def test_a_misspelt_command_asks_for_nothing(lab: RunLab) -> None:
     with lab.run(*ALL, "--", "no-such-command") as run:
         run.wait_for_end(127)
     assert run.err == "poolkeeper: no-such-command cannot be started: no such file or directory\n"
-    assert lab.program("request", "list", "-o", "json").json == []
+    assert lab.program("request", "list", "--all", "-o", "json").json == []
 
 
 @pytest.mark.parametrize(

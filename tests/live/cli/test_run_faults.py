@@ -76,7 +76,7 @@ def test_a_run_that_is_killed_while_it_waits_starts_nothing(lab: RunLab) -> None
 
 
 def _other(lab: RunLab, holder: str) -> str:
-    (document,) = [row["id"] for row in lab.program("request", "list", "-o", "json").json if row["id"] != holder]
+    (document,) = [row["id"] for row in lab.program("request", "list", "--all", "-o", "json").json if row["id"] != holder]
     return str(document)
 
 
