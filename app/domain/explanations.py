@@ -107,7 +107,7 @@ class QueueStatus:
     shortfalls: tuple[Shortfall, ...]
     usages: tuple[AccountUsage, ...]
     last_event: str
-    """The id of the latest event of the workspace."""
+    """The id of the latest event of the workspace; empty in the answer to a submit."""
     rules_version: str
     """The version of the pool's rules."""
     waiter: Waiter
@@ -138,6 +138,14 @@ class ShortReason:
 
     verdict: WaitReason
     sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitSummary:
+    """A request, and why it waits in each pool in whose queue it is, by the ledger alone: the planner is not asked."""
+
+    request: Request
+    statuses: tuple[QueueStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from app.domain.explanations import (
     QueueState,
     QueueStatus,
     ShortReason,
+    WaitSummary,
 )
 from app.domain.models import Request
 from app.domain.names import component_id
@@ -63,6 +64,10 @@ class Explainer:
         all_views = tuple(self._explain_pool(workspace, record, status, decisions) for status, decisions in pools)
         pool_views = tuple(view for view in all_views if view is not None)
         return Explanation(record, explain_text.describe_waiting(record, pool_views), pool_views)
+
+    def summarize(self, workspace: str, request: str) -> WaitSummary:
+        """Return a request as it is now, and why it waits; one script call, without the planner."""
+        return WaitSummary(*self._queue_status.list_statuses(checked_name(workspace), checked_id(request)))
 
     def list_estimates(self, workspace: str, request: Request) -> dict[str, EstimateResult]:
         """When a request that was looked at may start in each pool in whose queue it stands: nothing else is worked out."""

@@ -154,6 +154,14 @@ def describe_briefly(status: QueueStatus, *, with_ids: bool) -> str:
     return _blocked_reason(status)
 
 
+def describe_summary(request: Request, statuses: Sequence[QueueStatus], *, with_ids: bool) -> str:
+    """Return one sentence why a queued request waits, with the ids of others or without."""
+    if not statuses:
+        return describe_waiting(request, ())
+    sentences = [f"{_position(status)}: {describe_briefly(status, with_ids=with_ids)}" for status in statuses]
+    return f"Request {request.id} waits {'; and '.join(sentences)}."
+
+
 def _position(status: QueueStatus) -> str:
     return f"in {status.pool} as number {status.position} of {status.waiter_count}"
 

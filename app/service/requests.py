@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from app.domain.errors import Refusal
+from app.domain.explanations import WaitSummary
 from app.domain.field_types import MAX_EXIT_CODE, MIN_EXIT_CODE
 from app.domain.ids import request_id
 from app.domain.models import Event, HeartbeatResult, Request
@@ -35,8 +36,14 @@ class Requests:
 
         LimitReached is raised beyond a limit of the workspace, the component or the token.
         """
+        return self.submit_explained(workspace, spec, key, token).request
+
+    def submit_explained(
+        self, workspace: str, spec: RequestSpec, key: str | None = None, token: LimitedToken | None = None
+    ) -> WaitSummary:
+        """Submit a request as `submit` does. Tell why a queued one waits, if the ledger has read that at once."""
         self._register_workspace(workspace)
-        return self._ledger.submit(workspace, spec, checked_key(key), with_positions=True, token=token)
+        return self._ledger.submit_explained(workspace, spec, checked_key(key), token)
 
     def submit_batch(
         self,

@@ -14,6 +14,7 @@ from typing import Any
 from app.domain import amounts
 from app.domain.declaration_diff import DeclarationStep
 from app.domain.errors import Conflict, NotFound, Refusal, RuleViolation
+from app.domain.explanations import WaitSummary
 from app.domain.ids import request_id
 from app.domain.models import CleanupCounts, Event, HeartbeatResult, Pool, Request
 from app.domain.queue_score import BORROWING_STEP
@@ -32,10 +33,16 @@ from app.store.reply_outcomes import (
     require_found,
     require_unused,
     require_within_limits,
-    submit_outcome,
+    summary_outcome,
 )
 
 PATIENCE_LANES = 100  # compared in one call of `give_patience_hold`
+
+
+def _require_accepted(answer: WaitSummary | Refusal) -> WaitSummary:
+    if isinstance(answer, Refusal):
+        raise answer
+    return answer
 
 
 class Ledger(LedgerCalls):
@@ -50,25 +57,30 @@ class Ledger(LedgerCalls):
         key: str | None = None,
         own_id: str | None = None,
         *,
-        with_positions: bool = False,
         token: LimitedToken | None = None,
     ) -> Request:
         """Submit a request. A repeated idempotency key returns the first request; with another body it is a Conflict.
 
         Beyond a limit of the workspace, the component or the `token` it is refused with LimitReached.
-
-        With `with_positions` a queued request is returned as `get_request` returns it, by the same script call.
         """
-        (answer,) = self._submit(workspace, [(own_id or request_id(), spec, key)], with_positions=with_positions, token=token)
-        if isinstance(answer, Refusal):
-            raise answer
-        return answer
+        (answer,) = self._submit(workspace, [(own_id or request_id(), spec, key)], with_positions=False, token=token)
+        return _require_accepted(answer).request
+
+    def submit_explained(
+        self, workspace: str, spec: RequestSpec, key: str | None = None, token: LimitedToken | None = None
+    ) -> WaitSummary:
+        """Submit a request. A queued one is returned as `get_request` returns it and with the reasons why it waits, by the same
+        script call; without reasons if unfinished work had to be resumed.
+        """
+        (answer,) = self._submit(workspace, [(request_id(), spec, key)], with_positions=True, token=token)
+        return _require_accepted(answer)
 
     def submit_all(
         self, workspace: str, specs: Sequence[tuple[str, RequestSpec, str | None]], token: LimitedToken | None = None
     ) -> list[Request | Refusal]:
         """Submit requests (id, spec, idempotency key) in order in one call. Each is accepted or refused for itself."""
-        return self._submit(workspace, specs, with_positions=False, token=token)
+        answers = self._submit(workspace, specs, with_positions=False, token=token)
+        return [answer if isinstance(answer, Refusal) else answer.request for answer in answers]
 
     def _submit(
         self,
@@ -77,25 +89,23 @@ class Ledger(LedgerCalls):
         *,
         with_positions: bool,
         token: LimitedToken | None,
-    ) -> list[Request | Refusal]:
+    ) -> list[WaitSummary | Refusal]:
         subject = workspace_codec.encode_token(token)
         rows = [codec.encode_request(*request, subject) for request in specs]
-        answers: list[Request | Refusal] = []
+        answers: list[WaitSummary | Refusal] = []
         while len(answers) < len(rows):
             rest = rows[len(answers) :]
             args = {"remember_s": self._limits.idempotency_ttl_s, "specs": json.dumps(rest), "with_positions": with_positions}
             reply = self._change("submit", workspace, **args)
-            done = [submit_outcome(row, *outcome) for row, outcome in zip(rest, reply.fields["outcomes"], strict=False)]
+            done = [summary_outcome(row, *outcome) for row, outcome in zip(rest, reply.fields["outcomes"], strict=False)]
             answers += [self._refreshed(workspace, answer) for answer in done] if reply.fields["more"] == "1" else done
         return answers
 
-    def _refreshed(self, workspace: str, answer: Request | Refusal) -> Request | Refusal:
+    def _refreshed(self, workspace: str, answer: WaitSummary | Refusal) -> WaitSummary | Refusal:
         """Read a queued request again: it may have been granted when unfinished work was resumed."""
-        return (
-            self.get_request(workspace, answer.id)
-            if isinstance(answer, Request) and answer.status == RequestState.QUEUED
-            else answer
-        )
+        if isinstance(answer, Refusal) or answer.request.status != RequestState.QUEUED:
+            return answer
+        return WaitSummary(self.get_request(workspace, answer.request.id))
 
     def get_request(self, workspace: str, request: str, *, poll: bool = False) -> Request:
         """Return a request with its queue positions and timeline. `poll` marks a poll of its client: the TTL starts anew."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from app.domain.clock import Clock, RedisClock
 from app.domain.errors import NotFound
@@ -31,10 +32,8 @@ class QueueStatusStore:
         if reply.tag == "not_found":
             raise NotFound("request", request)
         fields, rows = reply.fields, reply.fields["pools"]
-        places = [text for row in rows for text in row[:2]]
-        return codec.decode_request(codec.to_mapping(fields["request"]), fields["lapses"], places), tuple(
-            _decode_status(row) for row in rows
-        )
+        request_record = codec.decode_request(codec.to_mapping(fields["request"]), fields["lapses"], positions_of(rows))
+        return request_record, tuple(decode_status(row, fields["event"]) for row in rows)
 
     def read_clock(self, workspace: str) -> int:
         """Return the time that the deadlines and leases of a workspace are compared with."""
@@ -55,8 +54,17 @@ class QueueStatusStore:
         return run_times
 
 
-def _decode_status(row: Sequence[Sequence[Sequence[str]]]) -> QueueStatus:
-    pool, position, waiting, state, other, bound_by, strict, lacks, numbers, event, rules, asker = row
+StatusRow: TypeAlias = Sequence[Sequence[Sequence[str]]]
+
+
+def positions_of(rows: Sequence[StatusRow]) -> list[str]:
+    """Return pool and position in turn."""
+    return [str(text) for row in rows for text in row[:2]]
+
+
+def decode_status(row: StatusRow, event: str = "") -> QueueStatus:
+    """Return the status in a pool from a row of `lib/queue_status.lua`, read after an event of the workspace."""
+    pool, position, waiting, state, other, bound_by, strict, lacks, numbers, rules, asker = row
     return QueueStatus(
         pool=str(pool),
         position=int(str(position)),
@@ -67,7 +75,7 @@ def _decode_status(row: Sequence[Sequence[Sequence[str]]]) -> QueueStatus:
         strict=str(strict) == "1",
         shortfalls=tuple(Shortfall(kind, account, key, int(needed), int(room)) for kind, account, key, needed, room in lacks),
         usages=tuple(_decode_usage(each) for each in numbers),
-        last_event=str(event),
+        last_event=event,
         rules_version=str(rules),
         waiter=decode_waiter([str(word) for word in asker]),
     )

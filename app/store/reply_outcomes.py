@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from app.domain.errors import Conflict, NotFound, Refusal, StaleFence, rule_refusal
+from app.domain.explanations import WaitSummary
 from app.domain.models import Request
 from app.domain.states import RequestState
 from app.store import codec, workspace_codec
+from app.store.queue_status import StatusRow, decode_status, positions_of
 from app.store.scripts import ScriptReply
 
 
 def submit_outcome(
-    row: dict[str, Any], tag: str, flat: list[str], lapses: str = "", positions: codec.FlatHash | None = None
+    row: dict[str, Any], tag: str, flat: list[str], lapses: str = "", status_rows: Sequence[StatusRow] = ()
 ) -> Request | Refusal:
     """Return the request of one outcome of a submit, or the refusal."""
     if tag == "admitted":
@@ -27,12 +30,21 @@ def submit_outcome(
         return workspace_codec.limit_refusal(*flat)
     fields = codec.to_mapping(flat)
     if tag == "read":
-        return codec.decode_request(fields, lapses, positions)
+        return codec.decode_request(fields, lapses, positions_of(status_rows))
     if tag == "known":
         return codec.decode_request(fields, fields["lapses"])
     if tag == "conflict":
         return Conflict("idempotency_conflict", "this idempotency key was sent with another body before")
     return Conflict("id_taken", "this id is another request's")
+
+
+def summary_outcome(row: dict[str, Any], *outcome: Any) -> WaitSummary | Refusal:
+    """Return the request of one outcome of a submit and, if the script has read it, why it waits; or the refusal."""
+    answer = submit_outcome(row, *outcome)
+    if isinstance(answer, Refusal):
+        return answer
+    rows: Sequence[StatusRow] = outcome[3] if outcome[0] == "read" else ()
+    return WaitSummary(answer, tuple(decode_status(row) for row in rows))
 
 
 def release_outcome(request: str, tag: str, value: Any, reason: str) -> Request | Refusal:

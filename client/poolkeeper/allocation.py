@@ -29,6 +29,7 @@ from poolkeeper.errors import (
 from poolkeeper.failures import is_definitely_not_applied
 from poolkeeper.heartbeats import HeartbeatThread, now_s, raising_loss
 from poolkeeper.http_client import new_key
+from poolkeeper.wait_for_grant import POLL_S
 from poolkeeper.waiters import cancel_if_queued, cancel_or_release, has_expired_unpolled, next_key, submit_waiter
 
 if TYPE_CHECKING:
@@ -188,9 +189,11 @@ class Allocation:
 
     def _enter(self) -> Self:
         renewed_s = now_s()
-        self._request = submit_waiter(self._client, self._body, self._key)
-        is_fresh_grant = self._request.is_allocated and self._key_is_new
-        self._request = self._wait_for_grant(self._request)
+        began_s = renewed_s
+        first_wait_s = POLL_S if self._wait_s is None else min(POLL_S, self._wait_s)
+        self._request = submit_waiter(self._client, self._body, self._key, first_wait_s)
+        is_fresh_grant = self._key_is_new and self._request.is_allocated and not self._has_waited(self._request)
+        self._request = self._wait_for_grant(self._request, began_s)
         if not is_fresh_grant:  # it may have been granted long ago, while the server could not be reached
             renewed_s = now_s()
             self._confirm()
@@ -212,22 +215,32 @@ class Allocation:
         except StaleFence as error:
             raise AllocationLost(f"it was granted and lost before that was learnt: {error}") from error
 
-    def _wait_for_grant(self, request: Request) -> Request:
+    @staticmethod
+    def _has_waited(request: Request) -> bool:
+        """True if the request was queued before it was granted, so that its lease began at an unknown time of the call."""
+        return request.granted_at != request.submitted_at
+
+    def _wait_for_grant(self, request: Request, began_s: float) -> Request:
         """Return the request once it is allocated. Raise NotGranted if it never will be."""
-        began_s, left_s = now_s(), self._wait_s
+        left_s = self._time_left(began_s)
         while request.is_queued:
             try:
                 request = self._client.wait(request.id, left_s)
             except WaitTimeout as timeout:
-                request = self._cancel_after_timeout(timeout)
+                text = f"request {request.id} is still queued after {self._wait_s:g} s"
+                request = self._cancel_after_timeout(WaitTimeout(timeout.request, text))
             if has_expired_unpolled(request):
                 request = self._resubmit()
-                left_s = None if self._wait_s is None else max(0.0, began_s + self._wait_s - now_s())
+                left_s = self._time_left(began_s)
         if request.status == "rejected":
             raise RequestRejected(request)
         if not request.is_allocated:
             raise NotGranted(request)
         return request
+
+    def _time_left(self, began_s: float) -> float | None:
+        """Return how long it may still wait, of what it may wait since then; None is without end."""
+        return None if self._wait_s is None else max(0.0, began_s + self._wait_s - now_s())
 
     def _resubmit(self) -> Request:
         """Submit the expired request again, as this process still waits for it."""

@@ -43,11 +43,13 @@ class Client(PoolApi):
         queue_ttl_s: int | EllipsisType | None = ...,
         labels: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
+        wait_s: float = 0,
         **amounts: int,
     ) -> Request:
         """Ask for capacity: the request as it stands, allocated, queued or rejected. `gpu=2` means `resources={"gpu": 2}`; only
         `pools` may grant it, if they are given.
 
+        With `wait_s`, at most 60, it is returned when it is no longer queued, or after so long; `waits` tells why it is queued.
         With the same `idempotency_key` the same request comes back; without one a key is made, so that a retry is safe.
         """
         body = request_spec(
@@ -68,12 +70,11 @@ class Client(PoolApi):
             labels=labels,
             **amounts,
         )
-        return self.submit_spec(body, idempotency_key or new_key())
+        return self.submit_spec(body, idempotency_key or new_key(), wait_s)
 
-    def submit_spec(self, body: Mapping[str, Any], idempotency_key: str) -> Request:
-        """Submit a spec of `poolkeeper.request_spec` under this idempotency key."""
-        document = self.call("POST", "/requests", body=dict(body), headers={IDEMPOTENCY_HEADER: idempotency_key})
-        return Request.from_json(document)
+    def submit_spec(self, body: Mapping[str, Any], idempotency_key: str, wait_s: float = 0) -> Request:
+        """Submit a spec of `poolkeeper.request_spec` under this idempotency key, and wait for the grant for so long."""
+        return Request.from_json(self.submit_document(body, idempotency_key, wait_s))
 
     def submit_many(
         self, specs: Sequence[Mapping[str, Any]], *, idempotency_key: str | None = None

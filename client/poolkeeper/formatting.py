@@ -134,6 +134,13 @@ def position(request: Mapping[str, Any]) -> str:
     return ", ".join(f"{number} in {pool}" for pool, number in (request.get("position") or {}).items())
 
 
+def waits(request: Mapping[str, Any]) -> str:
+    """Return why a request waits, from the answer to its submit: `: it needs 2 gpu, and 1 of 8 is free`; nothing if unknown."""
+    pools = (request.get("waits") or {}).get("pools") or []
+    in_pool = [f"{pool['pool']}: {pool['sentence']}" if len(pools) > 1 else pool["sentence"] for pool in pools]
+    return f": {one_line('; '.join(in_pool))}" if pools else ""
+
+
 def times(count: int) -> str:
     """Return how often, in words: nothing for 0."""
     return {0: "", 1: "once", 2: "twice"}.get(count, f"{count} times")

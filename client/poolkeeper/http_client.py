@@ -100,6 +100,12 @@ class HttpClient:
         """
         return decode_json(self.send(method, path, query=query, body=body, headers=headers, timeout_s=timeout_s))
 
+    def submit_document(self, body: Mapping[str, Any], idempotency_key: str, wait_s: float = 0) -> Any:
+        """Submit a request under this idempotency key. Return it when it is no longer queued, or after `wait_s`."""
+        headers, query = {IDEMPOTENCY_HEADER: idempotency_key}, {"wait_s": round(wait_s, 3)} if wait_s > 0 else None
+        timeout_s = self.timeout_s + max(0.0, wait_s)
+        return self.call("POST", "/requests", query=query, body=dict(body), headers=headers, timeout_s=timeout_s)
+
     def items(self, path: str, *, query: Mapping[str, Any] | None = None, page: int = 200) -> Iterator[dict[str, Any]]:
         """Yield the rows of a list, page after page."""
         cursor = None

@@ -66,6 +66,14 @@ class Reason(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class Waits(Record):
+    """Why a request is queued: one sentence; `pools` has the position, the verdict and the sentence of each pool."""
+
+    sentence: str = ""
+    pools: tuple[Mapping[str, Any], ...] = field(default=(), metadata={"read": tuple})
+
+
+@dataclass(frozen=True, slots=True)
 class Request(Record):
     """A request and its status."""
 
@@ -104,6 +112,8 @@ class Request(Record):
     task: str | None = None
     started_at: datetime | None = _time_field()
     polled_at: datetime | None = _time_field()
+    waits: Waits | None = _record_field(Waits)
+    """Why it is queued; only in the answer to a submit."""
 
     @property
     def is_queued(self) -> bool:

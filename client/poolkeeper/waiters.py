@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from poolkeeper.client import Client
     from poolkeeper.models import Request
 
+FIRST_WAIT_S = 2.0
+"""How long a submit waits for the grant where people watch: then a line tells them of the wait."""
 QUEUE_TTL_S = 60
 """The queue TTL of a request whose body has none."""
 LONGEST_REFUSAL_S = 300.0
@@ -23,19 +25,20 @@ MAX_KEY_LENGTH = 240
 CLEANUP_TRIES, CLEANUP_TIMEOUT_S = 2, 3.0
 
 
-def submit_waiter(client: Client, body: Mapping[str, Any], key: str) -> Request:
-    """Submit a request that this process waits for. Return the earlier request if the service knows the key.
+def submit_waiter(client: Client, body: Mapping[str, Any], key: str, wait_s: float = 0) -> Request:
+    """Submit a request that this process waits for, and wait `wait_s` for the grant.
 
+    Return the earlier request if the service knows the key.
     The first call with the key may have been a plain submit, with the queue TTL of the server.
     """
     if "queue_ttl_s" in body:
-        return client.submit_spec(body, key)
+        return client.submit_spec(body, key, wait_s)
     try:
-        return client.submit_spec({**body, "queue_ttl_s": QUEUE_TTL_S}, key)
+        return client.submit_spec({**body, "queue_ttl_s": QUEUE_TTL_S}, key, wait_s)
     except Conflict as conflict:
         if conflict.code != "idempotency_conflict":
             raise
-        return client.submit_spec(body, key)
+        return client.submit_spec(body, key, wait_s)
 
 
 def has_expired_unpolled(request: Request) -> bool:

@@ -45,11 +45,12 @@ RESPONSES: dict[type[Record], type[BaseModel]] = {
     models.PreemptibleSplit: pool_shares.PreemptibleSplitResponse,
     models.Rank: events.RankResponse,
     models.Reason: request_schemas.ReasonResponse,
-    models.Request: request_schemas.RequestResponse,
+    models.Request: request_schemas.SubmitResponse,
     models.ShareAccount: pool_shares.AccountSharesResponse,
     models.Task: tasks.TaskResponse,
     models.TimelineEntry: events.TimelineEntryResponse,
     models.Victim: events.VictimResponse,
+    models.Waits: request_schemas.WaitResponse,
 }
 """Record of the client → response of the server."""
 

@@ -14,13 +14,14 @@ from app.api.schemas.events import RankResponse, TimelineEntryResponse, VictimRe
 from app.api.schemas.over_limit import LimitHolderResponse, OverLimitResponse
 from app.api.schemas.pool_shares import AccountSharesResponse, PreemptibleSplitResponse
 from app.api.schemas.pools import GroupResponse, PolicyResponse, PoolResponse
-from app.api.schemas.requests import HeartbeatResponse, ReasonResponse, RequestResponse
+from app.api.schemas.requests import HeartbeatResponse, ReasonResponse, SubmitResponse, WaitResponse
 from app.api.schemas.tasks import TaskResponse
 from app.api.schemas.workspaces import WhoamiResponse
 
 RESPONSES: dict[Any, type[BaseModel]] = {
     client.Reason: ReasonResponse,
-    client.Request: RequestResponse,
+    client.Request: SubmitResponse,
+    client.Waits: WaitResponse,
     client.Heartbeat: HeartbeatResponse,
     client.Task: TaskResponse,
     client.Pool: PoolResponse,

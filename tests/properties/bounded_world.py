@@ -202,8 +202,8 @@ def _change_requests(world: BoundedWorld) -> None:
     assert world.call("record_refused_poll", id=queued.id, components="").tag == "recorded"
     assert world.call("cancel", id=queued.id).tag == "cancelled"
     assert world.call("drop", id=world.waiting.pop().id).tag == "dropped"
-    with_positions = world.ledger.submit(world.workspace, world.request_spec("a", cpu=100), with_positions=True)
-    assert with_positions.position
+    explained = world.ledger.submit_explained(world.workspace, world.request_spec("a", cpu=100))
+    assert explained.request.position
     share = world.submit("a", gpu=RESERVED - 20)
     assert share.fence
     world.call("release", allocations=json.dumps([(share.id, str(share.fence), "succeeded")]))

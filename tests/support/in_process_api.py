@@ -182,8 +182,9 @@ class Site:
         return _done(answer, answer.status if answer.status == 200 else 201)
 
     def submit(self, component: str = "team", **fields: Any) -> dict[str, Any]:
-        """A request, for 1 gpu unless said otherwise; what is no field of an ask is a resource."""
-        return _done(self.post("/requests", an_ask(component, **fields)), 201)
+        """A request, for 1 gpu unless said otherwise; what is no field of an ask is a resource. Without why it waits."""
+        request = _done(self.post("/requests", an_ask(component, **fields)), 201)
+        return {name: value for name, value in request.items() if name != "waits"}
 
     def park(self, task: str = "t1", component: str = "team", **more: Any) -> dict[str, Any]:
         """A task, for 1 gpu unless said otherwise."""

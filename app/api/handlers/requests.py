@@ -25,6 +25,7 @@ from app.api.schemas.inputs import (
     ReleaseBody,
     RequestsQuery,
     StartBody,
+    SubmitQuery,
 )
 from app.api.schemas.problems import Problem
 from app.api.schemas.requests import (
@@ -33,9 +34,12 @@ from app.api.schemas.requests import (
     RequestCountsResponse,
     RequestResponse,
     RequestSearchResponse,
+    SubmitResponse,
+    WaitResponse,
 )
 from app.bootstrap import Services
 from app.domain.errors import Refusal
+from app.domain.explanations import WaitSummary
 from app.domain.models import Request
 from app.domain.request_filter import RequestCounts, RequestFilter
 from app.domain.specs import RequestSpec
@@ -47,18 +51,43 @@ RETRY_AFTER_S = 1
 """`Retry-After` of an answer that was given at once because every wait slot is taken."""
 
 
-def submit_request(call: Call, body: RequestSpec) -> RequestResponse:
+def submit_request(call: Call, body: RequestSpec, query: SubmitQuery) -> SubmitResponse:
     """Ask for several resources at once: allocated, queued or rejected when this answers.
 
-    With an `Idempotency-Key` it may be repeated: the same key and body give the same request back.
+    With `wait_s` it answers when the request is no longer queued, or when the time is up; then the request stays queued.
+    When too many wait already, it answers at once, and `Retry-After` says when to ask again.
+    With an `Idempotency-Key` it may be repeated: the same key and body give the same request back, and wait for it as well.
     """
     key = read_idempotency_key(call)
     require_submittable(call, body)
     start = time.perf_counter()
-    request = call.services.requests.submit(call.workspace, body, key, call.token.as_limited)
-    if request.status is RequestState.ALLOCATED:
+    summary = call.services.requests.submit_explained(call.workspace, body, key, call.token.as_limited)
+    if summary.request.status is RequestState.ALLOCATED:
         call.process_metrics.observe(GRANT_LATENCY, time.perf_counter() - start)
-    return RequestResponse.of(request)
+    if summary.request.status is RequestState.QUEUED and query.wait_s:
+        poll = PollQuery(wait_s=query.wait_s, status=RequestState.QUEUED)
+        summary = WaitSummary(_wait_for_change(call, summary.request.id, poll))
+    if summary.request.status is RequestState.QUEUED and not summary.statuses:
+        summary = call.services.explain.summarize(call.workspace, summary.request.id)
+    is_queued = summary.request.status is RequestState.QUEUED
+    waits = WaitResponse.of(summary, with_ids=not call.token.is_limited) if is_queued else None
+    return SubmitResponse.of_submit(summary.request, waits, call.token)
+
+
+def _wait_for_change(call: Call, request: str, query: PollQuery) -> Request:
+    """Return a request after a long poll. Without a wait slot it is returned at once, and the answer says when to ask again."""
+    change = call.services.long_polls.wait_for_change(
+        call.workspace,
+        request,
+        query.status,
+        query.wait_s,
+        call.client_disconnected,
+        query.directive,
+        call.token.share_holder,
+    )
+    if change.no_slot:
+        call.response_headers["Retry-After"] = str(RETRY_AFTER_S)
+    return change.request
 
 
 def submit_batch(call: Call, body: BatchBody) -> BatchResponse:
@@ -135,18 +164,7 @@ def get_request(call: Call, request: str, query: PollQuery) -> RequestResponse:
     require_request_id_visible(call, request)  # before the poll, which keeps a request from going stale
     if query.wait_s == 0:
         return RequestResponse.of(call.services.requests.poll(call.workspace, request), token=call.token)
-    change = call.services.long_polls.wait_for_change(
-        call.workspace,
-        request,
-        query.status,
-        query.wait_s,
-        call.client_disconnected,
-        query.directive,
-        call.token.share_holder,
-    )
-    if change.no_slot:
-        call.response_headers["Retry-After"] = str(RETRY_AFTER_S)
-    return RequestResponse.of(change.request, token=call.token)
+    return RequestResponse.of(_wait_for_change(call, request, query), token=call.token)
 
 
 def record_throttled_poll(services: Services, token: Token, workspace: str, request: str) -> None:

@@ -110,6 +110,13 @@ class EstimateQuery(QueryModel):
     """Whether to tell why it waits, too."""
 
 
+class SubmitQuery(QueryModel):
+    """How long a submit waits for the grant."""
+
+    wait_s: Annotated[float, Field(ge=0, le=LONGEST_POLL_S, allow_inf_nan=False)] = 0
+    """Answer when the request is no longer queued, or after so long."""
+
+
 class EventsQuery(QueryModel):
     """Which events."""
 

@@ -10,10 +10,12 @@ from pydantic import Field
 from app.api.schemas.problems import Problem
 from app.api.schemas.response_model import Amounts, ListResponse, ResponseModel, Time, optional_time_of, time_of
 from app.domain import models
+from app.domain.explanations import QueueStatus, WaitReason, WaitSummary
 from app.domain.reasons import PoolRefusal, Reason
 from app.domain.request_filter import RequestCounts
 from app.domain.states import HOLDING_STATES, RequestState
 from app.domain.tokens import Token
+from app.service.explain_text import describe_briefly, describe_summary
 
 
 class PoolRefusalResponse(ResponseModel):
@@ -185,6 +187,59 @@ class RequestCountsResponse(ResponseModel):
             ended=counts.ended,
             exact=counts.is_exact,
         )
+
+
+class PoolWaitResponse(ResponseModel):
+    """Why a request waits in one pool."""
+
+    pool: str
+    position: int
+    """Its place in the queue of the pool, from 1."""
+    waiting: int
+    """How many requests wait for the pool."""
+    verdict: WaitReason
+    """What keeps it from being granted there."""
+    sentence: str
+
+    @classmethod
+    def of(cls, status: QueueStatus, *, with_ids: bool) -> PoolWaitResponse:
+        """Return the response for a pool, with the ids of other requests or without."""
+        return cls(
+            pool=status.pool,
+            position=status.position,
+            waiting=status.waiter_count,
+            verdict=status.wait_reason,
+            sentence=describe_briefly(status, with_ids=with_ids),
+        )
+
+
+class WaitResponse(ResponseModel):
+    """Why a request waits. `GET /requests/{request}/explain` says more."""
+
+    sentence: str
+    """One sentence for people."""
+    pools: list[PoolWaitResponse]
+    """Each pool in whose queue it is, the preferred first."""
+
+    @classmethod
+    def of(cls, summary: WaitSummary, *, with_ids: bool) -> WaitResponse:
+        """Return the response for a queued request, with the ids of other requests or without."""
+        return cls(
+            sentence=describe_summary(summary.request, summary.statuses, with_ids=with_ids),
+            pools=[PoolWaitResponse.of(status, with_ids=with_ids) for status in summary.statuses],
+        )
+
+
+class SubmitResponse(RequestResponse):
+    """A request, and why it waits if it is queued."""
+
+    waits: WaitResponse | None
+    """Why it is queued, by pool; null unless it is."""
+
+    @classmethod
+    def of_submit(cls, request: models.Request, waits: WaitResponse | None, token: Token) -> SubmitResponse:
+        """Return the response for a submitted request."""
+        return cls.model_construct(**vars(RequestResponse.of(request, token=token)), waits=waits)
 
 
 class RequestListResponse(ListResponse[RequestResponse]):

@@ -19,7 +19,7 @@ from poolkeeper.cli.exit_codes import ExitCode
 from poolkeeper.cli.request_ids import id_argument
 from poolkeeper.cli.request_watch import DEFAULT_INTERVAL_S, MIN_INTERVAL_S
 from poolkeeper.cli.submit_options import spec_of, submit_options
-from poolkeeper.cli.wait_progress import wait_for
+from poolkeeper.cli.wait_progress import submit_and_wait, wait_for
 
 ID = id_argument(param_types.REQUEST)
 QUEUED_ID = id_argument(param_types.QUEUED_REQUEST)
@@ -56,13 +56,11 @@ def submit(key: str | None, wait: bool, timeout: int | None, dry_run: bool, **va
         raise click.UsageError("--timeout is for --wait", click.get_current_context())
     if dry_run and (wait or key):
         raise click.UsageError("--dry-run goes with neither --wait nor --key", click.get_current_context())
-    body, headers = spec_of(values), {"Idempotency-Key": key or secrets.token_hex(16)}
+    body, key = spec_of(values), key or secrets.token_hex(16)
     client = options.client()
     if dry_run:
         return _show_dry_run(client.call("POST", "/dry-run", body={"request": body}, timeout_s=TIMEOUT_S))
-    document = client.call("POST", "/requests", body=body, headers=headers)
-    if wait and document["status"] == "queued":
-        document = wait_for(client, document, timeout)
+    document = submit_and_wait(client, body, key, timeout) if wait else client.submit_document(body, key)
     return _show_and_exit(document, waited=wait)
 
 
@@ -229,7 +227,7 @@ def sentence(request: Mapping[str, Any]) -> str:
         return text_with_fence + (f": {formatting.directive(request)}" if formatting.directive(request) else "")
     if status == "queued":
         position = formatting.position(request)
-        return text + (f", position {position}" if position else "")
+        return text + (f", position {position}" if position else "") + formatting.waits(request)
     reason = formatting.reason(request)
     return text + (f": {reason}" if reason else "")
 

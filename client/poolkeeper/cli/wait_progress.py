@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -17,6 +17,7 @@ from poolkeeper.cli.confirm import is_terminal
 from poolkeeper.cli.error_output import print_message
 from poolkeeper.cli.exit_codes import ExitCode
 from poolkeeper.cli.options import path
+from poolkeeper.waiters import FIRST_WAIT_S
 
 if TYPE_CHECKING:
     from poolkeeper import Client
@@ -28,20 +29,40 @@ LONGEST_OUTAGE_S = 120.0
 """How long to go on without an answer."""
 
 
-def wait_for(client: Client, request: Mapping[str, Any], timeout_s: int | None) -> Mapping[str, Any]:
-    """Return the request when it is no longer queued, or when the time is up. Ctrl-C leaves it queued."""
+def submit_and_wait(client: Client, body: Mapping[str, Any], key: str, timeout_s: int | None) -> Mapping[str, Any]:
+    """Submit a request. Return it when it is no longer queued, or when the time is up. Ctrl-C leaves it queued."""
+    began_s, wait_s = time.monotonic(), FIRST_WAIT_S if timeout_s is None else min(FIRST_WAIT_S, timeout_s)
+    try:
+        request: Mapping[str, Any] = client.submit_document(body, key, wait_s)
+    except KeyboardInterrupt:
+        _stop_waiting(client.submit_document(body, key))
+    return wait_for(client, request, timeout_s, began_s) if request["status"] == "queued" else request
+
+
+def wait_for(
+    client: Client, request: Mapping[str, Any], timeout_s: int | None, began_s: float | None = None
+) -> Mapping[str, Any]:
+    """Return the request when it is no longer queued, or when the time is up. Ctrl-C leaves it queued.
+
+    `began_s` is the beginning of the wait; None is now.
+    """
     line = _ProgressLine()
     try:
-        request = _poll_until(client, request, timeout_s, line)
+        request = _poll_until(client, request, timeout_s, line, time.monotonic() if began_s is None else began_s)
     except KeyboardInterrupt:
         line.clear()
-        print_message(f"no longer waiting; {_stays_queued(request)}")
-        click.get_current_context().exit(ExitCode.INTERRUPTED)
+        _stop_waiting(request)
     finally:
         line.clear()
     if request["status"] == "queued":
         print_message(f"not granted within {formatting.duration(timeout_s)}; {_stays_queued(request)}")
     return request
+
+
+def _stop_waiting(request: Mapping[str, Any]) -> NoReturn:
+    """Say what becomes of the request after Ctrl-C, and exit."""
+    print_message(f"no longer waiting; {_stays_queued(request)}")
+    click.get_current_context().exit(ExitCode.INTERRUPTED)
 
 
 def _stays_queued(request: Mapping[str, Any]) -> str:
@@ -50,10 +71,12 @@ def _stays_queued(request: Mapping[str, Any]) -> str:
     return f"{request['id']} stays queued{until}. To take it out: poolkeeper request cancel {request['id']}"
 
 
-def _poll_until(client: Client, request: Mapping[str, Any], timeout_s: int | None, line: _ProgressLine) -> Mapping[str, Any]:
+def _poll_until(
+    client: Client, request: Mapping[str, Any], timeout_s: int | None, line: _ProgressLine, began_s: float
+) -> Mapping[str, Any]:
     from poolkeeper.errors import TooManyRequests, Unavailable
 
-    answered_s = began_s = time.monotonic()
+    answered_s = time.monotonic()
     until_s = inf if timeout_s is None else began_s + timeout_s
     while request["status"] == "queued":
         line.show(request, time.monotonic() - began_s)

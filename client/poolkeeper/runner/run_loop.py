@@ -35,6 +35,7 @@ from poolkeeper.runner.terminal import Terminal
 from poolkeeper.runner.waiting_line import WaitDetails, read_details
 from poolkeeper.runner.wakeup_pipe import WakeupPipe
 from poolkeeper.waiters import (
+    FIRST_WAIT_S,
     LONGEST_REFUSAL_S,
     cancel_if_queued,
     cancel_or_release,
@@ -111,7 +112,11 @@ class _RunLoop:
 
     def _submit(self) -> None:
         with self._context.signals.raise_on_signal():
-            self._request = submit_waiter(self._client, self._body, self._key)
+            self._request = submit_waiter(self._client, self._body, self._key, self._first_wait_s())
+
+    def _first_wait_s(self) -> float:
+        timeout_s = self._options.timeout_s
+        return FIRST_WAIT_S if timeout_s is None else min(FIRST_WAIT_S, timeout_s)
 
     def _resubmit(self, expired: Request) -> None:
         """Submit the expired request again, as this process still waits for it."""

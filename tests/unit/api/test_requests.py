@@ -61,8 +61,8 @@ def test_a_request_is_allocated(everywhere: Site) -> None:
     _ready(everywhere)
     answer = everywhere.post("/requests", an_ask())
     lease = {"lease_expires_at": "2023-11-14T22:14:20.000Z"}
-    assert (answer.status, answer.body) == (201, ASKED | HELD | lease | {"id": answer.body["id"]})
-    assert everywhere.get(f"/requests/{answer.body['id']}").body == answer.body
+    assert (answer.status, answer.body) == (201, ASKED | HELD | lease | {"id": answer.body["id"], "waits": None})
+    assert everywhere.get(f"/requests/{answer.body['id']}").body | {"waits": None} == answer.body
 
 
 def test_a_request_is_queued_with_its_place(everywhere: Site) -> None:
@@ -71,8 +71,9 @@ def test_a_request_is_queued_with_its_place(everywhere: Site) -> None:
     everywhere.submit()
     answer = everywhere.post("/requests", an_ask())
     expected = {"id": answer.body["id"], "status": "queued", "position": {"gpus": 2}, "polled_at": NOW}
-    assert (answer.status, answer.body) == (201, ASKED | expected)
-    assert everywhere.get(f"/requests/{answer.body['id']}").body == answer.body
+    waits = answer.body["waits"]
+    assert (answer.status, answer.body) == (201, ASKED | expected | {"waits": waits})
+    assert everywhere.get(f"/requests/{answer.body['id']}").body | {"waits": waits} == answer.body
 
 
 def test_each_view_of_a_waiter_says_when_it_was_polled_last(everywhere: Site) -> None:
@@ -106,7 +107,7 @@ def test_a_request_is_rejected_and_each_pool_says_why(everywhere: Site) -> None:
     }
     reason = {"code": "exceeds_capacity", "message": message, "pools": [text]}
     expected = {"id": answer.body["id"], "status": "rejected", "reason": reason, "ended_at": NOW}
-    assert (answer.status, answer.body) == (201, ASKED | {"resources": {"gpu": 3, "step_run": 1}} | expected)
+    assert (answer.status, answer.body) == (201, ASKED | {"resources": {"gpu": 3, "step_run": 1}, "waits": None} | expected)
 
 
 def test_every_field_of_an_ask_is_taken_and_said_again(everywhere: Site) -> None:
@@ -128,7 +129,7 @@ def test_every_field_of_an_ask_is_taken_and_said_again(everywhere: Site) -> None
     typed = {"gpu_count": 1, "cpu_count": 0.29, "memory": "16GiB", "pool_resources": {"step_run": 7}}
     answer = everywhere.post("/requests", fields | {"resources": {"gpu": 4}, "settings": typed})
     resources = {"gpu": 1, "mcpu": 290, "memory_mb": 17180, "step_run": 1}
-    assert answer.body == ASKED | HELD | fields | {"id": answer.body["id"], "resources": resources}
+    assert answer.body == ASKED | HELD | fields | {"id": answer.body["id"], "resources": resources, "waits": None}
 
 
 @pytest.mark.parametrize(

@@ -43,12 +43,33 @@ def test_from_submit_to_release(gpus: Program) -> None:
     assert first.err == ""
     second = gpus("request", "submit", "--component", "team", "--gpu-count", "2")
     waits = second.line.split()[1].rstrip(":")
-    assert second.line == f"request {waits}: queued, position 1 in gpus"
+    assert second.line == f"request {waits}: queued, position 1 in gpus: it needs 2 gpu, and 1 of 4 is free"
     assert gpus("request", "release", request).line == f"request {request}: released"
     assert gpus("request", "wait", waits).line == f"request {waits}: allocated in gpus under fence 2"
     assert shown(gpus, request)["outcome"] == "succeeded"
     gpus("request", "release", waits, "--fence", "2", "--failed")
     assert shown(gpus, waits)["outcome"] == "failed"
+
+
+def test_a_submit_waits_for_the_grant_in_one_call(stubbed: Program, stub: StubServer) -> None:
+    stub.script(reply({**REQUEST, "status": "allocated", "fence": 3, "pool": "gpus", "lease_s": None}, 201))
+    ran = stubbed("request", "submit", "--component", "team", "--resource", "gpu=1", "--wait", "--timeout", "1s")
+    assert ran.line.endswith(": allocated in gpus under fence 3")
+    assert [call.path for call in stub.calls] == ["/api/v1/requests?wait_s=1"]
+
+
+def test_a_submit_that_names_pools(gpus: Program) -> None:
+    gpus("pool", "create", "spare", "--capacity", "gpu=1")
+    gpus("policy", "attach", "spare", "team")
+    ran = gpus("request", "submit", "--component", "team", "--resource", "gpu=1", "--pool", "spare", "--pool", "gone")
+    assert ": allocated in spare under fence 1" in ran.line
+    request = ran.line.split()[1].rstrip(":")
+    assert shown(gpus, request)["pools"] == ["gone", "spare"]
+    assert "gone, spare" in gpus("request", "describe", request).out
+    waits = gpus("request", "submit", "--component", "team", "--resource", "gpu=1", "--pool", "spare", "--dry-run")
+    assert "queued" in waits.out
+    typo = gpus("request", "submit", "--component", "team", "--resource", "gpu=1", "--pool", "gpu", ends=ExitCode.REJECTED)
+    assert typo.line.endswith(": rejected: gpu: there is no such pool; did you mean gpus?")
 
 
 def test_everything_that_can_be_asked_arrives(gpus: Program) -> None:

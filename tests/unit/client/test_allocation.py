@@ -126,7 +126,7 @@ class TestGoingIn:
     def test_a_lost_answer_to_the_submit_makes_no_second_request(
         self, proxy: FlakyProxy, proxied: Client, client: Client
     ) -> None:
-        proxy.lose_answer_to("POST /api/v1/requests ")
+        proxy.lose_answer_to("POST /api/v1/requests?wait_s=")
         with proxied.allocation("team", gpu=2) as allocation:
             assert only(client).id == allocation.request.id
         assert (proxy.lost_answers, only(client).outcome) == (1, "succeeded")
@@ -164,7 +164,7 @@ class TestInterrupted:
         def interrupted(_: float) -> None:
             raise KeyboardInterrupt
 
-        proxy.lose_answer_to("POST /api/v1/requests ")
+        proxy.lose_answer_to("POST /api/v1/requests?wait_s=")
         ours = Client(proxy.url, workspace=client.workspace, sleep=interrupted)
         with pytest.raises(KeyboardInterrupt), ours.allocation("team", gpu=1):
             pytest.fail("it was entered")
@@ -189,7 +189,7 @@ class TestInterrupted:
         assert only(client).outcome == "succeeded"
 
     def test_without_an_answer_nothing_is_left_behind(self, proxy: FlakyProxy, client: Client) -> None:
-        proxy.lose_answer_to("POST /api/v1/requests ")
+        proxy.lose_answer_to("POST /api/v1/requests?wait_s=")
         ours = Client(proxy.url, workspace=client.workspace, tries=1)
         with pytest.raises(errors.Unavailable), ours.allocation("team", gpu=1):
             pytest.fail("it was entered")

@@ -170,7 +170,18 @@ class TestInABlock:
             with pytest.raises(errors.AllocationLost, match="had to leave just then"):
                 allocation.checkpoint("completed")
             assert (allocation.lost, allocation.left) == (False, True)
-        assert [each.path.rpartition("/")[2] for each in stub.calls] == ["requests", "checkpoint", "heartbeat"]
+        assert [each.path.rpartition("/")[2] for each in stub.calls] == ["requests?wait_s=30.0", "checkpoint", "heartbeat"]
+
+    def test_a_grant_after_a_wait_in_the_submit_is_confirmed(self, stub: StubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(heartbeats, "LONGEST_INTERVAL_S", 60)  # the thread sends none
+        times = {"submitted_at": "2026-01-31T12:00:00.000Z", "granted_at": "2026-01-31T12:00:20.000Z"}
+        granted = {"id": "r", "status": "allocated", "fence": 3, "lease_s": 180, "pool": "p", **times}
+        stub.script(reply(granted, 201), reply({"id": "r", "status": "allocated", "directive": "continue"}))
+        stub.script(reply(granted | {"status": "released", "outcome": "succeeded"}))
+        with Client(stub.url, tries=1).allocation("team", wait_s=45) as allocation:
+            assert not allocation.suspected
+        paths = [each.path.rpartition("/")[2] for each in stub.calls]
+        assert paths == ["requests?wait_s=30.0", "heartbeat", "release"]
 
     def test_what_is_granted_again_at_once_is_not_what_was_held(self, stub: StubServer) -> None:
         granted = {"id": "r", "status": "allocated", "fence": 3, "lease_s": 60, "pool": "p"}

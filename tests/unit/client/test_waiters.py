@@ -70,8 +70,9 @@ def test_a_request_that_expired_although_it_was_waited_for_is_submitted_again(ma
     stub.actions.insert(1, stands("queued"))
     with make_client().allocation("team", idempotency_key="job", lease_s=None) as allocation:
         assert allocation.request.id == "r2"
-    submits = [call for call in stub.calls if call.path.endswith("/requests")]
+    submits = [call for call in stub.calls if call.path.partition("?")[0].endswith("/requests")]
     assert [call.headers["idempotency-key"] for call in submits] == ["job", "job+2"]
+    assert [call.path.partition("?")[2] for call in submits] == ["wait_s=30.0", ""]
     assert submits[0].body == submits[1].body
     assert submits[0].body["queue_ttl_s"] == 60
 

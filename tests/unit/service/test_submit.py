@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.domain.clock import ManualClock
 from app.domain.errors import Conflict
+from app.domain.explanations import WaitReason, WaitSummary
 from app.domain.ledger_limits import LedgerLimits
 from app.domain.specs import PolicySpec, RequestSpec
 from app.domain.states import RequestState
 from app.service.requests import Requests
 from app.store.connection import RedisClient
 from app.store.ledger import Ledger
+from app.store.queue_status import QueueStatusStore
 from app.store.scripts import observe
 from app.store.workspaces import WorkspaceRegistry
 from tests.support.world import World, full_component
@@ -93,17 +96,31 @@ def test_a_repeated_submit_is_one_call_and_has_the_positions_of_now(world: World
     assert submits.requests.submit(world.workspace, spec(), "second").status is RequestState.ALLOCATED
 
 
-@pytest.mark.parametrize("with_positions", [True, False])
-def test_another_body_under_the_key_of_a_queued_request_is_a_conflict(
-    world: World, submits: Submits, with_positions: bool
-) -> None:
+@pytest.mark.parametrize("explained", [True, False])
+def test_another_body_under_the_key_of_a_queued_request_is_a_conflict(world: World, submits: Submits, explained: bool) -> None:
     set_up(world)
     for _ in range(2):
         submits.requests.submit(world.workspace, spec())
-    queued = submits.ledger.submit(world.workspace, spec(), "key", with_positions=with_positions)
+    submit = submits.requests.submit if explained else submits.ledger.submit
+    queued = submit(world.workspace, spec(), "key")
     assert queued.status is RequestState.QUEUED
     with pytest.raises(Conflict, match="another body"):
-        submits.ledger.submit(world.workspace, spec(labels={"a": "b"}), "key", with_positions=with_positions)
+        submit(world.workspace, spec(labels={"a": "b"}), "key")
+
+
+def test_a_queued_submit_says_why_it_waits_in_the_same_call(world: World, submits: Submits) -> None:
+    set_up(world)
+    for _ in range(2):
+        submits.requests.submit(world.workspace, spec())
+    submits.scripts.clear()
+    summary = submits.requests.submit_explained(world.workspace, spec())
+    assert submits.scripts == ["submit"]
+    assert [(status.pool, status.wait_reason) for status in summary.statuses] == [
+        ("p", WaitReason.NO_CAPACITY),
+        ("q", WaitReason.NO_CAPACITY),
+    ]
+    record, statuses = QueueStatusStore(world.client, world.clock).list_statuses(world.workspace, summary.request.id)
+    assert summary == WaitSummary(record, tuple(replace(status, last_event="") for status in statuses))
 
 
 def test_a_granted_or_rejected_submit_is_one_call_that_reads_no_positions(world: World, submits: Submits) -> None:

@@ -1,7 +1,7 @@
 -- Admit requests one after the other, each wholly: granted at once, queued or rejected, or refused beyond a limit. If the work budget is
 -- used up first, there are fewer outcomes than specs. `with_positions`, for a single spec: if the request is queued, the outcome is
--- `read`, the request as `get_request` returns it.
--- @use clock grant_loop leases polls queue_positions requests submissions work_budget
+-- `read`, the request as `explain` returns it.
+-- @use clock grant_loop leases polls queue_status requests submissions work_budget
 -- @args now events_kept chunk remember_s specs with_positions
 -- @reply admitted outcomes more
 
@@ -17,7 +17,7 @@ for i, spec in ipairs(cjson.decode(args.specs)) do
   local is_same = tag == 'admitted' or tag == 'known'  -- and not the request of another body
   if args.with_positions == '1' and more == 0 and is_same and request.status == states.queued then
     request = requests.load(request.id)
-    outcomes[i] = {'read', polls.flat(request, tag == 'admitted'), leases.end_ms(request), queue_positions.of_request(request)}
+    outcomes[i] = {'read', polls.flat(request, tag == 'admitted'), leases.end_ms(request), queue_status.rows(request)}
   end
 end
 return reply.admitted(outcomes, more)
