@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from tests.properties.oracle import Model
 from tests.properties.snapshot import Snapshot
+from tests.properties.usage import PEAK
 
 STATE = {"creation_number", "queue_length", "reserved_times", "status", "below_ms", "over_ms", "template"}
 """The fields of a policy that its template does not decide."""
@@ -51,7 +52,9 @@ def _decided(snapshot: Snapshot, pool: str, component: str, template: str) -> It
         {
             name: value
             for name, value in row.items()
-            if name not in STATE and (":" not in name or name.partition(":")[0] in DECIDED)
+            if name not in STATE
+            and not name.startswith(PEAK)
+            and (":" not in name or name.partition(":")[0] in DECIDED)
         }
         for row in rows
     )

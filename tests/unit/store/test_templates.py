@@ -153,6 +153,15 @@ def test_a_change_of_a_template_changes_its_policies(world: World) -> None:
     assert {world.get(waiter).status for waiter in waiters} == {"allocated"}
 
 
+def test_a_change_of_a_template_keeps_the_highest_use_of_its_policies(world: World) -> None:
+    world.pool(gpu=4)
+    world.policy("user-*", limit={"gpu": 2})
+    world.release(world.submit("user-ana", gpu=2))
+    world.policy("user-*", limit={"gpu": 3})
+    key = next(key for key in keys(world) if key.endswith("policy:orchestrator/user-ana"))
+    assert world.client.hmget(key, "limit:gpu", "peak.gpu") == ["3", "2"]
+
+
 def test_a_template_is_deleted_when_none_of_its_policies_is_in_use(world: World) -> None:
     world.pool(gpu=99)
     world.policy("user-*")

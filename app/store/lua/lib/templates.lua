@@ -6,6 +6,7 @@
 
 -- Fields of a policy that its template does not decide: its state.
 local STATE = {creation_number = true, queue_length = true, reserved_times = true, status = true, below_ms = true, over_ms = true, template = true}
+local PEAK = '^peak%.'
 
 function templates.is_template(component) return string.sub(component, -1) == '*' end
 
@@ -33,7 +34,7 @@ local function for_each_decided(policy, add)
     for key, units in pairs(policy[column]) do add(column .. ':' .. key, amounts.format(units)) end
   end
   for name, value in pairs(policy.fields) do
-    if not STATE[name] then add(name, value) end
+    if not STATE[name] and not string.find(name, PEAK) then add(name, value) end
   end
 end
 
