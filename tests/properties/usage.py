@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from operator import ge
 
+from tests.properties.oracle import METERED
 from tests.properties.snapshot import Snapshot, columns
 
 MAX_SAMPLES = 3
@@ -38,8 +39,8 @@ def _sample_faults(key_count: int, used: list[int], words: list[str]) -> Iterato
 
 
 def _peak_faults(snapshot: Snapshot, pool: str) -> Iterator[str]:
-    """The highest use since the last sample is at least the use; a pool may get a capacity of `step_run` while some run."""
-    capacity = columns(snapshot.get("pool", pool), "limit").keys() - {"step_run"}
+    """The highest use since the last sample is at least the use; a pool may get a capacity of a metered key while some run."""
+    capacity = columns(snapshot.get("pool", pool), "limit").keys() - METERED
     accounts = {parts[1]: fields for parts, fields in snapshot.of("policy") if parts[0] == pool}
     for name, fields in {"pool": snapshot.get("pool", pool), **accounts}.items():
         used = columns(fields, "used")
