@@ -5,7 +5,8 @@ workspace. An empty Redis gets the number of the process; SET NX makes that safe
 workspaces and without a number was written before there were numbers: schema 1.
 
 Raise SCHEMA with every change of `keys.py`, of the fields and values under a key, or of the names of the workers' Celery tasks,
-that a process of the version before would misread.
+that a process of the version before would misread. If this version reads the data of a lower number as it is, the number belongs to
+CONVERTIBLE.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from app.store.keys import SCHEMA_NUMBER, WORKSPACES
 from app.store.scripts import address, translated_errors
 
 SCHEMA: Final = 4
+CONVERTIBLE: Final = frozenset({"3"})
+"""Lower numbers whose data this version reads as it is. Schema 4 added the policies of templates, which schema 3 takes for declared ones."""
 UNNUMBERED: Final = 1
 """The schema of a Redis that has workspaces and no number."""
 
@@ -36,9 +39,14 @@ class SchemaMismatch(StoreUnavailable):
 
 
 def check_schema(client: RedisClient) -> None:
-    """Raise SchemaMismatch unless the Redis holds this schema; number an empty one. One call if there is a number."""
+    """Raise SchemaMismatch unless the Redis holds this schema; number an empty one, and convert one that needs no other change.
+    One call if there is a number and it is this one.
+    """
     with translated_errors(client):
         stored = _stored_number(client) or _number_empty(client)
+        if stored in CONVERTIBLE:
+            client.set(SCHEMA_NUMBER, SCHEMA)
+            stored = str(SCHEMA)
     if stored != str(SCHEMA):
         raise SchemaMismatch(address(client), stored)
 

@@ -38,7 +38,13 @@ def test_a_redis_with_this_number_is_accepted_in_one_call(client: RedisClient, m
     check_schema(client)
 
 
-@pytest.mark.parametrize("stored", [SCHEMA - 1, SCHEMA + 1, "a few"])
+def test_a_number_that_is_read_as_it_is_is_raised(client: RedisClient) -> None:
+    client.set(SCHEMA_NUMBER, "3")
+    check_schema(client)
+    assert client.get(SCHEMA_NUMBER) == str(SCHEMA)
+
+
+@pytest.mark.parametrize("stored", [2, SCHEMA + 1, "a few"])
 def test_another_number_is_refused(client: RedisClient, stored: int | str) -> None:
     client.set(SCHEMA_NUMBER, stored)
     with pytest.raises(SchemaMismatch, match=refusal(client, stored)):
