@@ -14,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from app.domain.field_types import StrictModel
 from app.domain.models import Group, Policy, Pool
 from app.domain.names import DECLARED_POLICY_PATTERN, Name, PolicyName, component_id
-from app.domain.pool_settings import SETTINGS, AccountSettings, PoolSettings
+from app.domain.pool_settings import SETTINGS, AccountSettings, GroupSettings, PoolSettings
 from app.domain.specs import GroupSpec, PolicySpec, PoolSpec, Profile, SharingMode
 
 MAX_POOLS = 2000
@@ -145,7 +145,7 @@ def _export_group(group: Group) -> GroupDeclaration:
         limit=dict(sorted(group.limit.items())),
         weight=group.weight,
         mode=cast(SharingMode, group.mode),
-        settings=AccountSettings.model_validate(group.settings),
+        settings=GroupSettings.model_validate(group.settings),
     )
 
 

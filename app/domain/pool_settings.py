@@ -293,21 +293,17 @@ def _pool_fields() -> dict[str, Any]:
     }
 
 
-def _account_fields() -> dict[str, Any]:
+def _account_fields(*, of_templates: bool) -> dict[str, Any]:
     return {
         setting.name: (
             setting.values | None,
             Field(None, description=setting.account_description, examples=setting.example and [setting.example]),
         )
         for setting in ACCOUNT_SETTINGS.values()
+        if (setting.name in TEMPLATE_SETTINGS) == of_templates
     }
 
 
-def _empty_is_null(threshold: Mapping[str, int] | None) -> Mapping[str, int] | None:
-    return threshold or None
-
-
-_POOL_SETTINGS = """How a pool settles contention."""
 _ACCOUNT_SETTINGS = (
     "What a group or a policy says for itself of its pool's settings; what it does not say, or is null, is inherited.\n\n"
     "A group overrides what it inherits. A policy does, too, but of `fair_share_tolerance`, both timeouts,\n"
@@ -324,22 +320,31 @@ if TYPE_CHECKING:  # what a type checker can know of the two models
 
         def __getattr__(self, name: str) -> Any: ...
 
-    class AccountSettings(StrictModel):
-        """The settings of a group or a policy; each name of `ACCOUNT_SETTINGS` is a field."""
+    class GroupSettings(StrictModel):
+        """The settings of a group; each name of `ACCOUNT_SETTINGS` is a field, without those of templates."""
 
         def __init__(self, **settings: Setting) -> None: ...
 
         def __getattr__(self, name: str) -> Any: ...
 
+    class AccountSettings(GroupSettings):
+        """The settings of a policy; each name of `ACCOUNT_SETTINGS` is a field."""
+
+        def __init__(self, **settings: Setting) -> None: ...
+
 else:
     PoolSettings = create_model(
-        "PoolSettings", __base__=SettingsModel, __doc__=_POOL_SETTINGS, __module__=__name__, **_pool_fields()
+        "PoolSettings", __base__=SettingsModel, __doc__="How a pool settles contention.", __module__=__name__, **_pool_fields()
     )
-    AccountSettings = create_model(
-        "AccountSettings",
+    GroupSettings = create_model(
+        "GroupSettings",
         __base__=StrictModel,
         __doc__=_ACCOUNT_SETTINGS,
         __module__=__name__,
-        __validators__={"empty_is_null": field_validator("non_preemptible_usage_threshold")(_empty_is_null)},
-        **_account_fields(),
+        __validators__={"empty_is_null": field_validator("non_preemptible_usage_threshold")(lambda value: value or None)},
+        **_account_fields(of_templates=False),
+    )
+    _policy_fields = _account_fields(of_templates=True)
+    AccountSettings = create_model(
+        "AccountSettings", __base__=GroupSettings, __doc__=_ACCOUNT_SETTINGS, __module__=__name__, **_policy_fields
     )

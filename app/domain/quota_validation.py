@@ -16,7 +16,7 @@ from app.domain.amounts import Amounts
 from app.domain.declaration import Declaration, GroupDeclaration, PolicyDeclaration, PoolDeclaration
 from app.domain.errors import NotFound, Refusal, RuleViolation, rule_refusal
 from app.domain.names import is_template
-from app.domain.pool_settings import AccountSettings, PoolSettings
+from app.domain.pool_settings import GroupSettings, PoolSettings
 
 MAX_GROUP_DEPTH = 8
 """The greatest depth of nested groups."""
@@ -73,7 +73,7 @@ def _parent_refusal(group: GroupDeclaration, groups: dict[str, GroupDeclaration]
     return None
 
 
-def threshold_refusal(label: str, settings: PoolSettings | AccountSettings, capacity: Amounts) -> Refusal | None:
+def threshold_refusal(label: str, settings: PoolSettings | GroupSettings, capacity: Amounts) -> Refusal | None:
     """Return the refusal of a `non_preemptible_usage_threshold` with a key that the pool does not have."""
     for key, units in sorted((settings.non_preemptible_usage_threshold or {}).items()):
         if key not in capacity:
@@ -81,7 +81,7 @@ def threshold_refusal(label: str, settings: PoolSettings | AccountSettings, capa
     return None
 
 
-def _threshold_refusal(label: str, settings: PoolSettings | AccountSettings, capacity: Amounts) -> Refusal | None:
+def _threshold_refusal(label: str, settings: PoolSettings | GroupSettings, capacity: Amounts) -> Refusal | None:
     refusal = threshold_refusal(label, settings, capacity)
     return refusal.at("settings.non_preemptible_usage_threshold") if refusal else None
 

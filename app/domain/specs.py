@@ -35,8 +35,8 @@ from app.domain.pool_settings import (
     DEFAULT_PRIORITY,
     DEFAULT_PROFILE,
     DEFAULT_WEIGHT,
-    TEMPLATE_SETTINGS,
     AccountSettings,
+    GroupSettings,
     PoolSettings,
 )
 from app.domain.queue_score import CLASS_COUNT, PRIORITY_COUNT
@@ -159,16 +159,8 @@ class GroupSpec(StrictModel):
     mode: SharingMode = DEFAULT_MODE
     """In discipline `fair_share`: whether its children share what it has by their weights, or are served one after the other
     (`fifo`): the greatest weight first, then the eldest."""
-    settings: AccountSettings = AccountSettings()
+    settings: GroupSettings = GroupSettings()
     """What it says for itself and all below it; the rest is inherited."""
-
-    @field_validator("settings")
-    @classmethod
-    def _check_settings(cls, settings: AccountSettings) -> AccountSettings:
-        for name in TEMPLATE_SETTINGS:
-            if getattr(settings, name) is not None:
-                raise ValueError(f"{name} is for pools and policy templates")
-        return settings
 
 
 class PolicySpec(StrictModel):

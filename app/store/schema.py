@@ -5,8 +5,8 @@ workspace. An empty Redis gets the number of the process; SET NX makes that safe
 workspaces and without a number was written before there were numbers: schema 1.
 
 Raise SCHEMA with every change of `keys.py`, of the fields and values under a key, or of the names of the workers' Celery tasks,
-that a process of the version before would misread. If this version reads the data of a lower number as it is, the number belongs to
-CONVERTIBLE.
+that a process of the version before would misread. If this version reads the data of a lower number as it is, the number
+belongs to CONVERTIBLE.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from app.store.scripts import address, translated_errors
 
 SCHEMA: Final = 4
 CONVERTIBLE: Final = frozenset({"3"})
-"""Lower numbers whose data this version reads as it is. Schema 4 added the policies of templates, which schema 3 takes for declared ones."""
+"""Lower numbers whose data this version reads as it is. Schema 4 added the policies of templates, which a process of schema 3
+takes for declared ones."""
 UNNUMBERED: Final = 1
 """The schema of a Redis that has workspaces and no number."""
 

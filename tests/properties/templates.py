@@ -52,9 +52,7 @@ def _decided(snapshot: Snapshot, pool: str, component: str, template: str) -> It
         {
             name: value
             for name, value in row.items()
-            if name not in STATE
-            and not name.startswith(PEAK)
-            and (":" not in name or name.partition(":")[0] in DECIDED)
+            if name not in STATE and not name.startswith(PEAK) and (":" not in name or name.partition(":")[0] in DECIDED)
         }
         for row in rows
     )

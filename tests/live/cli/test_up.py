@@ -221,8 +221,8 @@ def test_wrong_surroundings_are_one_line(folder: Path, wrong: dict[str, str], co
     [
         (None, "none.yaml: cannot be read"),
         ("pools: [", "none.yaml: "),
-        ("pools:\n  - name: p\n    capacity: {gpu: -1}\n", "none.yaml: pools"),
-        (POOLS + "        reserved: {gpu: 3}\n", "cannot be declared: "),
+        ("pools:\n  - name: p\n    capacity: {gpu: -1}\n", "none.yaml: line 3: pools.0.capacity.gpu: must be at least 1"),
+        (POOLS + "        reserved: {gpu: 3}\n", "none.yaml: line 7: pool gpus: "),
     ],
 )
 def test_bad_pools_are_one_line(folder: Path, text: str | None, message: str) -> None:

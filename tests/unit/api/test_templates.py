@@ -117,7 +117,7 @@ def test_a_full_template_is_answered_429(everywhere: Site) -> None:
 def test_the_settings_of_templates_are_not_for_groups(site: Site) -> None:
     site.pool()
     for name in ("template_max", "template_idle_s"):
-        assert "settings" in site.put("/pools/gpus/groups/g", {"settings": {name: 5}}).malformed()
+        assert f"settings.{name}" in site.put("/pools/gpus/groups/g", {"settings": {name: 5}}).malformed()
 
 
 def test_a_policy_that_a_template_has_made_is_declared_by_those_who_may_make_policies(site: Site) -> None:

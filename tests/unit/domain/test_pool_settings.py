@@ -102,9 +102,6 @@ OF_ALL: list[tuple[dict[str, Any], str, str]] = [
     ({"preemption_threshold": 10.000001}, "preemption_threshold", "must be at most 10"),
     ({"preemption_threshold": 10**400}, "preemption_threshold", NUMBER),
     ({"preemption_threshold": 0.30000000000000004}, "preemption_threshold", PLACES),
-    ({"template_max": 0}, "template_max", "must be at least 1"),
-    ({"template_max": 100_001}, "template_max", "must be at most 100000"),
-    ({"template_idle_s": -1}, "template_idle_s", "must be at least 0"),
     ({"non_preemptible_usage_threshold": {"gpu": 0.5}}, "non_preemptible_usage_threshold.gpu", WHOLE),
     ({"non_preemptible_usage_threshold": {"gpu": -1}}, "non_preemptible_usage_threshold.gpu", "must be at least 0"),
     ({"non_preemptible_usage_threshold": {"GPU": 1}}, "non_preemptible_usage_threshold.GPU", KEY),
@@ -124,6 +121,21 @@ def test_no_settings_of_a_pool(settings: dict[str, Any], field: str, reason: str
     for kind, rest in ((PoolSpec, {"name": "p", "capacity": {"gpu": 8}}), (PoolUpdate, {})):
         with pytest.raises(ValidationError) as caught:
             kind.model_validate({**rest, "settings": settings})
+        assert field_errors(caught.value) == [(f"settings.{field}", reason)]
+
+
+OF_TEMPLATES: list[tuple[dict[str, Any], str, str]] = [
+    ({"template_max": 0}, "template_max", "must be at least 1"),
+    ({"template_max": 100_001}, "template_max", "must be at most 100000"),
+    ({"template_idle_s": -1}, "template_idle_s", "must be at least 0"),
+]
+
+
+@pytest.mark.parametrize(("settings", "field", "reason"), OF_TEMPLATES)
+def test_no_settings_of_a_template(settings: dict[str, Any], field: str, reason: str) -> None:
+    for kind, fields in ((PoolSpec, {"name": "p", "capacity": {"gpu": 1}}), (PolicySpec, {})):
+        with pytest.raises(ValidationError) as caught:
+            kind.model_validate({**fields, "settings": settings})
         assert field_errors(caught.value) == [(f"settings.{field}", reason)]
 
 

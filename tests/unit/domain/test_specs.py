@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from app.domain import specs
 from app.domain.amounts import MAX_KEYS
 from app.domain.field_types import TEN_YEARS_S, SettingsModel, StrictModel
-from app.domain.pool_settings import AccountSettings, PoolSettings
+from app.domain.pool_settings import AccountSettings, GroupSettings, PoolSettings
 from app.domain.queue_score import MAX_AMOUNT
 from app.domain.specs import (
     ComponentLimitSettings,
@@ -28,18 +28,8 @@ from app.domain.specs import (
 )
 from app.domain.validation_errors import MAX_COUNTED_ERRORS, MAX_FIELD_ERRORS, field_errors
 
-KINDS: list[type[StrictModel]] = [
-    RequestSpec,
-    ResourceSettings,
-    ComponentLimitSettings,
-    PoolSpec,
-    PoolUpdate,
-    PoolSettings,
-    GroupSpec,
-    PolicySpec,
-    AccountSettings,
-    WorkspaceSettings,
-]
+KINDS: list[type[StrictModel]] = [RequestSpec, ResourceSettings, ComponentLimitSettings, PoolSpec, PoolUpdate, PoolSettings]
+KINDS += [GroupSpec, GroupSettings, PolicySpec, AccountSettings, WorkspaceSettings]
 
 WHOLE = "must be a whole number"
 KEY = "must be 1 to 63 of a-z 0-9 _ . - and begin with a letter"
@@ -190,7 +180,7 @@ def test_settings_of_a_workspace() -> None:
 
 def test_a_group_with_its_defaults() -> None:
     plain: dict[str, Any] = {"parent": None, "reserved": {}, "limit": {}, "weight": 1, "mode": "fair_share"}
-    assert GroupSpec().model_dump() == {**plain, "settings": dict.fromkeys(AccountSettings.model_fields)}
+    assert GroupSpec().model_dump() == {**plain, "settings": dict.fromkeys(GroupSettings.model_fields)}
 
 
 def test_a_policy_with_its_defaults() -> None:
