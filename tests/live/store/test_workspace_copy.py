@@ -58,7 +58,12 @@ def _without_master(records: dict[str, Any], workspace: str) -> dict[str, Any]:
     """Leave out the id of the master and the fence: the copy has a master of its own, and each master begins with a jump."""
     meta = KEYS["meta"].of(workspace)
     fields = {name: value for name, value in records[meta].items() if name not in ("master", "fence")}
-    return {key: _with_waiters(value) for key, value in {**records, meta: fields}.items()}
+    return {key: _without_activity(key, _with_waiters(value)) for key, value in {**records, meta: fields}.items()}
+
+
+def _without_activity(key: str, value: Any) -> Any:
+    """Leave out when a policy of a template was last active: only the cleanup asks for it, which no copy runs."""
+    return set(value) if ":instances:" in key else value
 
 
 def _with_waiters(value: Any) -> Any:
