@@ -84,6 +84,9 @@ class LedgerCalls:
         left = 1
         while left:
             reply = self._scripts.call("delete_idle_policies", workspace, pool=pool, template=template, count=IDLE_POLICIES)
+            if reply.tag == "unfinished":
+                self._require_finished_work(workspace)
+                continue
             if reply.tag == "in_use":
                 require_unused(reply, f"policy {reply.fields['component']} of template {template}")
             left = int(require_found(reply, "policy", f"{template} in pool {pool}").fields["left"])

@@ -31,6 +31,15 @@ def _(world: World) -> ScriptReply:
     return world.call("delete_idle_policies", **PAGE)
 
 
+@replies("delete_idle_policies", "unfinished")
+def _(world: World) -> ScriptReply:
+    _use_template(world)
+    for _ in range(2):
+        world.submit("user-ana", gpu=2)
+    world.call("update_pool", chunk=1, name="p", description="", capacity="", settings='{"discipline":"classes"}')
+    return world.call("delete_idle_policies", **PAGE)
+
+
 AUDIT = {"kind": "counts", "template": "", "cursor": "0", "count": 10, "repair": False}
 register_call("audit_templates", "audited", pool="p", **AUDIT)
 register_call("audit_templates", "not_found", pool=NOWHERE, **AUDIT)

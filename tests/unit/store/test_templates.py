@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -265,3 +266,49 @@ def test_a_delayed_task_waits_for_room_at_its_template(world: World) -> None:
     store.take_outbox(world.workspace, 1, 1, 1)
     assert store.get_task(world.workspace, "a").status != "delayed"
     assert made(world) == ["user-b"]
+
+
+
+@pytest.fixture
+def unfinished(world: World) -> World:
+    """A pool `q` with a lane whose waiters its policy does not count yet: the recheck is done, the sync of the queue is not."""
+    world.pool("p", gpu=2)
+    world.pool("q", gpu=1, settings={"template_idle_s": 10})
+    world.policy("user-a", "p", priority=1)
+    world.policy("t", "q")
+    world.policy("user-*", "q")
+    world.submit("user-a", gpu=2)
+    idle = world.submit("user-a", gpu=1)
+    for _ in range(5):
+        world.submit("user-a", gpu=2)  # in `p` alone
+    world.release(idle)
+    world.submit("t", gpu=1)
+    world.clock.advance(11)
+    world.limits = replace(world.limits, chunk=1)
+    world.call("update_pool", name="q", description="", capacity="gpu=2", settings="{}")
+    assert policies(world, "q")["orchestrator/user-a"].queued == 0
+    return world
+
+
+def test_no_idle_policy_is_deleted_while_its_pool_has_unfinished_work(unfinished: World) -> None:
+    for _ in range(2):
+        unfinished.call("clean_up", retention_s=9999, available_since_ms="", expected="")
+    unfinished.ledger.resume_all_unfinished(unfinished.workspace)
+    assert policies(unfinished, "q")["orchestrator/user-a"].queued == 5
+    unfinished.pass_time(2)
+    assert made(unfinished, "q") == ["user-a"]
+
+
+def test_no_template_is_deleted_while_its_pool_has_unfinished_work(unfinished: World) -> None:
+    assert unfinished.call("delete_idle_policies", pool="q", template=MADE_BY, count=9).tag == "unfinished"
+    with pytest.raises(Conflict, match="policy orchestrator/user-a of template"):
+        unfinished.ledger.delete_policy(unfinished.workspace, "q", MADE_BY)
+
+
+def test_no_idle_policy_follows_another_template_while_its_pool_has_unfinished_work(unfinished: World) -> None:
+    template = {"component": "orchestrator/user-a*", "priority": 0, "profile": "batch", "group": "", "weight": 1}
+    unfinished.call("set_policy", op="x", pool="q", reserved="", limit="gpu=1", settings="[]", **template)
+    unfinished.submit("user-a", gpu=1)
+    assert policies(unfinished, "q")["orchestrator/user-a"].template == MADE_BY
+    unfinished.ledger.resume_all_unfinished(unfinished.workspace)
+    assert policies(unfinished, "q")["orchestrator/user-a"].queued == 5

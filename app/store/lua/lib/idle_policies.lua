@@ -4,6 +4,7 @@
 -- @writes template_checks
 
 local PAGE = 100
+local UNFINISHED_APART_MS = 1000  -- from one check of a template to the next while its pool has unfinished work
 local MOST_APART_MS = 60000  -- from one check of a template to the next: a changed setting counts from then on
 
 -- Return how many waiters a policy has, and how many allocations.
@@ -46,10 +47,11 @@ function idle_policies.delete_due(most)
     if i > 1 and work_budget.is_used_up() then return count, true end
     local pool_name, pattern = string.match(row, '^(%S+) (%S+)$')
     local pool, template, deleted, more = accounts.pool(pool_name), accounts.policy(pool_name, pattern), 0, false
-    if pool and template then deleted, more = delete_idle(pool, template) end
+    local is_unfinished = templates.has_unfinished_work(pool_name)
+    if pool and template and not is_unfinished then deleted, more = delete_idle(pool, template) end
     count = count + deleted
     if more then return count, true end
-    local next_ms = pool and template and next_check(pool, template)
+    local next_ms = pool and template and (is_unfinished and clock.now + UNFINISHED_APART_MS or next_check(pool, template))
     if next_ms then redis.call('ZADD', keys.template_checks(), amounts.format(math.max(next_ms, clock.now + 1)), row)
     else redis.call('ZREM', keys.template_checks(), row) end
   end

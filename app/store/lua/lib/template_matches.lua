@@ -13,6 +13,11 @@ local function longest_matches(component)
   return by_pool
 end
 
+-- True if a policy keeps its template, though another one is the longest: it is in use, or lanes may refer to it.
+local function keeps_template(pool_name, policy)
+  return not templates.is_idle(policy) or templates.has_unfinished_work(pool_name)
+end
+
 -- Return the pools of a component that asks, by priority: those in which it has a policy, and those in which a template plans one. An
 -- idle policy of another template than the longest is planned anew.
 function template_matches.pools(component)
@@ -20,7 +25,7 @@ function template_matches.pools(component)
   for _, name in ipairs(redis.call('ZRANGE', keys.component_pools(component), 0, -1)) do
     local policy = accounts.policy(name, component)
     local template = policy.fields.template
-    if not template or template == by_pool[name] or not templates.is_idle(policy) then
+    if not template or template == by_pool[name] or keeps_template(name, policy) then
       rows[#rows + 1], by_pool[name] = {name = name, priority = tonumber(policy.fields.priority)}, nil
     end
   end

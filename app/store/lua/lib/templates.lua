@@ -2,6 +2,7 @@
 -- template has made has its quotas and settings, and names it in the field `template`. It is written when a request of the component
 -- is granted or queued, not before.
 -- @use accounts amounts clock pool_changes
+-- @reads pool_queue_syncs pool_unfinished
 -- @writes component_pools meta policy pool pool_instances pool_policies template_checks templates
 
 -- Fields of a policy that its template does not decide: its state.
@@ -21,6 +22,9 @@ function templates.idle_ms(pool, template) return templates.setting(pool, templa
 
 -- True if a policy has neither waiters nor allocations.
 function templates.is_idle(policy) return tonumber(policy.fields.queue_length or 0) == 0 and (policy.used.step_run or 0) == 0 end
+
+-- True if the pool has unfinished work: a lane may be there whose waiters its policy does not count yet.
+function templates.has_unfinished_work(pool_name) return redis.call('EXISTS', keys.pool_unfinished(pool_name), keys.pool_queue_syncs(pool_name)) > 0 end
 
 -- Count a new template of the workspace.
 function templates.register(pattern)
