@@ -268,6 +268,19 @@ def test_a_delayed_task_waits_for_room_at_its_template(world: World) -> None:
     assert made(world) == ["user-b"]
 
 
+def test_preempted_work_keeps_its_policy_if_the_longest_template_is_full(world: World) -> None:
+    world.pool(gpu=1, settings={"grace_s": 0})
+    world.policy("user-*")
+    world.policy("t", priority=9)
+    held = world.submit("user-vip-a", gpu=1)
+    world.policy("user-vip-*", settings={"template_max": 1})
+    world.submit("user-vip-b", gpu=1)
+    world.preempt(world.submit(gpu=1), held)
+    world.enforce_deadlines(1)
+    assert world.status(held) == ["queued"]
+    assert policies(world)["orchestrator/user-vip-a"].template == MADE_BY
+    assert world.submit("user-vip-a", gpu=1).status == "queued"
+
 
 @pytest.fixture
 def unfinished(world: World) -> World:

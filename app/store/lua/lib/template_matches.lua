@@ -13,9 +13,9 @@ local function longest_matches(component)
   return by_pool
 end
 
--- True if a policy keeps its template, though another one is the longest: it is in use, or lanes may refer to it.
-local function keeps_template(pool_name, policy)
-  return not templates.is_idle(policy) or templates.has_unfinished_work(pool_name)
+-- True if a policy keeps its template, though another one is the longest: lanes or requests refer to it, or the other one is full.
+local function keeps_template(pool_name, policy, pattern)
+  return not templates.is_idle(policy) or templates.has_unfinished_work(pool_name) or templates.is_full(accounts.pool(pool_name), pattern)
 end
 
 -- Return the pools of a component that asks, by priority: those in which it has a policy, and those in which a template plans one. An
@@ -25,7 +25,7 @@ function template_matches.pools(component)
   for _, name in ipairs(redis.call('ZRANGE', keys.component_pools(component), 0, -1)) do
     local policy = accounts.policy(name, component)
     local template = policy.fields.template
-    if not template or template == by_pool[name] or keeps_template(name, policy) then
+    if not template or template == by_pool[name] or keeps_template(name, policy, by_pool[name]) then
       rows[#rows + 1], by_pool[name] = {name = name, priority = tonumber(policy.fields.priority)}, nil
     end
   end

@@ -56,12 +56,18 @@ function templates.fields(template)
   return fields
 end
 
+-- Return whether a template has as many policies as it may have, with the most and the present number.
+function templates.is_full(pool, pattern)
+  local most, present = templates.most(pool, accounts.policy(pool.name, pattern)), redis.call('ZCARD', keys.pool_instances(pool.name, pattern))
+  return present >= most, most, present
+end
+
 -- Return a refusal if the template of a planned policy has as many policies as it may have; else nil.
 function templates.refusal(path)
   if not path[1].is_planned then return nil end
   local pool, pattern = path[#path], path[1].fields.template
-  local most, present = templates.most(pool, accounts.policy(pool.name, pattern)), redis.call('ZCARD', keys.pool_instances(pool.name, pattern))
-  if present >= most then return {'template/' .. pattern, 'template_max', amounts.format(most), amounts.format(present)} end
+  local is_full, most, present = templates.is_full(pool, pattern)
+  if is_full then return {'template/' .. pattern, 'template_max', amounts.format(most), amounts.format(present)} end
 end
 
 local function schedule_check(pool, pattern, at_ms) redis.call('ZADD', keys.template_checks(), 'NX', amounts.format(at_ms), pool.name .. ' ' .. pattern) end
