@@ -325,3 +325,16 @@ def test_no_idle_policy_follows_another_template_while_its_pool_has_unfinished_w
     assert policies(unfinished, "q")["orchestrator/user-a"].template == MADE_BY
     unfinished.ledger.resume_all_unfinished(unfinished.workspace)
     assert policies(unfinished, "q")["orchestrator/user-a"].queued == 5
+
+
+def test_a_pool_that_is_deleted_during_a_change_of_a_template_leaves_no_key(world: World) -> None:
+    world.pool(gpu=999)
+    before = keys(world)
+    world.policy("user-*")
+    for number in range(300):
+        world.release(world.submit(f"user-{number}", gpu=1))
+    template = {"component": MADE_BY, "priority": 0, "profile": "batch", "group": "", "weight": 1}
+    world.call("set_policy", op="x", pool="p", reserved="", limit="gpu=2", settings="[]", **template)
+    assert [key for key in keys(world) - before if ":template_updates:" in key]
+    world.ledger.delete_pool(world.workspace, "p")
+    assert not [key for key in keys(world) - before if ":template" in key]

@@ -1,7 +1,7 @@
 -- Delete a pool, a group or a policy with all its keys. The caller has checked that it is not in use.
 -- @use accounts counters run_time_stats templates
 -- @writes component_pools group meta policy pool pool_changes pool_groups pool_holds pool_policies pool_preemptions template_checks templates
--- @writes pool_queue_syncs pool_satisfaction pool_unfinished pool_usage_history pools unfinished
+-- @writes pool_queue_syncs pool_satisfaction pool_template_updates pool_unfinished pool_usage_history pools unfinished
 
 -- Delete a group.
 function deletions.group(pool, name)
@@ -15,6 +15,7 @@ local function forget_template(pool, pattern)
   if redis.call('HINCRBY', keys.templates(), pattern, -1) <= 0 then redis.call('HDEL', keys.templates(), pattern) end
   redis.call('HINCRBY', keys.meta(), 'templates', -1)
   redis.call('ZREM', keys.template_checks(), pool .. ' ' .. pattern)
+  redis.call('DEL', keys.pool_template_updates(pool, pattern))
 end
 
 -- Delete a policy.
