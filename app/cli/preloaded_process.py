@@ -70,6 +70,16 @@ class PreloadedProcess:
         """Fork. Return when the fork has its session, so that a signal to the session reaches it."""
         log = os.open(self._output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         ready, is_ready = os.pipe()
+        try:
+            pid = self._fork(log, is_ready)
+            with suppress(OSError):
+                select.select([ready], [], [])
+        finally:
+            os.close(ready)
+        return pid
+
+    def _fork(self, log: int, is_ready: int) -> int:
+        """Fork, and close the files of the fork. `is_ready` is closed in the fork as well when it has its session."""
         inherited = _open_files() - {log, is_ready}
         parent, mask = os.getpid(), signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
@@ -82,9 +92,6 @@ class PreloadedProcess:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             os.close(log)
             os.close(is_ready)
-        with suppress(OSError):
-            select.select([ready], [], [])
-        os.close(ready)
         return pid
 
     def _run(self, parent: int, log: int, is_ready: int, inherited: set[int]) -> NoReturn:
@@ -93,8 +100,8 @@ class PreloadedProcess:
         try:
             os.setsid()
             end_with_parent(parent)
-            _reset_signals()
             _replace_files(log, inherited)
+            _reset_signals()  # a signal that came since the fork ends it now, and its words are for the log
             os.close(is_ready)
             os.umask(0o077)
             os.chdir(self._cwd)

@@ -121,6 +121,7 @@ def stopping() -> Iterator[StopSignal]:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
         numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, stop_signal.on_signal) for number in numbers}
+    before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, the kernel keeps no exit codes
     try:
         yield stop_signal
     except KeyboardInterrupt:
