@@ -45,6 +45,7 @@ class LogRotation:
                     self._shift(log)
                     if self.files_kept:
                         shutil.copyfile(log, _old_file(log, 1))
+                        shutil.copymode(log, _old_file(log, 1))
                 finally:
                     os.truncate(log, 0)
 

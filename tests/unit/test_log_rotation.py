@@ -36,6 +36,14 @@ def test_processes_that_have_the_file_open_go_on_at_its_begin(tmp_path: Path) ->
     assert files(tmp_path) == {"api.log": "after\n" * 3, "api.log.1": "before\n" * 3}
 
 
+def test_an_old_file_is_as_private_as_the_new_one(tmp_path: Path) -> None:
+    log = tmp_path / "api.log"
+    log.write_text("x" * 11)
+    log.chmod(0o600)
+    LogRotation(10, 1).rotate(log)
+    assert (tmp_path / "api.log.1").stat().st_mode & 0o777 == 0o600
+
+
 @pytest.mark.parametrize("max_bytes", [0, 11])
 def test_a_file_within_the_limit_stays(tmp_path: Path, max_bytes: int) -> None:
     (tmp_path / "api.log").write_text("x" * 11)
