@@ -282,6 +282,24 @@ def test_preempted_work_keeps_its_policy_if_the_longest_template_is_full(world: 
     assert world.submit("user-vip-a", gpu=1).status == "queued"
 
 
+def test_a_lost_task_waits_for_room_at_its_template(world: World) -> None:
+    world.pool(gpu=9, settings={"template_max": 1, "template_idle_s": 60})
+    world.policy("user-*")
+    store = TaskStore(world.client, world.clock)
+    ask = RequestSpec(component="user-a", resources={"gpu": 1})
+    task = store.park_task(world.workspace, TaskSpec(task="a", name="x", request=ask, message={}))
+    assert task.request is not None
+    world.release(task.request, outcome="lost")
+    world.pass_time(61)
+    other = world.submit("user-b", gpu=1)
+    store.take_outbox(world.workspace, 1, 1, 1)
+    assert store.get_task(world.workspace, "a").status == "delayed"
+    world.release(other)
+    world.pass_time(61)
+    store.take_outbox(world.workspace, 1, 1, 1)
+    assert made(world) == ["user-a"]
+
+
 @pytest.fixture
 def unfinished(world: World) -> World:
     """A pool `q` with a lane whose waiters its policy does not count yet: the recheck is done, the sync of the queue is not."""

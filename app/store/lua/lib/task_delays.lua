@@ -36,6 +36,12 @@ function task_delays.finish(task)
   redis.call('HDEL', keys.task(task.id), 'due_ms', 'limited_by')
 end
 
+-- Return how long (ms) the next request of a task has to wait as its template has no room for a further policy; 0 if it has.
+function task_delays.template_delay_ms(task)
+  local lane = lanes.of(admission.read_spec(task_delays.request_spec(task, task.id)))
+  return admission.has_full_templates(lane) and POSTPONED_MS or 0
+end
+
 -- Delay a task for longer while its request would pass the limit of shapes, or while its template has no room for a further policy;
 -- return whether it does. No limit of shapes delays a successor.
 function task_delays.postpone(task)
