@@ -53,7 +53,7 @@ _ACCOUNT = (
     Column("RESERVED", lambda row: formatting.amounts(_nonzero(row["reserved"]))),
     Column("LIMIT", lambda row: formatting.amounts(row["limit"])),
     Column("USED", lambda row: formatting.amounts(_nonzero(row["used"]))),
-    Column("BORROWED", lambda row: formatting.amounts(_nonzero(row["borrowed"]))),
+    Column("BORROWED", lambda row: formatting.amounts(_nonzero(row["borrowed"])), rank=1),
 )
 _WEIGHT = Column("WEIGHT", lambda row: row["weight"], wide=True)
 
@@ -75,13 +75,13 @@ GROUPS = (
     _WEIGHT,
 )
 
-_TEMPLATES = (Column("POLICIES", lambda row: row.get("policies")), Column("TEMPLATE", lambda row: row.get("template")))
+_TEMPLATES = (Column("POLICIES", lambda row: row.get("policies")), Column("TEMPLATE", lambda row: row.get("template"), rank=2))
 _MODE = Column("MODE", lambda row: row.get("mode"))
 _SETTINGS = Column("SETTINGS", lambda row: formatting.pairs(row.get("settings")), long=True)
 
 SHORT_ID = Column("ID", lambda row: request_origin.short_id(row["id"]))
 NAME = Column("NAME", lambda row: formatting.shorten(request_origin.title(row.get("name"), row["labels"])), long=True)
-OWNER = Column("OWNER", lambda row: request_origin.owner(row["labels"]))
+OWNER = Column("OWNER", lambda row: request_origin.owner(row["labels"]), rank=2)
 
 REQUESTS = (
     SHORT_ID,
@@ -90,16 +90,16 @@ REQUESTS = (
     Column("COMPONENT", formatting.component),
     Column("ASKS", formatting.requested_amounts),
     Column("STATUS", lambda row: row["status"]),
-    Column("POOL", lambda row: row["pool"]),
+    Column("POOL", lambda row: row["pool"], rank=1),
     Column("PLACE", lambda row: position_or_fence(row)),
-    Column("AGE", lambda row: formatting.age(row["submitted_at"])),
+    Column("AGE", lambda row: formatting.age(row["submitted_at"]), rank=3),
     Column("ASKED", lambda row: formatting.age(row["polled_at"]) if row.get("polled_at") else None, wide=True),
     Column("CLASS", lambda row: row["preemption_class"], wide=True),
     Column("PREEMPTIBLE", lambda row: "yes" if row["preemptible"] else "no", wide=True),
     Column("DIRECTIVE", formatting.directive, wide=True, long=True),
     Column("LABELS", lambda row: formatting.pairs(row["labels"]), wide=True, long=True),
     Column("REQUEST", lambda row: row["id"], wide=True),
-    Column("WHY", formatting.reason, long=True),
+    Column("WHY", formatting.reason, long=True, below=True),
 )
 
 QUEUE = (

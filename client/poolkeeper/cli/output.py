@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from poolkeeper.cli import table_layout
 from poolkeeper.cli.confirm import is_terminal
 from poolkeeper.cli.options import current_options
 from poolkeeper.formatting import one_line, printable
@@ -30,18 +31,21 @@ STYLES = {
 }
 """How a status looks where there are colours."""
 
-MIN_LONG_WIDTH = 10
-"""How narrow a long column may become."""
-
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: its title, and its cell of a row. `wide`: only in -o wide; `long`: may take two lines."""
+    """A column of a table: its title, and its cell of a row. `wide`: only in -o wide; `long`: may take two lines.
+
+    On a terminal that is too narrow, a column with a `rank` may be left out, the lowest first (0: never), and one with
+    `below` has its cells on a line below the row.
+    """
 
     title: str
     cell: Callable[[Any], Any]
     wide: bool = False
     long: bool = False
+    rank: int = 0
+    below: bool = False
 
 
 def show_list(rows: Iterable[Row], columns: Sequence[Column], name: Callable[[Row], str]) -> None:
@@ -151,13 +155,17 @@ def _print_rich(columns: Sequence[Column], cells: list[list[str]], indent: int) 
     from rich.table import Table
     from rich.text import Text
 
+    width = shutil.get_terminal_size().columns - indent
+    layout = table_layout.fit(columns, cells, width)
+    console = Console(highlight=False, width=max(width, layout.width) + indent)
+    if layout.below is not None:
+        lines = table_layout.lines(columns, cells, width, STYLES)
+        for line in lines if current_options().headers else lines[1:]:
+            console.print(Padding(line, (0, 0, 0, indent), expand=False), crop=False)
+        return
     drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=current_options().headers, header_style="bold")
-    least = indent
-    for number, column in enumerate(columns):
-        width = max(len(cell) for cell in [column.title, *(line[number] for line in cells)])
-        least += 2 + (min(width, MIN_LONG_WIDTH) if column.long else width)
-        drawn.add_column(column.title, no_wrap=not column.long, overflow="fold")
-    for line in cells:
-        drawn.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in line))
-    console = Console(highlight=False, width=max(shutil.get_terminal_size().columns, least))
+    for index in layout.columns:
+        drawn.add_column(columns[index].title, no_wrap=not columns[index].long, overflow="fold")
+    for row in cells:
+        drawn.add_row(*(Text(row[index], style=STYLES.get(row[index], "")) for index in layout.columns))
     console.print(Padding(drawn, (0, 0, 0, indent), expand=False), crop=False)

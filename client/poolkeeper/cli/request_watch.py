@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from poolkeeper import formatting
-from poolkeeper.cli import columns, options, output
+from poolkeeper.cli import columns, options, output, table_layout
 from poolkeeper.cli.confirm import is_terminal
 from poolkeeper.cli.error_output import CommandError
 from poolkeeper.cli.exit_codes import ExitCode
@@ -79,26 +79,31 @@ class RequestWatch:
                         return
 
     def screen(self, width: int, height: int) -> Any:
-        """Return what fits into the window: a head, and the newest requests in a table without line breaks."""
+        """Return what fits into the window: a head, and the newest requests. A reason without room in its row is below it."""
         from rich.console import Group
-        from rich.table import Table
         from rich.text import Text
 
-        shown = self._rows[: max(1, height - FRAME_LINES)]
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", width=None)
-        visible = [column for column in columns.REQUESTS if self._wide or not column.wide]
-        for column in visible:
-            table.add_column(column.title, no_wrap=True, overflow="ellipsis")
-        for row in shown:
-            cells = [output.cell_text(column.cell(row)) for column in visible]
-            table.add_row(*(Text(cell, style=output.STYLES.get(cell, "")) for cell in cells))
-        lines = [self._head(), table if shown else Text("no request" if not self._error else "")]
-        if hidden := self._hidden(len(shown)):
+        shown, texts = self._visible(width, height - FRAME_LINES)
+        lines = [self._head(), *(texts if shown else [Text("no request" if not self._error else "")])]
+        if hidden := self._hidden(shown):
             lines.append(Text(hidden, style="dim"))
         for line in lines:
-            if isinstance(line, Text):
-                line.truncate(width, overflow="ellipsis")
+            line.truncate(width, overflow="ellipsis")
         return Group(*lines)
+
+    def _visible(self, width: int, height: int) -> tuple[int, list[Any]]:
+        """Return how many requests fit into so many lines, and the lines of the table with those."""
+        visible = [column for column in columns.REQUESTS if self._wide or not column.wide]
+        cells = [[output.cell_text(column.cell(row)) for column in visible] for row in self._rows[: max(1, height)]]
+        titles, *texts = table_layout.lines(visible, cells, width, output.STYLES)
+        lines, shown = [titles], 0
+        for text in texts:
+            parts = text.split("\n")
+            if shown and len(lines) - 1 + len(parts) > height:
+                break
+            lines += parts
+            shown += 1
+        return shown, lines
 
     def _head(self) -> Any:
         from rich.text import Text
