@@ -18,16 +18,14 @@ local function next_id()
   return table.remove(ids)
 end
 
-local function due_tasks(key)
-  return redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, work_budget.is_used_up() and 0 or count)
-end
+local function due_tasks(key) return redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, work_budget.is_used_up() and 0 or count) end
 
 -- Queue the successor of an ended request of a task under its submission number; with a delay if given, or if its template is full.
 local function enter_successor(task, request, delay_ms)
   tasks.inherit(task, request)
   redis.call('ZREM', keys.outbox(), task.id)
-  delay_ms = math.max(delay_ms, task_delays.template_delay_ms(task))
-  if delay_ms > 0 then return task_delays.delay(task, clock.now + delay_ms) end
+  local pause_ms = math.max(delay_ms, task_delays.template_delay_ms(task))
+  if pause_ms > 0 then return task_delays.delay(task, clock.now + pause_ms) end
   tasks.enter(task, next_id())
 end
 
