@@ -79,7 +79,7 @@ _RULE_REFUSALS: dict[str, tuple[type[Refusal], str]] = {
     "too_deep": (RuleViolation, "groups may be nested {bound} deep"),
     "no_capacity_left": (RuleViolation, "a pool has at least one key"),
     "too_many_keys": (RuleViolation, "a pool has at most {bound} keys; these would be {wants}"),
-    "breaks_policy": (Conflict, "{account} counts on {bound} of {key}; the pool would have {wants}"),
+    "breaks_policy": (Conflict, "{account} reserves or is limited to {bound} of {key}; the pool would have {wants}"),
     "breaks_promises": (Conflict, "{bound} of {key} are reserved in all; the pool would have {wants}"),
     "key_in_use": (Conflict, "{bound} of {key} are held; a key can be removed when none is"),
     "moves_in_use": (Conflict, "{account} cannot move to another parent while it holds units"),

@@ -196,7 +196,7 @@ def test_shrinking_names_the_policy_the_key_and_the_numbers(site: Site) -> None:
     site.pool()
     site.policy(limit={"gpu": 6})
     detail = site.patch("/pools/gpus", {"capacity": {"gpu": 5}}).refused(409, "breaks_policy")["detail"]
-    assert detail == "policy orchestrator/team counts on 6 of gpu; the pool would have 5"
+    assert detail == "policy orchestrator/team reserves or is limited to 6 of gpu; the pool would have 5"
     site.put("/pools/gpus/policies/team", {"reserved": {"gpu": 4}})
     site.policy("other", reserved={"gpu": 3})
     detail = site.patch("/pools/gpus", {"capacity": {"gpu": 6}}).refused(409, "breaks_promises")["detail"]

@@ -137,7 +137,7 @@ def test_a_size_below_the_use_says_whose_it_is_and_what_becomes_of_it(desk: Desk
         ("٣", "has to be a whole number"),
         ("9" * 17, "has to be a whole number"),
         ("9" * 16, "must be"),
-        ("2", "counts on 4 of gpu; the pool would have 2"),
+        ("2", "reserves or is limited to 4 of gpu; the pool would have 2"),
         ("0", "4 of gpu are held"),
     ],
 )
