@@ -93,8 +93,11 @@ class RootGroup(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, but suggest commands that are not imported yet."""
+        """As click does, but suggest commands that are not imported yet, and the nouns that have a verb of this name."""
         if args[0] not in self.modules and not args[0].startswith("-") and not ctx.resilient_parsing:
+            if nouns := [noun for noun in self.modules if args[0] in getattr(self.get_command(ctx, noun), "commands", ())]:
+                commands = " or ".join(f"'{noun} {args[0]}'" for noun in nouns)
+                raise click.UsageError(f"No such command '{args[0]}'. Did you mean {commands}?", ctx)
             raise click.exceptions.NoSuchCommand(args[0], possibilities=self.modules, ctx=ctx)
         return super().resolve_command(ctx, args)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import click
 
-from poolkeeper import formatting
+from poolkeeper import formatting, request_origin
 from poolkeeper.cli import output
 from poolkeeper.cli.explanations import describe_pool
 
@@ -39,7 +39,7 @@ def sentence(outcome: Mapping[str, Any]) -> str:
         return f"would be allocated in {outcome['pool']} at once" if outcome["pool"] else "would be allocated at once"
     if kind == "preempts":
         count = outcome["counts"]["victims"]
-        victims = f": {', '.join(outcome['victims'])}" if outcome["victims"] else ""
+        victims = f": {_short_ids(outcome['victims'])}" if outcome["victims"] else ""
         return f"would be granted in {outcome['pool']} once {formatting.plural(count, 'allocation')} left for it{victims}"
     if kind == "rejected":
         return f"would be rejected: {formatting.one_line(outcome['reason']['message'])}"
@@ -53,7 +53,11 @@ def effects(effect: Mapping[str, Any]) -> Iterator[str]:
         if count := counts.get(name, 0):
             requests = list(effect[name])[:MAX_SHOWN]
             more = f" and {count - len(requests)} more" if count > len(requests) else ""
-            yield f"  {formatting.plural(count, 'request')} {sentence}: {', '.join(requests)}{more}"
+            yield f"  {formatting.plural(count, 'request')} {sentence}: {_short_ids(requests)}{more}"
+
+
+def _short_ids(requests: Iterable[str]) -> str:
+    return ", ".join(request_origin.short_id(request) for request in requests)
 
 
 def show_submit(outcome: Mapping[str, Any]) -> None:

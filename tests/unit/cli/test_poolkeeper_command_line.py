@@ -121,6 +121,9 @@ def test_version(nowhere: Program) -> None:
     [
         ("pol list", "No such command 'pol'. (Did you mean one of: 'policy', 'pool'?)"),
         ("pool lst", "No such command 'lst'. Did you mean 'list'?"),
+        ("explain ids", "No such command 'explain'. Did you mean 'request explain'?"),
+        ("attach gpus", "No such command 'attach'. Did you mean 'policy attach'?"),
+        ("create gpus", "No such command 'create'. Did you mean 'pool create' or 'group create'?"),
         ("pool create p --capacty gpu=8", "No such option '--capacty'. Did you mean '--capacity'?"),
         ("pool create p --capacity gpu=1.5", "Invalid value for '--capacity': gpu: must be a whole number, not 1.5"),
         ("pool create p --capacity gpu=1 --capacity gpu=2", "--capacity: gpu is given twice"),
