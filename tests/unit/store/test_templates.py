@@ -13,6 +13,9 @@ from app.domain.models import Policy
 from app.domain.reasons import ReasonCode
 from app.domain.specs import RequestSpec
 from app.domain.tasks import TaskSpec
+from app.service.audit import Audit
+from app.store.audit import AuditStore
+from app.store.keys import key
 from app.store.task_outbox import TaskStore
 from tests.support.world import World
 
@@ -298,6 +301,15 @@ def test_a_lost_task_waits_for_room_at_its_template(world: World) -> None:
     world.pass_time(61)
     store.take_outbox(world.workspace, 1, 1, 1)
     assert made(world) == ["user-a"]
+
+
+def test_a_policy_is_used_though_the_list_of_templates_was_lost(world: World) -> None:
+    world.pool(gpu=9)
+    world.policy("user-*")
+    world.release(world.submit("user-a", gpu=1))
+    world.client.delete(key("templates", world.workspace))
+    assert world.submit("user-a", gpu=1).status == "allocated"
+    Audit(world.ledger, AuditStore(world.client, world.clock)).run(world.workspace, repair=True)
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ local function longest_matches(component)
   return by_pool
 end
 
--- True if a policy keeps its template, though another one is the longest: lanes or requests refer to it, or the other one is full.
+-- True if a policy keeps its template, though another one is the longest: there is none (the list was lost), lanes or requests refer to
+-- the policy, or the other one is full.
 local function keeps_template(pool_name, policy, pattern)
-  return not templates.is_idle(policy) or templates.has_unfinished_work(pool_name) or templates.is_full(accounts.pool(pool_name), pattern)
+  return not pattern or not templates.is_idle(policy) or templates.has_unfinished_work(pool_name) or templates.is_full(accounts.pool(pool_name), pattern)
 end
 
 -- Return the pools of a component that asks, by priority: those in which it has a policy, and those in which a template plans one. An
