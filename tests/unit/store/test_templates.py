@@ -217,6 +217,23 @@ def test_waiters_of_a_component_wait_in_a_pool_that_a_template_opens_later(world
     assert world.get(older).pool == "q"
 
 
+def test_a_waiter_that_fits_no_other_pool_waits_where_a_template_opens_one(world: World) -> None:
+    world.pool("p", gpu=2)
+    world.pool("q", gpu=2, settings={"template_max": 1})
+    world.policy("user-a", "p")
+    world.policy("user-b", "p")
+    world.submit("user-a", gpu=2)
+    first, second = (world.submit("user-a", gpu=2, preemption_class=number) for number in (5, 3))
+    named, full = world.submit("user-a", gpu=2, pools=["p"]), world.submit("user-b", gpu=2)
+    world.policy("user-*", "q")
+    world.policy("user-a", "p", limit={"gpu": 1})
+    assert world.status(first, second, named) == ["allocated", "queued", "rejected"]
+    assert (world.get(first).pool, world.get(second).position) == ("q", {"q": 1})
+    world.policy("user-b", "p", limit={"gpu": 1})
+    assert world.status(full) == ["rejected"]
+    assert made(world, "q") == ["user-a"]
+
+
 def test_an_idle_policy_follows_the_longest_template(world: World) -> None:
     world.pool(gpu=9)
     world.policy("user-*", limit={"gpu": 1})
