@@ -42,11 +42,13 @@ LOOK_EVERY_S = 0.05
 NOT_YET_S = 30
 """After which somebody who waits for it to be ready is told why it is not."""
 
-TRY = (
-    "pool describe gpus",
-    "request submit --component research --resource gpu=2",
-    "pool requests gpus --view all",
+SAMPLE_POOL = "gpus"
+TRY_SAMPLE = (
+    f"pool describe {SAMPLE_POOL}",
+    "request submit --component research --gpu 2",
+    f"pool requests {SAMPLE_POOL} --view all",
 )
+TRY = ("pool list", "request list", "top")
 
 
 @dataclass
@@ -237,10 +239,11 @@ class _Endpoint:
         return "\n".join([*lines, "Ctrl-C stops."])
 
     def tries(self) -> list[str]:
-        """What somebody may type first."""
+        """Return the lines to type first: with the sample pools a request, else lists."""
         client_environ = {"POOLKEEPER_URL": self.url if self.url != USUAL else None, "POOLKEEPER_TOKEN": self.secret}
         exports = [f"export {name}={value}" for name, value in client_environ.items() if value]
-        return exports + [f"{_command_line()} {words}" for words in TRY]
+        has_sample = SAMPLE_POOL in self.context.services.pools.list_names("default")
+        return exports + [f"{_command_line()} {words}" for words in (TRY_SAMPLE if has_sample else TRY)]
 
 
 def _command_line() -> str:

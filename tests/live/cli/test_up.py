@@ -55,6 +55,7 @@ def test_with_tokens_it_makes_the_first_and_shows_it_once(folder: Path, monkeypa
     with up(folder, "--no-pools", HOME=str(folder), POOLKEEPER_REQUIRE_TOKEN="1", POOLKEEPER_HOST="::1") as here:
         assert here.said[0].startswith(f"Poolkeeper is ready at http://[::1]:{here.port} ")
         assert str(folder / "data" / "log") in here.said[1]
+        assert [line.partition("poolkeeper ")[2] for line in here.said[-4:-1]] == ["pool list", "request list", "top"]
         (token,) = [line.rpartition("=")[2] for line in here.said if "POOLKEEPER_TOKEN=" in line]
         assert here.ask("GET", "/pools").status == 401
         assert here.ask("GET", "/pools", token=token).body["items"] == []
