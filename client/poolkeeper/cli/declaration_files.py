@@ -175,7 +175,10 @@ def _parse(text: str, source: str) -> Any:
 def _describe_yaml_error(error: yaml.YAMLError) -> str:
     """Return one line of YAML's five."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-    return (f"line {mark.line + 1}: " if mark else "is not YAML: ") + str(problem or error).splitlines()[0]
+    text = str(problem or error).splitlines()[0]
+    if text.startswith("expected <block end>"):
+        text = f"its indentation does not match the lines above: {text}"
+    return (f"line {mark.line + 1}: " if mark else "is not YAML: ") + text
 
 
 def _kind(document: Any) -> str:

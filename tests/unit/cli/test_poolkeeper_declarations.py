@@ -135,6 +135,7 @@ def test_amounts_may_be_written_as_on_the_command_line(poolkeeper: Program) -> N
         ("pool: []\n", "expected `pools:` with a list of pools, not `pool`"),
         ("\npools:\n  lab: {capacity: {gpu: 1}}\n", "each pool has a line such as `- name: lab` (line 2)"),
         ("pools: [\n", "stdin: line 2: "),
+        ("pools:\n- name: a\n gpu: 2\n", "stdin: line 3: its indentation does not match the lines above: expected "),
         ("pools: []\npools: []\n", "stdin: line 1: pools is given twice"),
         ("pools:\n- name: a\n  capacity: {gpu: 1, gpu: 2}\n", "stdin: line 3: gpu is given twice"),
         ("a: 1\n---\nb: 2\n", "stdin: line 2: "),
