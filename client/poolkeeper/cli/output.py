@@ -161,7 +161,9 @@ def _print_rich(columns: Sequence[Column], cells: list[list[str]], indent: int) 
     if layout.below is not None:
         lines = table_layout.lines(columns, cells, width, STYLES)
         for line in lines if current_options().headers else lines[1:]:
-            console.print(Padding(line, (0, 0, 0, indent), expand=False), crop=False)
+            for part in line.split("\n"):
+                lead = len(part.plain) - len(part.plain.lstrip())
+                console.print(Padding(part[lead:], (0, 0, 0, indent + lead), expand=False), crop=False)
         return
     drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=current_options().headers, header_style="bold")
     for index in layout.columns:

@@ -88,3 +88,15 @@ def test_a_list_of_requests_fits_a_terminal(
     assert re.search(r"research .*gpu=9 .*rejected", rejected)
     assert ("  gpus: asks 9 of gpu; the pool has 4 in all" in lines) == (width < 200), "below its row"
     assert "gpus: asks 9 of gpu; the pool has 4 in all" in " ".join(lines)
+
+
+def test_a_long_reason_below_its_row_keeps_its_indentation(poolkeeper: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    for pool, key in (("gpus", "gpu"), ("licences", "matlab")):
+        poolkeeper("pool", "create", pool, "--capacity", f"{key}=4")
+        poolkeeper("policy", "attach", pool, "research")
+    poolkeeper("request", "submit", "--component", "research", "--gpu", "1", "--matlab", "1", ends=6)
+    monkeypatch.setattr(output, "is_terminal", lambda _: True)
+    lines = COLOUR.sub("", poolkeeper("request", "list", "--all", COLUMNS="80").out).splitlines()
+    assert lines[2].startswith("  no single pool has gpu and matlab: ")
+    assert len(lines) > 3
+    assert all(line.startswith("  ") and line[2] != " " for line in lines[2:])
