@@ -206,6 +206,21 @@ def test_a_template_reserves_for_as_many_policies_as_it_may_have(world: World) -
     world.policy("t", reserved={"gpu": 5})
 
 
+@pytest.mark.parametrize("of_pool", [False, True])
+def test_a_template_reserves_for_the_policies_that_it_has(world: World, of_pool: bool) -> None:
+    world.pool(gpu=4, settings={"template_max": 4})
+    world.policy("user-*", reserved={"gpu": 1})
+    for number in range(4):
+        world.release(world.submit(f"user-{number}", gpu=1))
+    if of_pool:
+        world.update_pool(settings={"template_max": 1})
+    else:
+        world.policy("user-*", reserved={"gpu": 1}, settings={"template_max": 1})
+    with pytest.raises(RuleViolation) as refusal:
+        world.policy("t", reserved={"gpu": 1})
+    assert refusal.value.code == "overpromised"
+
+
 def test_waiters_of_a_component_wait_in_a_pool_that_a_template_opens_later(world: World) -> None:
     world.pool("p", gpu=1)
     world.pool("q", gpu=1)

@@ -1,7 +1,7 @@
 -- What parents have reserved for their children: for a policy its reserved amounts, for a template those of all the policies that it
 -- may make.
 -- @use accounts amounts templates
--- @reads pool_policies
+-- @reads pool_instances pool_policies
 
 -- Return what the parent of an account has reserved for it: of a template the share of all the policies that it may make, of such a
 -- policy nothing more.
@@ -17,13 +17,16 @@ function promises.wanted(wanted)
   return promised
 end
 
--- Return how many policies the reserved amounts of a template count for: the most that it may have, by its settings (name and value) or
--- those of the pool. 1 for any other account.
+-- Return how many policies the reserved amounts of a template count for: those that it has, and the most that it may have. A lower
+-- `template_max` takes no policy away that was made before.
+local function count_times(pool, component, most) return math.max(most, redis.call('ZCARD', keys.pool_instances(pool.name, component))) end
+
+-- Return the same of a template with settings (name and value) that fall back on those of the pool; 1 for any other account.
 function promises.times(pool, component, settings)
   if not templates.is_template(component) then return 1 end
   local account = {fields = {}}
   for _, setting in ipairs(settings) do account.fields[setting[1]] = setting[2] ~= '' and setting[2] or nil end
-  return templates.most(pool, account)
+  return count_times(pool, component, templates.most(pool, account))
 end
 
 -- Return the templates whose promise changes if the pool gets another `template_max`: each with its amounts before and after. Without
@@ -33,7 +36,7 @@ function promises.changed(pool, new_max)
   for _, name in ipairs(new_max and redis.call('SMEMBERS', keys.pool_policies(pool.name)) or {}) do
     local template = templates.is_template(name) and accounts.policy(pool.name, name)
     if template and not template.fields.template_max and next(template.reserved) then
-      local times = tonumber(new_max) or const.TEMPLATE_MAX
+      local times = count_times(pool, name, tonumber(new_max) or const.TEMPLATE_MAX)
       local group = template.fields.group
       changes[#changes + 1] = {template = template, parent = group and accounts.group(pool.name, group) or pool, times = times,
         before = promises.of(template), after = promises.wanted({reserved = template.reserved, times = times})}
