@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Self
 
+from app.domain.reasons import loss_text
 from app.domain.workspace_limits import TEMPLATE_LIMIT, WORKSPACE_LIMITS
 
 
@@ -50,7 +51,7 @@ class StaleFence(Conflict):
     """A fence that is not, or no longer, the allocation's. The units may be granted anew, so the caller has to stop."""
 
     def __init__(self, request: str, status: str, reason: str) -> None:
-        because = f" ({reason})" if reason else ""
+        because = f": {loss_text(reason)}" if reason else ""
         super().__init__("stale_fence", f"this fence holds nothing of {request}, which is {status}{because}")
         self.status, self.reason = status, reason
 

@@ -54,6 +54,13 @@ REASON_TEXTS: dict[ReasonCode, str] = {
     ReasonCode.LIMIT: "preempted as its policy, a group above it or the pool was over its limit",
 }
 
+
+def loss_text(reason: str) -> str:
+    """Return why a request lost its units: the sentence of a reason, or its code if the sentence needs more than the code."""
+    text = next((text for code, text in REASON_TEXTS.items() if code == reason), reason)
+    return reason if "{" in text else text
+
+
 CUT_MARK = "..."
 """The last item of a list that is cut."""
 

@@ -46,7 +46,10 @@ def test_silence_gives_the_units_back_and_a_late_holder_is_refused(world: World)
     expired, granted = world.get(a), world.get(b)
     assert (expired.status, expired.reason and expired.reason.code) == ("expired", ReasonCode.LEASE_LAPSED)
     assert (granted.status, granted.fence, granted.granted_ms) == ("allocated", 2, expired.ended_ms)
-    assert refusals(world, a, 1) == [f"this fence holds nothing of {a.id}, which is expired (lease_lapsed)"] * 2
+    assert (
+        refusals(world, a, 1)
+        == [f"this fence holds nothing of {a.id}, which is expired: no heartbeat came before the lease lapsed"] * 2
+    )
     assert world.used() == {"gpu": 1}
 
 
