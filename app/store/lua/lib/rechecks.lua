@@ -1,5 +1,5 @@
 -- After a change of a pool, a group or a policy: recheck eligibility and score of every lane, a bounded part at a time.
--- @use accounts amounts dirty_pools eligibility fair_share_order grants lanes nudges parking parking_rebuild patience_hold queue recheck_cursor requests template_matches templates victim_holds work_budget
+-- @use accounts amounts dirty_pools eligibility fair_share_order grants lanes nudges parking parking_rebuild patience_hold queue recheck_cursor victim_holds work_budget
 -- @reads lane
 -- @writes meta orphaned_lanes pool pool_queue_syncs unfinished
 
@@ -94,46 +94,4 @@ function rechecks.sync_queue(pool, count)
     end
     if #members < 64 then redis.call('ZREM', syncs, id) end
   end
-end
-
--- Open the pools in which a template makes a policy for a lane that fits no other pool. Return whether there is one.
-local function open_template_pools(lane)
-  if tonumber(redis.call('HGET', keys.meta(), 'templates') or 0) == 0 then return false end
-  local opened = {}
-  for _, name in ipairs(template_matches.pools(lane.component)) do
-    local path = accounts.path(name, lane.component)
-    if path[1].is_planned and not eligibility.refusal(path, lane) and not templates.refusal(path) then
-      templates.write(path)
-      opened[#opened + 1] = path[#path]
-    elseif path[1].is_planned then accounts.forget(path[1].key) end
-  end
-  for _, pool in ipairs(opened) do rechecks.start(pool) end
-  return #opened > 0
-end
-
--- Reject up to `count` waiters of lanes that fit no pool any more, nor one that a template opens.
-function rechecks.reject_orphans(count)
-  local count_done, is_first = 0, true
-  for id in function() return redis.call('ZRANGE', keys.orphaned_lanes(), 0, 0)[1] end do
-    if work_budget.is_used_up() and not is_first then return count_done, false end
-    is_first = false
-    local lane = lanes.open(id)
-    local reasons = eligibility.refusals(lane)
-    local request_id = reasons and redis.call('ZRANGE', keys.lane(id), 0, 0)[1]
-    if not request_id then redis.call('ZREM', keys.orphaned_lanes(), id)
-    elseif open_template_pools(lane) then
-      redis.call('ZREM', keys.orphaned_lanes(), id)
-      return count_done, false  -- the recheck of these pools is next
-    else
-      if is_enough(count_done, count) then return count_done, false end
-      local request, fields = requests.load(request_id), {}
-      queue.leave(request or {id = request_id}, lane)
-      if request then  -- else it was lost
-        requests.finish(request, states.rejected, 'rejected', {unpack(reasons)}, fields)
-        requests.save(request, fields)
-      end
-      count_done = count_done + 1
-    end
-  end
-  return count_done, true
 end

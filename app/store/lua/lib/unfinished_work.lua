@@ -1,5 +1,5 @@
 -- Resume unfinished work: policies of changed templates, then rechecks, then the victims of closed holds, then grants, then the sync of queues, then rejections.
--- @use accounts dirty_pools grant_loop orphans rechecks template_updates
+-- @use accounts dirty_pools grant_loop lane_rejections orphans rechecks template_updates
 -- @reads pool_queue_syncs pool_unfinished
 -- @writes unfinished
 
@@ -28,6 +28,6 @@ function unfinished_work.resume(count)
     if pool and not spend(rechecks.sync_queue(pool, remaining)) then return 1 end
     if redis.call('EXISTS', keys.pool_unfinished(name), keys.pool_queue_syncs(name)) == 0 then redis.call('SREM', keys.unfinished(), name) end
   end
-  if not spend(rechecks.reject_orphans(remaining)) then return 1 end
+  if not spend(lane_rejections.step(remaining)) then return 1 end
   return grant_loop.settle(remaining)
 end
