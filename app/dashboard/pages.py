@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from flask import Response
@@ -54,8 +54,28 @@ class TreeRow:
 
     @property
     def bars(self) -> list[usage_bars.UsageBar]:
-        """A bar for each key that the account uses, reserves or limits."""
-        return usage_bars.account_bars(self.pool, self.account)
+        """A bar for each key that the account uses, reserves or limits; of a template the use of all its policies."""
+        return usage_bars.account_bars(self.pool, self._template_total or self.account)
+
+    @property
+    def is_template(self) -> bool:
+        """True if the account is a policy template."""
+        return isinstance(self.account, Policy) and self.account.policies is not None
+
+    @property
+    def queued(self) -> int:
+        """The number of requests that wait; of a template: for all its policies."""
+        account = self._template_total or self.account
+        return account.queued if isinstance(account, Policy) else 0
+
+    @property
+    def _template_total(self) -> Policy | None:
+        """The policies of a template as one account, which has no limit: that of the template is for each of them."""
+        if not isinstance(self.account, Policy) or self.account.policies is None:
+            return None
+        use = self.pool.template_use(self.account)
+        reserved = {key: amount * self.account.policies for key, amount in self.account.reserved.items()}
+        return replace(self.account, used=use.used, used_fixed=use.used_fixed, queued=use.queued, reserved=reserved, limit={})
 
 
 def show_pool(context: PageContext, pool: str) -> Response:

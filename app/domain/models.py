@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
@@ -170,6 +171,16 @@ class Policy(PoolAccount):
 
 
 @dataclass(frozen=True, slots=True)
+class TemplateUse:
+    """The use of all policies of a template together. The template itself holds nothing."""
+
+    queued: int
+    used: Amounts
+    used_fixed: Amounts
+    borrowed: Amounts
+
+
+@dataclass(frozen=True, slots=True)
 class PoolHold:
     """Capacity kept free for a waiter: a victim hold (`victims`) or the patience hold (`patience`)."""
 
@@ -204,12 +215,25 @@ class Pool:
     @property
     def borrowed(self) -> dict[str, int]:
         """The use of all policies beyond their reserved shares."""
-        sums: dict[str, int] = {}
-        for policy in self.policies.values():
-            for key, amount in policy.borrowed.items():
-                if key in self.capacity:
-                    sums[key] = sums.get(key, 0) + amount
-        return sums
+        total = _sum(policy.borrowed for policy in self.policies.values())
+        return {key: amount for key, amount in total.items() if key in self.capacity}
+
+    def template_use(self, template: Policy) -> TemplateUse:
+        """Return the use of all policies that a template has made, together."""
+        policies = [policy for policy in self.policies.values() if policy.template == template.name]
+        return TemplateUse(
+            queued=sum(policy.queued for policy in policies),
+            used=_sum(policy.used for policy in policies),
+            used_fixed=_sum(policy.used_fixed for policy in policies),
+            borrowed=_sum(policy.borrowed for policy in policies),
+        )
+
+
+def _sum(rows: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for amounts in rows:
+        total.update(amounts)
+    return dict(total)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,7 @@ class AccountResponse(ResponseModel):
     """Keys not named are limited by the pool alone."""
     weight: int
     used: Amounts
+    """The units in use. Of a policy template: those of all its policies; its `limit` and `reserved` are for each of them."""
     used_fixed: Amounts
     """The part of it that is not preemptible."""
     borrowed: Amounts
@@ -90,7 +91,7 @@ class GroupResponse(AccountResponse):
     @classmethod
     def of(cls, pool: models.Pool, group: models.Group) -> Self:
         """Return the response for a group."""
-        return cls(name=group.name, parent=group.parent, mode=group.mode, **_account_fields(pool, group))
+        return cls(name=group.name, parent=group.parent, mode=group.mode, **_account_fields(pool, group, group))
 
 
 class ChangedGroupResponse(GroupResponse):
@@ -114,7 +115,7 @@ class PolicyResponse(AccountResponse):
     profile: str
     """`batch`, `training`, `service`, `sensitive` or `interactive`."""
     queued: int
-    """How many of its component wait for this pool."""
+    """How many of its component wait for this pool. Of a template: of all its policies."""
     template: str | None
     """The template that has made it; null if it is declared."""
     policies: int | None
@@ -124,16 +125,17 @@ class PolicyResponse(AccountResponse):
     def of(cls, pool: models.Pool, policy: models.Policy) -> Self:
         """Return the response for a policy."""
         kind, _, name = policy.name.partition("/")
+        use: models.Policy | models.TemplateUse = policy if policy.policies is None else pool.template_use(policy)
         return cls(
             component=name,
             component_type=kind,
             priority=policy.priority,
             group=policy.parent,
             profile=policy.profile,
-            queued=policy.queued,
+            queued=use.queued,
             template=policy.template and policy.template.partition("/")[2],
             policies=policy.policies,
-            **_account_fields(pool, policy),
+            **_account_fields(pool, policy, use),
         )
 
 
@@ -148,15 +150,17 @@ class PolicyListResponse(ListResponse[PolicyResponse]):
     pass
 
 
-def _account_fields(pool: models.Pool, account: models.PoolAccount) -> dict[str, Any]:
+def _account_fields(
+    pool: models.Pool, account: models.PoolAccount, use: models.PoolAccount | models.TemplateUse
+) -> dict[str, Any]:
     return {
         "pool": pool.name,
         "reserved": account.reserved,
         "limit": account.limit,
         "weight": account.weight,
-        "used": _units_by_key(account.used, pool.capacity),
-        "used_fixed": _units_by_key(account.used_fixed, pool.capacity),
-        "borrowed": {key: amount for key, amount in account.borrowed.items() if key in pool.capacity},
+        "used": _units_by_key(use.used, pool.capacity),
+        "used_fixed": _units_by_key(use.used_fixed, pool.capacity),
+        "borrowed": {key: amount for key, amount in use.borrowed.items() if key in pool.capacity},
         "settings": account.settings,
     }
 

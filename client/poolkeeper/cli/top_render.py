@@ -189,6 +189,9 @@ def _policy(policy: Mapping[str, Any], keys: Sequence[str], ellipsis: str) -> li
 def _use(policy: Mapping[str, Any], key: str) -> str:
     """`gpu 6: 4 of 4 reserved, 2 borrowed, limit 8`."""
     used, reserved, limit = policy["used"].get(key, 0), policy["reserved"].get(key, 0), policy["limit"].get(key)
+    if policy.get("policies") is not None:  # a template: the use is that of all its policies, the bounds are for each
+        bounds = [*([f"{reserved} reserved"] if reserved else []), *([f"limit {limit}"] if limit is not None else [])]
+        return f"{key} {used}" + (f": {', '.join(bounds)} each" if bounds else "")
     parts = [f"{min(used, reserved)} of {reserved} reserved"] if reserved else []
     parts += [f"{used - reserved} borrowed"] if used > reserved else []
     parts += [] if limit is None else [f"limit {limit}"]

@@ -58,12 +58,13 @@ def test_lists_show_a_template_with_its_number_and_its_policies_with_their_templ
     for component in ("user-ana", "user-ana", "user-bob", "t"):
         everywhere.submit(component, gpu=1)
     rows = everywhere.get("/pools/gpus/policies").body["items"]
-    assert [(row["component"], row["template"], row["policies"], row["queued"]) for row in rows] == [
-        ("user-*", None, 2, 0),
-        ("user-ana", "user-*", None, 1),
-        ("user-bob", "user-*", None, 0),
-        ("t", None, None, 0),
+    assert [(row["component"], row["template"], row["policies"], row["queued"], row["used"]["gpu"]) for row in rows] == [
+        ("user-*", None, 2, 1, 2),  # a template shows what its policies use together
+        ("user-ana", "user-*", None, 1, 1),
+        ("user-bob", "user-*", None, 0, 1),
+        ("t", None, None, 0, 1),
     ]
+    assert everywhere.get("/pools/gpus/policies/user-*").body["borrowed"] == {"gpu": 2}
     assert everywhere.get("/components/user-ana/policies").body["items"][0]["template"] == "user-*"
     assert everywhere.get("/components/user-*/policies").body["items"][0]["policies"] == 2
 

@@ -72,6 +72,13 @@ def an_allocation(number: int, **more: Any) -> dict[str, Any]:
     return {**a_waiter(1, None), "id": f"1m7vspzbtx5gvqem4v{number:02}", **times, **more}
 
 
+def test_a_template_has_the_use_of_all_its_policies_and_a_limit_for_each() -> None:
+    template = {"component": "user-*", "component_type": "step", "queued": 2, "policies": 4}
+    template |= {"used": {"gpu": 3}, "reserved": {}, "limit": {"gpu": 1}}
+    (row, *_) = drawn(a_pool(queue_length=2), PoolDetail([template], [], []))[2:]
+    assert row == "  step/user-*  2 waiting  gpu 3: limit 1 each"
+
+
 def test_policies_and_who_is_next_and_why() -> None:
     vision = {"component": "vision", "component_type": "orchestrator", "queued": 0}
     vision |= {"used": {"gpu": 6}, "reserved": {"gpu": 4}, "limit": {"gpu": 7}}

@@ -467,6 +467,10 @@ def test_the_policies_of_a_template_stand_below_it(desk: Desk) -> None:
     ]
     assert [re.sub(r"<[^>]+>", "", cell) for _, _, cell in rows[1:3]] == ["user-* template, 2 policies", "user-ana of user-*"]
     assert page.count("Edit…") == 2
+    template_row = page[page.index('<tr id="policy-orchestrator:user-*"') :].partition("</tr>")[0]
+    text = " ".join(re.sub(r"<[^>]+>", " ", template_row).split())
+    assert "gpu 2 / 8" in text, "the use of both"
+    assert "1 gpu each 0" in text, "the limit is for each"
     changed = desk.visitor().get("/pools/gpus/policies/orchestrator/user-ana").get_data(as_text=True)
     assert "Policy of user-*" in changed
 
