@@ -63,7 +63,7 @@ class Ledger(LedgerCalls):
 
         Beyond a limit of the workspace, the component or the `token` it is refused with LimitReached.
         """
-        (answer,) = self._submit(workspace, [(own_id or request_id(), spec, key)], with_positions=False, token=token)
+        (answer,) = self._submit(workspace, [(own_id or request_id(), spec, key)], with_status=False, token=token)
         return _require_accepted(answer).request
 
     def submit_explained(
@@ -72,14 +72,14 @@ class Ledger(LedgerCalls):
         """Submit a request. A queued one is returned as `get_request` returns it and with the reasons why it waits, by the same
         script call; without reasons if unfinished work had to be resumed.
         """
-        (answer,) = self._submit(workspace, [(request_id(), spec, key)], with_positions=True, token=token)
+        (answer,) = self._submit(workspace, [(request_id(), spec, key)], with_status=True, token=token)
         return _require_accepted(answer)
 
     def submit_all(
         self, workspace: str, specs: Sequence[tuple[str, RequestSpec, str | None]], token: LimitedToken | None = None
     ) -> list[Request | Refusal]:
         """Submit requests (id, spec, idempotency key) in order in one call. Each is accepted or refused for itself."""
-        answers = self._submit(workspace, specs, with_positions=False, token=token)
+        answers = self._submit(workspace, specs, with_status=False, token=token)
         return [answer if isinstance(answer, Refusal) else answer.request for answer in answers]
 
     def _submit(
@@ -87,7 +87,7 @@ class Ledger(LedgerCalls):
         workspace: str,
         specs: Sequence[tuple[str, RequestSpec, str | None]],
         *,
-        with_positions: bool,
+        with_status: bool,
         token: LimitedToken | None,
     ) -> list[WaitSummary | Refusal]:
         subject = workspace_codec.encode_token(token)
@@ -95,7 +95,7 @@ class Ledger(LedgerCalls):
         answers: list[WaitSummary | Refusal] = []
         while len(answers) < len(rows):
             rest = rows[len(answers) :]
-            args = {"remember_s": self._limits.idempotency_ttl_s, "specs": json.dumps(rest), "with_positions": with_positions}
+            args = {"remember_s": self._limits.idempotency_ttl_s, "specs": json.dumps(rest), "with_status": with_status}
             reply = self._change("submit", workspace, **args)
             done = [summary_outcome(row, *outcome) for row, outcome in zip(rest, reply.fields["outcomes"], strict=False)]
             answers += [self._refreshed(workspace, answer) for answer in done] if reply.fields["more"] == "1" else done

@@ -465,7 +465,7 @@ def test_who_comes_while_work_is_left_is_told_what_became_of_it(world: World) ->
         assert world.call("resume_unfinished", chunk=1).fields["more"] == "1"
     spec = f"component {full_component('b')} resources gpu=1,step_run=1 preemptible 1 class 5 checkpoint none retries 3 bytes 9"
     asks = json.dumps([{"id": "came", "fields": spec.split()}])
-    ((_, outcome),) = world.call("submit", chunk=1, specs=asks, remember_s=60, with_positions=False).fields["outcomes"]
+    ((_, outcome),) = world.call("submit", chunk=1, specs=asks, remember_s=60, with_status=False).fields["outcomes"]
     assert "queued" in outcome
     assert world.status(world.get("came")) == ["queued"]
     while world.ledger.resume_unfinished(world.workspace):

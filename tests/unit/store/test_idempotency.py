@@ -236,13 +236,13 @@ def _submit(_: dict[str, Request]) -> dict[str, Any]:
     return {
         "remember_s": 60,
         "specs": json.dumps([codec.encode_request("one", spec, "k"), codec.encode_request("two", spec, None)]),
-        "with_positions": False,
+        "with_status": False,
     }
 
 
-def _submit_with_positions(_: dict[str, Request]) -> dict[str, Any]:
+def _submit_with_status(_: dict[str, Request]) -> dict[str, Any]:
     spec = RequestSpec(component="u", resources={"gpu": 1})
-    return {"remember_s": 60, "specs": json.dumps([codec.encode_request("one", spec, "k")]), "with_positions": True}
+    return {"remember_s": 60, "specs": json.dumps([codec.encode_request("one", spec, "k")]), "with_status": True}
 
 
 def _declare(_: dict[str, Request]) -> dict[str, Any]:
@@ -438,7 +438,7 @@ def test_a_call_twice_is_once(world: World, of: dict[str, Request], command: str
 
 
 VARIANTS: dict[str, tuple[str, Args]] = {
-    "a submit with positions": ("submit", _submit_with_positions),
+    "a submit with the status": ("submit", _submit_with_status),
     "a lost worker": ("release", lambda of: {"allocations": json.dumps([["of-begun", str(of["begun"].fence), "lost"]])}),
     "a look at a waiter": ("get_request", lambda of: {"id": of["last"].id, "poll": False}),
     "progress": ("checkpoint", _checkpoint("progress")),

@@ -107,7 +107,7 @@ def test_a_request_that_enters_while_lanes_cross_waits_for_them(client: RedisCli
     owned, _ = set_up_crossing(world)
     world.call("release", allocations=f'[["{owned.id}", "{owned.fence}", "succeeded"]]')
     row = codec.encode_request(entered := request_id(), world.request_spec("owner", unit=1), None)
-    reply = world.call("submit", remember_s=60, specs=json.dumps([row]), with_positions=False)
+    reply = world.call("submit", remember_s=60, specs=json.dumps([row]), with_status=False)
     assert reply.fields["more"] == "1"
     assert world.status(world.get(entered)) == ["queued"]
     assert world.ledger.resume_all_unfinished(world.workspace)
@@ -163,7 +163,7 @@ def test_a_batch_ends_with_the_budget_and_the_ledger_sends_the_rest(client: Redi
     world.policy()
     specs = [world.request_spec(unit=1) for _ in range(150)]
     rows = json.dumps([codec.encode_request(request_id(), spec, None) for spec in specs])
-    outcomes = world.call("submit", remember_s=60, specs=rows, with_positions=False).fields["outcomes"]
+    outcomes = world.call("submit", remember_s=60, specs=rows, with_status=False).fields["outcomes"]
     assert 0 < len(outcomes) < len(specs)
     answers = world.submit_all(specs)
     assert [answer.status for answer in answers] == ["allocated"] * len(specs)
@@ -179,7 +179,7 @@ def test_a_tail_of_the_shape_makes_a_lane_of_its_own(client: RedisClient) -> Non
     world.cancel(tailed)
     row = codec.encode_request(tailed_id := request_id(), world.request_spec(unit=1), None)
     row["fields"] += ["shape", "pools=p"]
-    world.call("submit", remember_s=60, specs=json.dumps([row]), with_positions=False)
+    world.call("submit", remember_s=60, specs=json.dumps([row]), with_status=False)
     lanes = world.client.zrange(key("pool_lanes", world.workspace, "p"), 0, -1)
     assert sorted(lanes) == ["orchestrator/t|p|step_run=1,unit=1", "orchestrator/t|p|step_run=1,unit=1|pools=p"]
     assert [waiter.amounts for waiter in world.snapshot().waiters] == [{"step_run": 1, "unit": 1}] * 2

@@ -255,7 +255,7 @@ def _(world: World) -> ScriptReply:
     spec, other = (RequestSpec(component="t", resources={"gpu": gpu}) for gpu in (1, 2))
     sent = [("a", spec, "k"), ("b", spec, "k"), ("c", other, "k"), ("a", other, None)]
     asks = [codec.encode_request(*each) for each in sent]
-    reply = world.call("submit", remember_s=60, specs=json.dumps(asks), with_positions=False)
+    reply = world.call("submit", remember_s=60, specs=json.dumps(asks), with_status=False)
     assert [outcome[0] for outcome in reply.fields["outcomes"]] == ["admitted", "known", "conflict", "id_taken"]
     return reply
 

@@ -1,5 +1,5 @@
--- Compare the policies that templates have made with the indexes of the templates: a page of the policies of a pool (`kind` policies; the
--- reply names the templates among them), a page of the index of one template (instances), or the numbers that are kept (counts).
+-- Compare the instances of templates with the indexes of the templates. By `kind`: `policies`, a page of the policies of a pool (the
+-- reply names the templates among them); `instances`, a page of the index of one template; `counts`, the stored numbers.
 -- @use accounts amounts audit_findings clock templates
 -- @reads component_pools pool_policies
 -- @writes meta policy pool pool_instances template_checks templates
@@ -23,7 +23,7 @@ local function check_policy(component)
   else redis.call('ZADD', keys.pool_instances(args.pool, pattern), amounts.format(clock.now), component) end
 end
 
--- A template is listed in the workspace, and checked for idle policies as long as it has policies.
+-- Check that the workspace lists a template, and that it is checked for idle instances as long as it has instances.
 local function check_template(pattern)
   if redis.call('HEXISTS', keys.templates(), pattern) == 0 and audit_findings.add('template', pattern, nil, 'listed') then
     redis.call('HSET', keys.templates(), pattern, redis.call('ZCARD', keys.component_pools(pattern)))
@@ -46,7 +46,7 @@ local function check_number(key, field, location, expected)
   if expected > 0 then redis.call('HSET', key, field, amounts.format(expected)) else redis.call('HDEL', key, field) end
 end
 
--- Compare the numbers of the pool and of the workspace. The templates of the workspace are those that have a pool.
+-- Compare the stored numbers of the pool and of the workspace.
 local function check_counts()
   local instances, total = 0, 0
   for _, pattern in ipairs(redis.call('HKEYS', keys.templates())) do
@@ -58,7 +58,7 @@ local function check_counts()
   check_number(pool.key, 'instances', args.pool .. ' instances', instances)
 end
 
-local found, cursor = {}, '0'
+local patterns, cursor = {}, '0'
 if args.kind == 'counts' then check_counts()
 elseif args.kind == 'instances' then
   local page = redis.call('ZSCAN', keys.pool_instances(args.pool, args.template), args.cursor, 'COUNT', args.count)
@@ -68,11 +68,11 @@ else
   local page = redis.call('SSCAN', keys.pool_policies(args.pool), args.cursor, 'COUNT', args.count)
   for _, component in ipairs(page[2]) do
     if templates.is_template(component) then
-      found[#found + 1] = component
+      patterns[#patterns + 1] = component
       check_template(component)
     end
     check_policy(component)
   end
   cursor = page[1]
 end
-return reply.audited(audit_findings.list(), found, cursor)
+return reply.audited(audit_findings.list(), patterns, cursor)

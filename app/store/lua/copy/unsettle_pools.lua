@@ -1,5 +1,5 @@
 -- Note as unfinished work of a workspace copy that the lanes of every pool are judged; in some pools (`rechecked`) they are rechecked first.
--- Before that, the policies of templates that are not changed yet are changed.
+-- Before that, the unfinished changes of templates are carried out.
 -- @use template_updates
 -- @reads pools templates
 -- @writes pool pool_unfinished unfinished

@@ -1,5 +1,5 @@
--- End what is due, at most `chunk` of each kind: expired leases, waiters that are not polled, and ended requests that
--- are not kept any longer, and policies of templates that are not used any longer. Requests: after their time, rejected ones after an hour, and the oldest beyond `max_ended`.
+-- End what is due, at most `chunk` of each kind: expired leases, waiters that are not polled, ended requests that are not kept any longer
+-- (after their time, rejected ones after an hour, and the oldest beyond `max_ended`), and idle instances of templates.
 -- If the clock was set back, deadlines that are too far away are cut first; `times_left` is 1 if the next call has more to cut. If the
 -- clock was set forward, leases and queue TTLs that ended by the jump begin anew once. `expected`: the time that the clock should
 -- show according to the caller, empty if the caller does not know.

@@ -1,6 +1,6 @@
 -- Append a sample of the units used in a pool, in all and by declared policy, unless the last sample is too recent; drop the oldest.
--- The sample has the use now, and the highest since the last sample where that was higher. If more policies use the pool than
--- `listed`, the sample has those with the largest part, and ends in `+`.
+-- The sample has the use now and, if it was higher since the last sample, the highest use. If more policies use the pool than
+-- `listed`, the sample has the policies with the largest part, and ends in `+`.
 -- @use accounts amounts clock
 -- @reads pool_policies
 -- @writes policy pool pool_usage_history
@@ -50,7 +50,7 @@ local function take_peaks(key_of_account, used, peaks)
   if #removed_peaks > 0 then redis.call('HDEL', key_of_account, unpack(removed_peaks)) end
 end
 
--- Return the highest use as words; nil if it is the use now.
+-- Return the highest use as text; nil if it is the use now.
 local function peaks_text(used, peaks)
   for _, key in ipairs(resource_keys) do
     if peaks[key] > (used[key] or 0) then return amounts_text(peaks) end
@@ -59,14 +59,14 @@ end
 
 local rows, row_by_component = {}, {}
 
--- Return the row of a policy: its creation number (names are long), the units that it uses, and the highest since the last sample.
+-- Return the row of a policy: its creation number (shorter than its name), the units that it uses, and its highest use since the last sample.
 local function row_of(component, creation_number)
   local row = row_by_component[component] or {pool_fraction = 0, used = {}, peaks = {}, is_active = false}
   row_by_component[component], row.creation_number = row, creation_number or row.creation_number
   return row
 end
 
--- Add a policy. One that a template has made is added to the row of the template, whose highest use was at least that of each.
+-- Add a policy. An instance is added to the row of its template; the highest use of that row is at least the highest of an instance.
 local function add_policy(component)
   local key_of_policy = keys.policy(args.pool, component)
   local values = redis.call('HMGET', key_of_policy, unpack(field_names))

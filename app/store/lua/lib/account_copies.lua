@@ -1,5 +1,5 @@
--- The rows of a group or a policy for a workspace copy, of a policy also its other keys: key, type and values. The type `removed` is for
--- a policy that a template had made and that was deleted meanwhile: the values are keys and their members in turn.
+-- The rows of a group or a policy for a workspace copy, and for a policy those of its other keys: key, type and values. A row of the type
+-- `removed` is for an instance that was deleted meanwhile: its values are keys and their members in turn.
 -- @reads component_pools group policy pool_groups pool_instances pool_policies pool_run_times pool_satisfaction pool_template_updates
 
 local function add(rows, key, kind, values)
@@ -27,7 +27,7 @@ local function add_score(rows, key, component)
   add(rows, key, 'zset', score and {component, score} or {})
 end
 
--- Add the removal of a policy. The copy knows its template: `instances` is what the keys of all templates begin with.
+-- Add the removal of an instance. Only the copy knows its template, so the key of instances is given without it.
 local function add_removal(rows, pool_name, component)
   local instances = keys.pool_instances(pool_name, '')
   rows[#rows + 1] = {keys.policy(pool_name, component), 'removed', {instances, component, keys.pool_policies(pool_name), component,

@@ -23,7 +23,7 @@ function admission.pools(lane, template_count)
   return lanes.pools(lane)
 end
 
--- Return the path of a lane in a pool if it is eligible there; else nil, and the refusal of a template that is full.
+-- Return the path of a lane in a pool if it is eligible there; else nil, and the refusal if only a full template forbids it.
 function admission.eligible_path(pool_name, lane)
   local path = accounts.path(pool_name, lane.component)
   if eligibility.refusal(path, lane) then return nil end
@@ -32,7 +32,7 @@ function admission.eligible_path(pool_name, lane)
   return path
 end
 
--- True if a lane is eligible in no pool, and only templates that have as many policies as they may have forbid it.
+-- True if a lane is eligible in no pool, and a template with the most instances that it may have forbids one of them.
 function admission.has_full_templates(lane)
   local template_count, refusal = redis.call('HGET', keys.meta(), 'templates'), nil
   if tonumber(template_count or 0) == 0 then return false end

@@ -1,4 +1,4 @@
--- Components that a token is for: `type/name`, or a pattern `type/beginning*` for all components of the type whose names begin so.
+-- The components that a token is for: `type/name`, or a pattern `type/beginning*` for all components of the type with that beginning.
 
 local function matches(pattern, component)
   if string.sub(pattern, -1) ~= '*' then return pattern == component end

@@ -67,9 +67,6 @@ function declaration.has_unfinished_work(change)
   return true
 end
 
--- Return how many waiters a policy has, and how many allocations.
-function declaration.use_of(policy) return tonumber(policy.fields.queue_length or 0), policy.used.step_run or 0 end
-
 -- Return the first account to be deleted that is in use, with its numbers of waiters and allocations; nil if none is.
 function declaration.find_use(change)
   local pool = change.before and accounts.pool(change.name)
@@ -78,7 +75,7 @@ function declaration.find_use(change)
     if queued + active + redis.call('EXISTS', keys.pool_lanes(pool.name)) > 0 then return {'pool', queued, active} end
   end
   for _, component in ipairs(pool and change.after and change.gone.policies or {}) do
-    local queued, active = declaration.use_of(accounts.policy(pool.name, component))
+    local queued, active = deletions.use_of(accounts.policy(pool.name, component))
     if queued + active > 0 then return {'policy:' .. component, queued, active} end
   end
 end

@@ -3,6 +3,9 @@
 -- @writes component_pools group meta policy pool pool_changes pool_groups pool_holds pool_policies pool_preemptions template_checks templates
 -- @writes pool_queue_syncs pool_satisfaction pool_template_updates pool_unfinished pool_usage_history pools unfinished
 
+-- Return the number of waiters of a policy and that of its allocations. A policy with either is not deleted.
+function deletions.use_of(policy) return tonumber(policy.fields.queue_length or 0), policy.used.step_run or 0 end
+
 -- Delete a group.
 function deletions.group(pool, name)
   redis.call('DEL', keys.group(pool, name))
@@ -10,7 +13,7 @@ function deletions.group(pool, name)
   redis.call('SREM', keys.pool_groups(pool), name)
 end
 
--- Delete a template from the lists of templates. None of its policies is left.
+-- Remove a template from the index of templates. It has no instances any more.
 local function forget_template(pool, pattern)
   if redis.call('HINCRBY', keys.templates(), pattern, -1) <= 0 then redis.call('HDEL', keys.templates(), pattern) end
   redis.call('HINCRBY', keys.meta(), 'templates', -1)
@@ -22,7 +25,7 @@ end
 function deletions.policy(pool, component)
   local pattern = redis.call('HGET', keys.policy(pool, component), 'template')
   local count = redis.call('DEL', keys.policy(pool, component))
-  if pattern then templates.release(accounts.pool(pool), pattern, component)
+  if pattern then templates.detach(accounts.pool(pool), pattern, component)
   else redis.call('HINCRBY', keys.meta(), 'policies', -count) end
   if templates.is_template(component) then forget_template(pool, component) end
   accounts.forget(keys.policy(pool, component))

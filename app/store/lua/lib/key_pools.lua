@@ -2,17 +2,17 @@
 -- @use lanes
 -- @reads pool pools
 
-local EXAMINED = 64  -- pools that are read, at most
-local LISTED = 8  -- names that are listed of a key, at most
-local LISTED_OF_ALL = 32
+local MAX_POOLS = 64  -- that are read
+local MAX_NAMES = 8  -- that are listed for a key
+local MAX_ALL_NAMES = 32  -- that are listed for `*`
 
--- Return the names of up to `EXAMINED` pools: those of the component of a lane first, then by name; and whether there are more.
+-- Return the names of up to `MAX_POOLS` pools: those of the component of a lane first, then by name; and whether there are more.
 local function first_pools(lane)
   local names, seen, others = {}, {}, redis.call('HKEYS', keys.pools())
   table.sort(others)
   for _, list in ipairs({lanes.component_pools(lane), others}) do
     for _, name in ipairs(list) do
-      if #names == EXAMINED and not seen[name] then return names, true end
+      if #names == MAX_POOLS and not seen[name] then return names, true end
       if not seen[name] then names[#names + 1], seen[name] = name, true end
     end
   end
@@ -26,27 +26,28 @@ end
 
 local cache = {}
 
--- Return rows `key=pool,pool`, split by `;`: of each asked key that can be missing the pools that have it, of `*` all pools, of `+` the
--- pools that have all these keys. A list that is cut ends with `...`; that of `+` if not all pools were read.
+-- Return rows `key=pool,pool`, split by `;`. The row `*` has all pools, the row `+` the pools with all the keys below, and each key of
+-- the request that a pool can lack has a row with the pools that have it. A list that is cut ends with `...`, but the row `+` ends so only
+-- if not all pools were read.
 function key_pools.list(lane)
   if cache[lane.id] then return cache[lane.id] end
-  local asked, fields, having, complete = {}, {}, {}, {}
+  local resource_keys, fields, pools_by_key, complete = {}, {}, {}, {}
   for _, key in ipairs(lane.units.keys) do
     if not const.UNBOUNDED[key] then
-      asked[#asked + 1], fields[#fields + 1], having[key] = key, 'limit:' .. key, {}
+      resource_keys[#resource_keys + 1], fields[#fields + 1], pools_by_key[key] = key, 'limit:' .. key, {}
     end
   end
   local names, has_more = first_pools(lane)
-  for _, name in ipairs(#asked > 0 and names or {}) do
+  for _, name in ipairs(#resource_keys > 0 and names or {}) do
     local capacities = redis.call('HMGET', keys.pool(name), unpack(fields))
     local count = 0
-    for i, key in ipairs(asked) do
-      if capacities[i] then having[key][#having[key] + 1], count = name, count + 1 end
+    for i, key in ipairs(resource_keys) do
+      if capacities[i] then pools_by_key[key][#pools_by_key[key] + 1], count = name, count + 1 end
     end
-    if count == #asked then complete[#complete + 1] = name end
+    if count == #resource_keys then complete[#complete + 1] = name end
   end
-  local rows = {row('*', names, LISTED_OF_ALL, has_more), row('+', {unpack(complete, 1, LISTED)}, LISTED, has_more)}
-  for _, key in ipairs(asked) do rows[#rows + 1] = row(key, having[key], LISTED) end
+  local rows = {row('*', names, MAX_ALL_NAMES, has_more), row('+', {unpack(complete, 1, MAX_NAMES)}, MAX_NAMES, has_more)}
+  for _, key in ipairs(resource_keys) do rows[#rows + 1] = row(key, pools_by_key[key], MAX_NAMES) end
   cache[lane.id] = table.concat(rows, ';')
   return cache[lane.id]
 end

@@ -1,36 +1,38 @@
--- What parents have reserved for their children: for a policy its reserved amounts, for a template those of all the policies that it
--- may make.
+-- The units that a parent has reserved for a child: for a declared policy its reserved amounts, for a template those of all the
+-- instances that it may have, and for an instance none.
 -- @use accounts amounts templates
 -- @reads pool_instances pool_policies
 
--- Return what the parent of an account has reserved for it: of a template the share of all the policies that it may make, of such a
--- policy nothing more.
+-- Return the units (key → amount) that the parent of an account has reserved for it. Those of an instance are in the promise of its
+-- template.
 function promises.of(account)
   if account.fields.template then return {} end
   return promises.wanted({reserved = account.reserved, times = tonumber(account.fields.reserved_times)})
 end
 
--- Return the same of an account as it is wanted.
+-- Return the units that the parent of an account would reserve for it. `wanted`: the reserved amounts, and how often they count.
 function promises.wanted(wanted)
   local promised = {}
   for key, amount in pairs(wanted.reserved) do promised[key] = amount * (wanted.times or 1) end
   return promised
 end
 
--- Return how many policies the reserved amounts of a template count for: those that it has, and the most that it may have. A lower
--- `template_max` takes no policy away that was made before.
-local function count_times(pool, component, most) return math.max(most, redis.call('ZCARD', keys.pool_instances(pool.name, component))) end
+-- Return how often the reserved amounts of a template count at its parent: for the instances that it may have, and for those that it has.
+-- A lower `template_max` deletes no instance.
+local function count_times(pool, component, max_instances)
+  return math.max(max_instances, redis.call('ZCARD', keys.pool_instances(pool.name, component)))
+end
 
--- Return the same of a template with settings (name and value) that fall back on those of the pool; 1 for any other account.
+-- Return the same of an account with settings (name and value) that fall back on those of the pool. For any other account: 1.
 function promises.times(pool, component, settings)
   if not templates.is_template(component) then return 1 end
   local account = {fields = {}}
   for _, setting in ipairs(settings) do account.fields[setting[1]] = setting[2] ~= '' and setting[2] or nil end
-  return count_times(pool, component, templates.most(pool, account))
+  return count_times(pool, component, templates.max_instances(pool, account))
 end
 
--- Return the templates whose promise changes if the pool gets another `template_max`: each with its amounts before and after. Without
--- a new value (nil) there are none.
+-- Return the promises that change if the pool gets another `template_max`: those of its templates, each with the amounts before and
+-- after. Without a new value (nil) there are none.
 function promises.changed(pool, new_max)
   local changes = {}
   for _, name in ipairs(new_max and redis.call('SMEMBERS', keys.pool_policies(pool.name)) or {}) do
@@ -45,8 +47,8 @@ function promises.changed(pool, new_max)
   return changes
 end
 
--- Return what forbids changed promises: code, account, key and two numbers; nil if nothing does. `capacity`: key → the new capacity of
--- the pool where it changes, too.
+-- Return the refusal of changed promises that exceed what a parent has: code, account, key, promised and available units; nil if all
+-- fit. `capacity`: key → the new capacity of the pool, for keys whose capacity changes in the same call.
 function promises.refusal(pool, changes, capacity)
   local totals = {}
   for _, change in ipairs(changes) do

@@ -1,11 +1,11 @@
--- Filters of a list of requests: which requests meet all conditions.
+-- The filter of a list of requests: a request matches if it meets all conditions.
 -- @use component_patterns
 -- @reads leases pool_queue request waiting
 
 local MEMBERS_PER_CALL = 500
 local DEFAULT_TYPE = 'orchestrator/'
 
--- Return a filter from the JSON of the codec, with the kinds of states that it wants.
+-- Return a filter from the JSON of the codec. `wants_…`: the kinds of states that match. `needs_fields`: a match needs a read of the request.
 function request_filters.decode(text)
   local filter = cjson.decode(text)
   local wanted = filter.status
@@ -24,7 +24,7 @@ local function begins_or_ends(id, fragment)
   return string.sub(id, 1, #fragment) == fragment or string.sub(id, -#fragment) == fragment
 end
 
--- Add to a set those of the ids that are members of a sorted set.
+-- Add to a set the ids that are members of a sorted set.
 local function add_members(set, key, ids)
   for first = 1, #ids, MEMBERS_PER_CALL do
     local last = math.min(#ids, first + MEMBERS_PER_CALL - 1)
@@ -34,7 +34,7 @@ local function add_members(set, key, ids)
   end
 end
 
--- Return the set of those ids that may meet the conditions, by their id and by the sets of live requests. No request is read.
+-- Return the set of the ids that may match, judged by the id and by the sets of live requests. No request is read.
 function request_filters.candidates(filter, ids)
   local with_fragment, queued, holding, candidates = {}, {}, {}, {}
   for _, id in ipairs(ids) do
@@ -80,7 +80,7 @@ local function is_of_pool(pool, id, request_pool, status)
   return request_pool == pool or status == states.queued and redis.call('ZSCORE', keys.pool_queue(pool), id) ~= false
 end
 
--- Return the status of a request if it meets all conditions, else nil; of a filter without conditions on fields, an empty text.
+-- Return the status of a request if it matches, else nil. If the filter needs no fields, the request is not read, and the status is empty.
 function request_filters.status_of_match(filter, id)
   if not filter.needs_fields then return '' end
   local values = redis.call('HMGET', keys.request(id), 'status', 'component', 'pool', 'name', 'labels')

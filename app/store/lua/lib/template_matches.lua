@@ -2,7 +2,7 @@
 -- @use accounts templates
 -- @reads component_pools templates
 
--- Return pool → the longest template of the pool that a component matches.
+-- Return pool → the longest of its templates that a component matches.
 local function longest_matches(component)
   local patterns, by_pool = {}, {}
   for last = #component, string.find(component, '/', 1, true), -1 do patterns[#patterns + 1] = string.sub(component, 1, last) .. '*' end
@@ -13,14 +13,14 @@ local function longest_matches(component)
   return by_pool
 end
 
--- True if a policy keeps its template, though another one is the longest: there is none (the list was lost), lanes or requests refer to
--- the policy, or the other one is full.
+-- True if an instance keeps its template, though another one is the longest: there is none (the list was lost), lanes or requests refer
+-- to the instance, or the other template is full.
 local function keeps_template(pool_name, policy, pattern)
   return not pattern or not templates.is_idle(policy) or templates.has_unfinished_work(pool_name) or templates.is_full(accounts.pool(pool_name), pattern)
 end
 
--- Return the pools of a component that asks, by priority: those in which it has a policy, and those in which a template plans one. An
--- idle policy of another template than the longest is planned anew.
+-- Return the pools of a component that asks, by priority: those in which it has a policy, and those in which a template plans one for
+-- it. An idle instance of a template that is not the longest any more is planned anew.
 function template_matches.pools(component)
   local rows, by_pool = {}, longest_matches(component)
   for _, name in ipairs(redis.call('ZRANGE', keys.component_pools(component), 0, -1)) do

@@ -1,4 +1,4 @@
--- Changes of a template change its policies, a bounded part at a time, before the lanes of the pool are rechecked.
+-- A change of a template changes its instances, a bounded number at a time, before the lanes of the pool are rechecked.
 -- @use accounts pool_changes templates unfinished_items work_budget
 -- @reads pool_instances
 -- @writes component_pools policy pool_template_updates
@@ -6,20 +6,20 @@
 local KIND = 'template_updates'
 local PAGE = 32
 
-local is_first_page = true  -- a call that resumes work makes one page in any case: the work of other pools may use up its budget
+local is_first_page = true  -- a call changes one page even if the work of other pools has used up its budget
 
--- Note that all policies of a template have to be changed.
+-- Note as unfinished work that all instances of a template have to be changed.
 function template_updates.start(pool, pattern)
   local count = redis.call('ZUNIONSTORE', keys.pool_template_updates(pool.name, pattern), 1, keys.pool_instances(pool.name, pattern))
   if count > 0 then unfinished_items.note(pool, KIND, pattern) end
 end
 
--- In a workspace copy: note that policies of a template are left that have to be changed, if there are any.
+-- In a workspace copy: note the unfinished change of a template, if the copied workspace has one.
 function template_updates.resume_later(pool_name, pattern)
   if redis.call('EXISTS', keys.pool_template_updates(pool_name, pattern)) == 1 then unfinished_items.note(accounts.pool(pool_name), KIND, pattern) end
 end
 
--- Replace what a template decides of a policy. Return true if the policy is still one of the template.
+-- Replace the fields of an instance that its template decides. Return false if the policy is no longer an instance of it.
 local function update(pool, template, component)
   local policy, fields, is_kept, removed = accounts.policy(pool.name, component), templates.fields(template), {}, {}
   if not policy or policy.fields.template ~= template.component then return false end
@@ -34,7 +34,7 @@ local function update(pool, template, component)
   return true
 end
 
--- Change a page of the policies of a template that are left.
+-- Change a page of the instances of a template that are not changed yet.
 local function update_page(pool, template, key)
   local components, changed = redis.call('ZRANGE', key, 0, PAGE - 1), {}
   for _, component in ipairs(components) do
@@ -44,7 +44,7 @@ local function update_page(pool, template, key)
   pool_changes.add(pool.name, changed)
 end
 
--- Change the policies of changed templates, until the work budget is used up. Return true if none are left.
+-- Change the instances of changed templates, until the work budget is used up. Return true if all are changed.
 function template_updates.resume(pool)
   return unfinished_items.resume(pool, KIND, function(pattern)
     local key, template = keys.pool_template_updates(pool.name, pattern), accounts.policy(pool.name, pattern)

@@ -1,11 +1,11 @@
--- Policy templates: the policy of `type/prefix*` makes a policy of its own for each component that asks and has none. A policy that a
--- template has made has its quotas and settings, and names it in the field `template`. It is written when a request of the component
--- is granted or queued, not before.
+-- Policy templates: the policy of `type/prefix*` makes an instance, a policy of its own, for each component that asks and has none. An
+-- instance has the quotas and settings of its template, and names it in the field `template`. It is planned in memory, and written when
+-- a request of the component is granted or queued.
 -- @use accounts amounts clock pool_changes
 -- @reads pool_queue_syncs pool_unfinished
 -- @writes component_pools meta policy pool pool_instances pool_policies template_checks templates
 
--- Fields of a policy that its template does not decide: its state.
+-- Fields of an instance that are its own state. The template decides all others.
 local STATE = {creation_number = true, queue_length = true, reserved_times = true, status = true, below_ms = true, over_ms = true, template = true}
 local PEAK = '^peak%.'
 
@@ -14,10 +14,10 @@ function templates.is_template(component) return string.sub(component, -1) == '*
 -- Return a setting of a template: its own, else that of the pool.
 function templates.setting(pool, template, name, default) return tonumber(template.fields[name] or pool.fields[name] or default) end
 
--- Return the most policies that a template may have at a time.
-function templates.most(pool, template) return templates.setting(pool, template, 'template_max', const.TEMPLATE_MAX) end
+-- Return the most instances that a template may have at a time.
+function templates.max_instances(pool, template) return templates.setting(pool, template, 'template_max', const.TEMPLATE_MAX) end
 
--- Return how long (ms) a policy of a template is kept without use.
+-- Return how long (ms) an instance is kept without use.
 function templates.idle_ms(pool, template) return templates.setting(pool, template, 'template_idle_s', const.TEMPLATE_IDLE_S) * 1000 end
 
 -- True if a policy has neither waiters nor allocations.
@@ -32,7 +32,7 @@ function templates.register(pattern)
   redis.call('HINCRBY', keys.meta(), 'templates', 1)
 end
 
--- Call a function with the name and value of each field of a policy that a template decides.
+-- Call `add` with the name and value of each field of a policy that a template decides.
 local function for_each_decided(policy, add)
   for _, column in ipairs({'limit', 'reserved'}) do
     for key, units in pairs(policy[column]) do add(column .. ':' .. key, amounts.format(units)) end
@@ -42,27 +42,27 @@ local function for_each_decided(policy, add)
   end
 end
 
--- Return the names of the fields of a policy that its template decides.
+-- Return the names of the fields of an instance that its template decides.
 function templates.decided_names(policy)
   local names = {}
   for_each_decided(policy, function(name) names[#names + 1] = name end)
   return names
 end
 
--- Return the fields of a policy as its template decides them, name and value in turn.
+-- Return the fields that a template gives an instance, name and value in turn.
 function templates.fields(template)
   local fields = {'template', template.component}
   for_each_decided(template, function(name, value) fields[#fields + 1], fields[#fields + 2] = name, value end)
   return fields
 end
 
--- Return whether a template has as many policies as it may have, with the most and the present number.
+-- Return whether a template has the most instances that it may have, with the most and the present number.
 function templates.is_full(pool, pattern)
-  local most, present = templates.most(pool, accounts.policy(pool.name, pattern)), redis.call('ZCARD', keys.pool_instances(pool.name, pattern))
+  local most, present = templates.max_instances(pool, accounts.policy(pool.name, pattern)), redis.call('ZCARD', keys.pool_instances(pool.name, pattern))
   return present >= most, most, present
 end
 
--- Return a refusal if the template of a planned policy has as many policies as it may have; else nil.
+-- Return a refusal if a policy is planned and its template has the most instances already; else nil.
 function templates.refusal(path)
   if not path[1].is_planned then return nil end
   local pool, pattern = path[#path], path[1].fields.template
@@ -72,26 +72,26 @@ end
 
 local function schedule_check(pool, pattern, at_ms) redis.call('ZADD', keys.template_checks(), 'NX', amounts.format(at_ms), pool.name .. ' ' .. pattern) end
 
--- Note that a policy was active now, if a template has made it.
+-- Note that an instance was active now. A declared policy is left as it is.
 function templates.touch(pool, policy)
   local pattern = policy.fields.template
   if pattern then redis.call('ZADD', keys.pool_instances(pool.name, pattern), amounts.format(clock.now), policy.component) end
 end
 
--- Part a policy from the template that has made it.
-function templates.release(pool, pattern, component)
+-- Remove a policy from the instances of a template.
+function templates.detach(pool, pattern, component)
   redis.call('ZREM', keys.pool_instances(pool.name, pattern), component)
   redis.call('HINCRBY', pool.key, 'instances', -1)
 end
 
--- Write a planned policy. It replaces an idle one of another template.
+-- Write a planned policy. It replaces an idle instance of another template.
 function templates.write(path)
   local policy, pool = path[1], path[#path]
   if not policy.is_planned then return end
   local template, component = accounts.policy(pool.name, policy.fields.template), policy.component
   local former_pattern = redis.call('HGET', policy.key, 'template')
   if former_pattern then
-    templates.release(pool, former_pattern, component)
+    templates.detach(pool, former_pattern, component)
     redis.call('DEL', policy.key)
   end
   policy.is_planned = false

@@ -1,4 +1,5 @@
--- Resume unfinished work: policies of changed templates, then rechecks, then the victims of closed holds, then grants, then the sync of queues, then rejections.
+-- Resume unfinished work: instances of changed templates, then rechecks, then the victims of closed holds, then grants, then the sync
+-- of queues, then rejections.
 -- @use accounts dirty_pools grant_loop lane_rejections orphans rechecks template_updates
 -- @reads pool_queue_syncs pool_unfinished
 -- @writes unfinished

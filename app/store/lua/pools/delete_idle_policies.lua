@@ -1,5 +1,5 @@
--- Delete a page of the policies of a template, unless one of them has waiters or allocations.
--- @use accounts idle_policies templates
+-- Delete a page of the instances of a template, or none if one of the page has waiters or allocations.
+-- @use accounts deletions idle_policies templates
 -- @reads pool_instances
 -- @writes unfinished
 -- @args pool template count
@@ -17,7 +17,7 @@ if templates.has_unfinished_work(args.pool) then  -- its lanes may refer to the 
 end
 local components = redis.call('ZRANGE', keys.pool_instances(args.pool, args.template), 0, tonumber(args.count) - 1)
 for _, component in ipairs(components) do
-  local queued, active = idle_policies.use_of(accounts.policy(args.pool, component))
+  local queued, active = deletions.use_of(accounts.policy(args.pool, component))
   if queued + active > 0 then return reply.in_use(component, queued, active) end
 end
 

@@ -1,5 +1,5 @@
--- Delete the policy of a component, unless it has waiters or allocations. If a template has policies, the reply is `instances`: the caller
--- deletes the idle ones before.
+-- Delete the policy of a component, unless it has waiters or allocations. If it is a template with instances, the reply is `instances`:
+-- the caller deletes the idle ones and calls again.
 -- @use accounts clock deletions operation_replies promises quotas rechecks requests unfinished_work
 -- @reads pool_instances pool_queue_syncs pool_unfinished
 -- @writes unfinished

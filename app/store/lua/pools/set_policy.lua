@@ -1,5 +1,5 @@
--- Create the policy of a component, or replace its quotas, settings and parent. The change of a template changes its policies. If it gets
--- another parent while it has policies, the reply is `instances`: the caller deletes the idle ones before.
+-- Create the policy of a component, or replace its quotas, settings and parent. A change of a template changes its instances. If a template
+-- with instances gets another parent, the reply is `instances`: the caller deletes the idle ones and calls again.
 -- @use accounts amounts clock declared_policies grants operation_replies pool_limits promises quotas rechecks requests template_updates templates unfinished_work
 -- @reads pool_instances
 -- @writes component_pools policy pool_policies

@@ -1,5 +1,5 @@
--- Count by status the requests that match a filter: of so many ids, newest first, before a submission number. A call ends early if the
--- work budget is used up.
+-- Count, by status, the requests that match a filter among the `scan` newest ids before a submission number. A call ends early if the
+-- work budget is used up; `last` is the number at which the next call begins, empty after the last id.
 -- @use request_filters work_budget
 -- @reads requests
 -- @args before scan filter
@@ -20,7 +20,6 @@ for i, id in ipairs(ids) do
     break
   end
 end
--- Status and count in turn.
 for status, count in pairs(count_by_status) do
   counts[#counts + 1] = status
   counts[#counts + 1] = count

@@ -1,4 +1,4 @@
--- Count the requests of the workspace that are queued, allocated or preempting, preempting, and ended.
+-- Count the requests of the workspace: the queued ones, those with units (allocated or preempting), the preempting ones, the ended ones.
 -- @reads ended leases pool_victims pools waiting
 -- @reply counted queued holding preempting ended
 

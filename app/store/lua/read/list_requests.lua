@@ -1,5 +1,5 @@
--- List a page of requests, newest first, before a submission number: of so many ids those that match the filter. A call ends early if the
--- work budget is used up.
+-- List the requests that match a filter among the `scan` newest ids before a submission number, at most `count`. A call ends early if the
+-- work budget is used up; `last` is the number at which the next call begins, empty after the last id.
 -- @use request_filters request_rows requests work_budget
 -- @reads requests
 -- @args before count scan filter

@@ -1,4 +1,4 @@
--- Read a stretch of the event stream of the workspace backwards: `+` is its end, `(` and an id what is before an entry.
+-- Read `count` events of the workspace, newest first. `last`: `+` begins with the newest, `(` and an id with the event before that one.
 -- @reads events
 -- @args last count
 -- @reply found entries

@@ -1,5 +1,5 @@
--- Read the positions of queued requests in the queues of their pools, in the order of the ids. The reply has fewer rows if the work budget
--- is used up; it has at least one.
+-- Read the positions of queued requests in the queues of their pools: a row for each id, in their order. If the work budget is used up, the
+-- last rows are left out; the reply has at least one.
 -- @use queue_positions requests work_budget
 -- @args ids
 -- @reply found positions

@@ -1,5 +1,5 @@
--- Read the usage samples of a pool, oldest first, with the first page, and the creation numbers of a page of its declared policies, from a
--- cursor on. Return the cursor of the next page.
+-- Read the creation numbers of a page of the declared policies of a pool, from a cursor on, and with the first page the usage samples,
+-- oldest first. Return the cursor of the next page.
 -- @reads policy pool pool_policies pool_usage_history
 -- @args pool cursor count
 -- @reply found samples numbers cursor
