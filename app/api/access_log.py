@@ -24,9 +24,9 @@ class AccessLog:
     """Decides which requests are logged, and logs them."""
 
     slow_ms: int
-    """A request that takes longer is logged. A long poll takes as long as it is told to, so its time does not count."""
+    """A request that takes longer is logged. A long poll waits on purpose, so its time does not count. 0: every request."""
     sample_percent: int
-    """The percentage of all other requests that is logged."""
+    """The percentage of all other requests that is logged; 0: none."""
     chance: Callable[[], float] = random.random
 
     @classmethod

@@ -17,7 +17,7 @@ from app.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class LogRotation:
-    """How large a log file may become, and how many old ones are kept: `api.log.1` is the newest of them."""
+    """The limit of the size of a log file, and of the number of its old files: `api.log.1` is the newest of them."""
 
     max_bytes: int
     """0: no limit."""
@@ -29,7 +29,7 @@ class LogRotation:
         return cls(settings.log_file_bytes, settings.log_files_kept)
 
     def begin(self, log: Path) -> None:
-        """Make the log of the run before an old file, before a process writes."""
+        """Rename the log of the previous run to the newest old file. Call it before a process opens the log."""
         if log.exists():
             self._shift(log)
             if self.files_kept:

@@ -1,4 +1,4 @@
-"""A process of `poolkeeperd up`: a fork of it, which shares the memory of all that was imported before.
+"""A process of `poolkeeperd up`: a fork that shares the memory of the modules imported before.
 
 `preload` imports the modules that the processes need. `PreloadedProcess` forks and runs a module in the fork, as `python -P -m`
 would. The fork has a session, a folder and an output of its own, the environment of its parent, and no open file of it. The
@@ -40,7 +40,7 @@ SHARED_MODULES = (
 """The modules that several processes need."""
 
 POLL_INTERVAL_S = 0.01
-"""Pause between two looks whether a process has ended."""
+"""Seconds between two checks of the end of a process."""
 
 
 def preload() -> None:
@@ -58,7 +58,7 @@ def preload() -> None:
 
 
 class PreloadedProcess:
-    """A fork that runs a module, in a session of its own so that a Ctrl-C is not for it."""
+    """A fork that runs a module, in a session of its own, so that Ctrl-C does not reach it."""
 
     def __init__(self, module: str, arguments: Sequence[str], output: Path, cwd: Path) -> None:
         self._module, self._arguments, self._cwd = module, arguments, cwd
@@ -118,8 +118,8 @@ class PreloadedProcess:
     def alive(self) -> bool:
         """True if the process runs."""
         if self._exit_code is None:
-            ended, status = os.waitpid(self.pid, os.WNOHANG)
-            if ended:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
                 self._exit_code = os.waitstatus_to_exitcode(status)
         return self._exit_code is None
 
@@ -129,7 +129,7 @@ class PreloadedProcess:
         return None if self.alive else self._exit_code
 
     def stop(self, timeout_s: float = 10) -> None:
-        """Ask the process to end, and kill it if it has not ended in time; nothing of its session is left."""
+        """Ask the process to end. After `timeout_s`, or after its end, kill what is left of its session."""
         self.send_signal(signal.SIGTERM)
         end = time.monotonic() + timeout_s
         while self.alive and time.monotonic() < end:

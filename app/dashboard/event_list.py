@@ -27,7 +27,7 @@ LISTED_POOLS = 200
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Conditions that a listed event meets, all of them; an empty one does not count."""
+    """The conditions of the list, all of which an event meets; an empty text is no condition."""
 
     pool: str = ""
     component: str = ""
@@ -38,7 +38,7 @@ class EventFilter:
 
     @classmethod
     def of(cls, args: Mapping[str, str]) -> EventFilter:
-        """Return the filter of a query string. Raise MalformedInput if a value cannot be one."""
+        """Return the filter of a query string. Raise MalformedInput if one is too long, or names no event."""
         values = {name: args.get(name, "").strip() for name in cls.__dataclass_fields__}
         for name, value in values.items():
             if len(value) > LONGEST_VALUE:
@@ -49,7 +49,7 @@ class EventFilter:
 
     @property
     def values(self) -> dict[str, str]:
-        """The conditions that count, for a query string."""
+        """The conditions that are not empty, for a query string."""
         conditions = {"pool": self.pool, "component": self.component, "event": self.event, "request": self.request}
         return {name: value for name, value in conditions.items() if value}
 
@@ -84,7 +84,7 @@ def show_events(context: PageContext) -> Response:
 
 
 def _search(context: PageContext, conditions: EventFilter, before: str | None) -> tuple[list[Event], str | None, int]:
-    """Return the events of a page, the event that an older page begins before (None: there is none), and how many were read."""
+    """Return the events of a page, the event before which the next page begins (None: there is none), and how many it read."""
     events: list[Event] = []
     is_narrow = bool(conditions.values) or context.user.token.is_limited
     count = BATCH if is_narrow else PAGE_ROWS + 1

@@ -20,12 +20,12 @@ _IN_TEXT = re.compile(r"\b([Rr]equest )([\w.-]{6,}\w)")
 
 
 def ids_in_texts(texts: Iterable[str | None]) -> list[str]:
-    """Return what may be ids of requests in sentences such as `request 1m7… is before it`."""
+    """Return the words that may be ids of requests in sentences such as `request 1m7… is before it`."""
     return [match[2] for text in texts if text for match in _IN_TEXT.finditer(text)]
 
 
 def read_mentioned(context: PageContext, ids: Iterable[str | None]) -> dict[str, Request]:
-    """Return id → request of those that exist and that the user may see."""
+    """Return id → request, for the requests that exist and that the user may see."""
     requests = {}
     for identifier in list(dict.fromkeys(identifier for identifier in ids if identifier))[:MAX_MENTIONED]:
         with suppress(NotFound, ValueError):
@@ -36,7 +36,7 @@ def read_mentioned(context: PageContext, ids: Iterable[str | None]) -> dict[str,
 
 
 def link_ids(text: str, requests: Mapping[str, Request], link: Callable[[str], str], own: str | None = None) -> Markup:
-    """Return a sentence as HTML: ids of these requests become links with the short id; the page's own is no link."""
+    """Return a sentence as HTML: ids of these requests become links with the short id; `own`, that of the page, is no link."""
     parts, end = [], 0
     for match in _IN_TEXT.finditer(text):
         identifier = match[2]

@@ -182,13 +182,13 @@ def _component(request: Request) -> str:
 
 
 def _tree_rows(pool: Pool) -> Iterator[TreeRow]:
-    """Yield the accounts depth first: groups by name, then policies, the highest priority first, below a template its own."""
+    """Yield the accounts depth first: groups by name, then policies by priority, a template before its instances."""
     groups, policies = defaultdict[str | None, list[Group]](list), defaultdict[str | None, list[Policy]](list)
     for name in sorted(pool.groups):
         groups[pool.groups[name].parent].append(pool.groups[name])
-    made = defaultdict[str | None, list[Policy]](list)
+    instances = defaultdict[str | None, list[Policy]](list)
     for policy in sorted(pool.policies.values(), key=lambda policy: (-policy.priority, policy.name)):
-        (made[policy.template] if policy.template else policies[policy.parent]).append(policy)
+        (instances[policy.template] if policy.template else policies[policy.parent]).append(policy)
 
     def below(parent: str | None, depth: int) -> Iterator[TreeRow]:
         for group in groups[parent]:
@@ -196,6 +196,6 @@ def _tree_rows(pool: Pool) -> Iterator[TreeRow]:
             yield from below(group.name, depth + 1)
         for policy in policies[parent]:
             yield TreeRow(pool, policy, "policy", depth)
-            yield from (TreeRow(pool, each, "policy", depth + 1) for each in made[policy.name])
+            yield from (TreeRow(pool, each, "policy", depth + 1) for each in instances[policy.name])
 
     return below(None, 0)

@@ -39,7 +39,7 @@ class StateTab:
 
     @property
     def number(self) -> str:
-        """The number for people: `12`, or `12+` if there may be more."""
+        """The count as text: `12`, or `12+` if there may be more."""
         return f"{self.count:,}{'' if self.is_exact else '+'}"
 
 

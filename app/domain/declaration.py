@@ -116,7 +116,7 @@ def require_unique(kind: str, names: Iterable[Hashable]) -> None:
 
 
 def export_pool(pool: Pool) -> PoolDeclaration:
-    """A pool as it stands, as a file would say it: without the policies that templates have made."""
+    """Return the declaration of a pool as it stands. It has templates, but not their instances."""
     return PoolDeclaration(
         name=pool.name,
         description=pool.description,

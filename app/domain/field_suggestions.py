@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 from pydantic import BaseModel
 
 MAX_LENGTH: Final = 64
-"""The longest name that is compared: no field is longer, and a comparison takes time by the length."""
+"""The longest name that is compared: no field is longer, and the time of a comparison grows with the length."""
 MIN_SIMILARITY: Final = 0.7
 
 

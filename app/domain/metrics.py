@@ -18,7 +18,7 @@ PASS_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 
 @dataclass(frozen=True, slots=True)
 class PolicyMetrics:
-    """One policy of a pool, or a template with the policies that it has made.
+    """One policy of a pool, or a template with its instances.
 
     The names of numbers and amounts are those of `read_pool_metrics.lua`.
     """
@@ -36,21 +36,21 @@ class PolicyMetrics:
     borrowed: Amounts
     """The units that the policy uses beyond its reserved ones."""
 
-    def combine(self, policies: Sequence[PolicyMetrics], times: int) -> PolicyMetrics:
-        """Return a template and the policies that it has made as one row, without a limit. Its reserved units count `times`."""
-        rows = policies or (self,)
+    def combine(self, instances: Sequence[PolicyMetrics], times: int) -> PolicyMetrics:
+        """Return this template and its instances as one row, without a limit. Its reserved units count `times`."""
+        rows = instances or (self,)
         return replace(
             self,
-            numbers={**self.numbers, "queued": sum(row.numbers["queued"] for row in policies)},
+            numbers={**self.numbers, "queued": sum(row.numbers["queued"] for row in instances)},
             amounts={
-                "used": _sum([row.amounts["used"] for row in (self, *policies)]),
+                "used": _sum([row.amounts["used"] for row in (self, *instances)]),
                 "reserved": {key: units * times for key, units in self.amounts["reserved"].items()},
                 "limit": {},
             },
             oldest_wait_s=max(row.oldest_wait_s for row in rows),
             satisfaction=min((row.satisfaction for row in rows if row.satisfaction is not None), default=None),
             starving=max((row.starving for row in rows if row.starving is not None), default=None),
-            borrowed=_sum([row.borrowed for row in policies]),
+            borrowed=_sum([row.borrowed for row in instances]),
         )
 
 

@@ -165,9 +165,9 @@ class Policy(PoolAccount):
     queued: int
     profile: str = "batch"
     template: str | None = None
-    """The template that has made it, as `type/prefix*`; None if it is declared."""
+    """The template of which it is an instance, as `type/prefix*`; None if it is declared."""
     policies: int | None = None
-    """Of a template: the number of policies that it has made."""
+    """The number of instances of a template; None of any other policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +269,7 @@ class CleanupCounts:
     expired_waiters: int = 0
     pruned_requests: int = 0
     idle_policies: int = 0
-    """Policies of templates that were not used any longer."""
+    """Instances of templates that were idle for `template_idle_s`."""
     cut_times: int = 0
     """Deadlines that were cut because the clock was set back."""
     times_left: int = field(default=0, compare=False)

@@ -1,6 +1,6 @@
-"""Use beyond a limit: how much of it there is, which components use it, and what the setting `over_limit` does with it.
+"""Use beyond a limit: its amount, the components that use it, and what the setting `over_limit` does with it.
 
-Such use comes of a lowered capacity or limit: what runs keeps its units.
+It arises when a capacity or a limit is lowered: allocations keep their units.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class OverLimitUse:
         return self.used - self.limit
 
     def visible_to(self, can_see: Callable[[str, str], bool]) -> OverLimitUse:
-        """Return this without the requests and owners of components that a token cannot see. Components and counts stay."""
+        """Return the use without the requests and owners of components that a token cannot see. Components and counts stay."""
 
         def is_visible(component: str) -> bool:
             return can_see(*component.split("/", 1))
@@ -95,7 +95,7 @@ class OverLimitUse:
 
 
 def new_over_limit(before: Sequence[OverLimitUse], after: Sequence[OverLimitUse]) -> tuple[OverLimitUse, ...]:
-    """Return the uses after a change that it has made larger, or for which it has changed what is done."""
+    """Return the uses that a change makes larger, or for which it changes `over_limit` or its delay."""
     earlier = {(use.kind, use.pool, use.name, use.key): use for use in before}
 
     def is_new(use: OverLimitUse) -> bool:

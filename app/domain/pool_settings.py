@@ -241,16 +241,16 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "template_max",
             TemplateMax,
             1000,
-            "The most policies that a policy template may have at a time. A request that needs one more is refused with 429.",
-            account_description="Of a template: the most policies that it may have at a time; null is the value of the pool.",
+            "The most instances that a policy template may have at a time. A request that needs one more is refused with 429.",
+            account_description="Of a template: the most instances that it may have at a time; null is the value of the pool.",
         ),
         PoolSetting(
             "template_idle_s",
             Seconds,
             600,
-            "How long a policy that a template has made is kept without a waiter or an allocation.",
+            "How long an instance of a policy template is kept without a waiter or an allocation.",
             account_description=(
-                "Of a template: how long a policy that it has made is kept without use; null is the value of the pool."
+                "Of a template: how long an instance is kept without a waiter or an allocation; null is the value of the pool."
             ),
         ),
     )

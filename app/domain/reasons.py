@@ -108,7 +108,7 @@ class Reason:
 
     @property
     def message_with_origin(self) -> str:
-        """The same sentence, with the origin of the other request: for readers who may see the component of that."""
+        """The message with the origin of the other request, for readers that may see the component of that request."""
         return self._sentence(f"request {self.by} ({self.by_origin})") if self.by and any(self.by_origin) else self.message
 
     def _sentence(self, by: str) -> str:
@@ -159,19 +159,19 @@ def describe_rejection(reason: Reason) -> str:
 
 
 def _describe_keys(lacking: Sequence[PoolRefusal], pools: KeyPools) -> list[str]:
-    """Return sentences about the asked keys: which of them no pool has, which pools have all, or that no single pool has."""
-    absent = [key for key, having in pools.by_key.items() if not having]
+    """Return sentences about the asked keys: those that no pool has, the pools that have all of them, or the pools of each."""
+    absent = [key for key, names in pools.by_key.items() if not names]
     if absent and pools.read_all:
         return [f"no pool has {join_words(absent)}"]
     messages = [refusal.message for refusal in lacking]
-    asked = join_words([*pools.by_key])
+    keys = join_words([*pools.by_key])
     if pools.complete:
         but = ", but no policy for this component" if lacking and not pools.is_named else ""
         verb = "has" if len(pools.complete) == 1 else "have"
-        return [*messages, f"{join_words(pools.complete)} {verb} {asked}{but}"]
+        return [*messages, f"{join_words(pools.complete)} {verb} {keys}{but}"]
     if len(pools.by_key) > 1 and pools.read_all:
-        having = ", ".join(f"{key} is in {join_words(names)}" for key, names in pools.by_key.items())
-        return [f"no single pool has {asked}: {having}; all that one request asks for has to be in one pool"]
+        places = ", ".join(f"{key} is in {join_words(names)}" for key, names in pools.by_key.items())
+        return [f"no single pool has {keys}: {places}; all that one request asks for has to be in one pool"]
     return messages
 
 

@@ -17,7 +17,7 @@ ORIGIN_LABELS = ("user", "host", "pid", "command")
 
 
 class Origin(NamedTuple):
-    """Where a request comes from: owner and title, empty if there is none; of another request its component, too."""
+    """Owner and title of a request, empty if it has none. For another request that an event names: its component, too."""
 
     owner: str = ""
     title: str = ""

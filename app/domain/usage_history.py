@@ -22,7 +22,7 @@ class UsageHistory:
     series: Mapping[str, Mapping[str, UnitSeries]]
     """`pool`, then components (`type/name`) in order → key → what was used."""
     peaks: Mapping[str, Mapping[str, UnitSeries]]
-    """The same of the highest use since the time before."""
+    """The highest use between the previous time and this one, by the same keys."""
 
     def __bool__(self) -> bool:
         """Whether anything was noted."""

@@ -17,8 +17,8 @@ MAX_COUNTED_ERRORS = 1000
 
 
 def field_errors(error: ValidationError, model: type[BaseModel] | None = None) -> list[tuple[str, str]]:
-    """Each fault as (field, reason) for people, the field dotted: `("resources.gpu", "must be a whole number")`. With the model
-    that was validated, a field that it does not have comes with the similar one."""
+    """Return each fault as (field, reason) for people, the field dotted: `("resources.gpu", "must be a whole number")`. With
+    the model that was validated, the reason of an unknown field names the similar field."""
     if error.error_count() > MAX_COUNTED_ERRORS:
         return [("", f"has {error.error_count()} faults, too many to list")]
     faults = error.errors(include_url=False, include_input=False)

@@ -1,4 +1,4 @@
-"""Use beyond limits, as it is or as it would be by a declaration: what of it there is, whose, and what becomes of it."""
+"""Use beyond limits, at present or after a declaration: its amount, its components and owners, and its evictions."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ class OverLimitReader:
         self._plan_store, self._ledger, self._query_store = plan_store, ledger, query_store
 
     def read(self, workspace: str, pool: str) -> tuple[OverLimitUse, ...]:
-        """Return the use of a pool beyond its limits. None if there is no such pool."""
+        """Return the use of a pool beyond its limits; an empty tuple if there is no such pool."""
         snapshot = self._snapshot(workspace, pool)
         return self._with_owners(workspace, preview_over_limit(snapshot)) if snapshot else ()
 
     def read_if_over(self, workspace: str, pool: Pool) -> tuple[OverLimitUse, ...]:
-        """Return the use of a pool beyond its limits. A pool whose use is within its limits is not read again."""
+        """Return the use of a pool beyond its limits. The snapshot is read only if there is such use."""
         return self.read(workspace, pool.name) if _exceeds(pool, export_pool(pool)) else ()
 
     def compare(self, workspace: str, pool: Pool, declared: PoolDeclaration) -> tuple[OverLimitUse, ...]:
-        """Return the use beyond limits that a declaration would make larger, or for which it would change what is done. A pool
-        whose use it leaves within its limits is not read."""
+        """Return the use beyond limits that a declaration would make larger, or for which it would change `over_limit`. The
+        snapshot is read only if the use is beyond a declared limit."""
         if not _exceeds(pool, declared):
             return ()
         snapshot = self._snapshot(workspace, pool.name)
@@ -78,24 +78,24 @@ class OverLimitReader:
 
 
 def _exceeds(pool: Pool, declared: PoolDeclaration) -> bool:
-    """True if something of a pool is used beyond the capacity or a limit that a declaration gives it."""
+    """True if the use of a pool is beyond its declared capacity or a declared limit."""
     accounts = [(pool.used, declared.capacity, True)]
     accounts += [(pool.groups[each.name].used, each.limit, False) for each in declared.groups if each.name in pool.groups]
     policies = _declared_policies(pool, declared)
     accounts += [(pool.policies[name].used, each.limit, False) for name, each in policies.items() if name in pool.policies]
-    return any(_is_beyond(used, limit, is_whole) for used, limit, is_whole in accounts)
+    return any(_is_beyond(used, limit, is_pool) for used, limit, is_pool in accounts)
 
 
-def _is_beyond(used: Amounts, limit: Amounts, is_whole: bool) -> bool:
-    """True if a key is used beyond its limit. A key that a pool lacks is unbounded or has the limit 0: `is_whole`."""
-    return any(units > limit.get(key, 0 if is_whole and key not in amounts.UNBOUNDED else units) for key, units in used.items())
+def _is_beyond(used: Amounts, limit: Amounts, is_pool: bool) -> bool:
+    """True if a key is used beyond its limit. A key without a limit is unbounded, but a pool (`is_pool`) has 0 units of it."""
+    return any(units > limit.get(key, 0 if is_pool and key not in amounts.UNBOUNDED else units) for key, units in used.items())
 
 
 def _declared_policies(pool: Pool, declared: PoolDeclaration) -> dict[str, PolicyDeclaration]:
-    """Return policy → its declaration: its own, or that of the template that has made it."""
+    """Return policy → its declaration; of an instance that of its template."""
     policies = {each.name: each for each in declared.policies}
-    made = {each.name: policies[each.template] for each in pool.policies.values() if each.template in policies}
-    return made | policies
+    instances = {each.name: policies[each.template] for each in pool.policies.values() if each.template in policies}
+    return instances | policies
 
 
 def _with_declaration(

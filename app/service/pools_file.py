@@ -24,7 +24,7 @@ _SECONDS: Final = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
 
 
 class InvalidDeclaration(ValueError):  # noqa: N818
-    """A file that is no declaration: in one line, and as (field, reason) where it could be read at all."""
+    """A file that is no declaration: one line for people and, if the file is YAML, each fault as (field, reason)."""
 
     def __init__(self, line: str, faults: Sequence[tuple[str, str]] = ()) -> None:
         super().__init__(line)
@@ -57,7 +57,7 @@ def require_quotas(declaration: Declaration, text: str) -> None:
 
 
 def write(declaration: Declaration) -> str:
-    """The YAML text that `read` makes the same of; what has its default is left out."""
+    """Return the YAML text of a declaration, without fields that have their default. `read` returns the same declaration."""
     return yaml.safe_dump(declaration.model_dump(exclude_defaults=True), sort_keys=False, allow_unicode=True)
 
 
@@ -68,7 +68,7 @@ def _kind(document: object) -> str:
 
 
 def _expand(value: Any, field: str = "") -> Any:
-    """Return the value with its shorthands as the API has them. What is no shorthand stays, and is refused if it is wrong."""
+    """Return a value in the form of the API. A text that is no shorthand stays as it is, and is judged with the declaration."""
     if isinstance(value, list):
         return [_expand(item) for item in value]
     if isinstance(value, dict):

@@ -79,7 +79,7 @@ class AuditStore:
             cursor, lanes = reply.fields.get("cursor", "0"), reply.fields.get("lanes", [])
 
     def check_templates(self, workspace: str, pool: str, *, repair: bool) -> Iterator[AuditFinding]:
-        """Compare the policies that templates have made with the indexes of their templates."""
+        """Compare the instances of templates with the indexes of their templates."""
         args: dict[str, Any] = {"now": self._clock.now_ms(), "pool": pool, "count": self._chunk, "repair": repair}
         templates: list[str] = []
         for reply in scan_pages(self._scripts, "audit_templates", workspace, kind="policies", template="", **args):

@@ -21,7 +21,7 @@ WAITING_CALLS: Final = 4
 
 
 IDLE_POLICIES: Final = 32
-"""The policies of a template that one call deletes."""
+"""The most instances of a template that one call deletes."""
 
 
 class LedgerCalls:
@@ -69,8 +69,8 @@ class LedgerCalls:
         return self._call(command, workspace, self._wait_for_work, args)
 
     def _change_policies(self, command: str, workspace: str, **args: Any) -> ScriptReply:
-        """Call a command as `_change_rules` does. Before that, unfinished work is finished and the idle policies of a template
-        are deleted, if the command cannot be called otherwise."""
+        """Call a command as `_change_rules` does. If the command needs it, finish unfinished work or delete the idle instances
+        of a template, and call it again."""
         while (reply := self._change_rules(command, workspace, **args)).tag in ("unfinished", "instances"):
             if reply.tag == "unfinished":
                 self._require_finished_work(workspace)
@@ -80,16 +80,16 @@ class LedgerCalls:
         return reply
 
     def _delete_idle_policies(self, workspace: str, pool: str, template: str) -> None:
-        """Delete the policies that a template has made. Raise Conflict if one of them has queued requests or allocations."""
-        left = 1
-        while left:
+        """Delete the instances of a template. Raise Conflict if one of them has queued requests or allocations."""
+        count = 1
+        while count:
             reply = self._scripts.call("delete_idle_policies", workspace, pool=pool, template=template, count=IDLE_POLICIES)
             if reply.tag == "unfinished":
                 self._require_finished_work(workspace)
                 continue
             if reply.tag == "in_use":
                 require_unused(reply, f"policy {reply.fields['component']} of template {template}")
-            left = int(require_found(reply, "policy", f"{template} in pool {pool}").fields["left"])
+            count = int(require_found(reply, "policy", f"{template} in pool {pool}").fields["left"])
 
     def _wait_for_work(self, workspace: str, script_s: float = 0) -> bool:
         """Resume unfinished work until none is left. False if it is left to the background, as so many calls wait for it."""

@@ -100,12 +100,12 @@ def _policy(columns: Sequence[str], keys: Sequence[str], now_ms: int, row: Seque
 def _combine(
     policies: Mapping[str, PolicyMetrics], templates: Mapping[str, str], times: Mapping[str, int]
 ) -> Iterator[PolicyMetrics]:
-    """Yield the declared policies. Those that a template has made are counted at the template: their names are no labels."""
-    made: dict[str, list[PolicyMetrics]] = {}
+    """Yield the declared policies. Instances are added to their template, so their names never become labels."""
+    instances: dict[str, list[PolicyMetrics]] = {}
     for component, template in templates.items():
-        made.setdefault(template, []).append(policies[component])
+        instances.setdefault(template, []).append(policies[component])
     for component, policy in policies.items():
         if is_template(component):
-            yield policy.combine(made.get(component, []), times.get(component, 1))
+            yield policy.combine(instances.get(component, []), times.get(component, 1))
         elif component not in templates:
             yield policy

@@ -1,6 +1,6 @@
-"""The origin of a request as one word: owner and title; told of another request, with the component before them.
+"""The origin of a request as one word: `owner/title`, and for another request `type/name|owner/title`.
 
-The scripts write it into lines whose words are divided by blanks, so a blank in it, and what divides its parts, is escaped.
+The scripts write it into lines of words, so blanks and the separators of its parts are escaped.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from app.store.connection import RedisClient
 from app.store.scripts import Scripts
 
 SCAN_SIZE = 1000
-"""Ids that one call of a search reads, at most. Of them it reads as many requests as its work budget allows."""
+"""The most ids that one call of a search reads. It reads as many of their requests as its work budget allows."""
 MAX_SCANS = 20
 """The most calls for one page. A filter with few matches therefore comes in several pages, some of them empty."""
 MAX_COUNT_SCANS = 4
@@ -112,7 +112,7 @@ class QueryStore:
         return list(self._scripts.call("list_component_pools", workspace, component=component).fields["pools"])
 
     def read_latest_events(self, workspace: str, count: int, before: str | None = None) -> list[Event]:
-        """Return the latest events before an event, newest first; without it the latest of all."""
+        """Return the latest events before the event `before`, newest first; without it the latest of all."""
         last = f"({before}" if before else "+"
         entries = self._scripts.call("read_latest_events", workspace, last=last, count=count).fields["entries"]
         return [codec.decode_event(entry, codec.to_mapping(fields)) for entry, fields in entries]

@@ -22,8 +22,8 @@ from app.store.scripts import address, translated_errors
 
 SCHEMA: Final = 4
 CONVERTIBLE: Final = frozenset({"3"})
-"""Lower numbers whose data this version reads as it is. Schema 4 added the policies of templates, which a process of schema 3
-takes for declared ones."""
+"""Lower numbers whose data this version reads as it is. Schema 4 added the instances of templates, which a process of schema 3
+takes for declared policies."""
 UNNUMBERED: Final = 1
 """The schema of a Redis that has workspaces and no number."""
 
@@ -41,7 +41,7 @@ class SchemaMismatch(StoreUnavailable):
 
 def check_schema(client: RedisClient) -> None:
     """Raise SchemaMismatch unless the Redis holds this schema; number an empty one, and convert one that needs no other change.
-    One call if there is a number and it is this one.
+    If the Redis holds this number, that is one call.
     """
     with translated_errors(client):
         stored = _stored_number(client) or _number_empty(client)

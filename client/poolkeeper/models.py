@@ -189,9 +189,9 @@ class Policy(Record):
     borrowed: Mapping[str, int] = _map_field()
     queued: int = 0
     template: str | None = None
-    """The template that has made it; None if it is declared."""
+    """The template of which it is an instance; None if it is declared."""
     policies: int | None = None
-    """Of a template: the number of policies that it has made."""
+    """The number of instances of a template; None of any other policy."""
     settings: Mapping[str, Any] = _map_field()
 
 

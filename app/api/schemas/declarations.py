@@ -27,7 +27,7 @@ class DeclarationPlanResponse(ResponseModel):
     changes: list[DeclarationChangeResponse]
     sentence: str
     over_limit: Sequence[OverLimitResponse] = ()
-    """The use that these changes put beyond a capacity or a limit, and what becomes of it."""
+    """The use that these changes put beyond a capacity or a limit, and what `over_limit` does with it."""
 
     @classmethod
     def of(cls, plan: DeclarationPlan, token: Token) -> DeclarationPlanResponse:

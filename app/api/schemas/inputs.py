@@ -80,9 +80,9 @@ class RequestsQuery(PageQuery):
     search: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     """A part of the id, the name, the component or a label as `key=value`. Capital letters of ASCII do not matter."""
     positions: bool = False
-    """Whether queued requests have their `position`. On a very long page only the first ones have it."""
+    """True: queued requests have their `position`. On a very long page only the first ones have it."""
     counts: bool = False
-    """Whether the answer has `counts` of the requests in each state; the filter `status` does not count for them."""
+    """True: the answer has `counts` of the matching requests in each state. The filter `status` is not applied to them."""
 
 
 class PoolRequestsQuery(PageQuery):
@@ -107,7 +107,7 @@ class EstimateQuery(QueryModel):
     """How much to tell."""
 
     reasons: bool = False
-    """Whether to tell why it waits, too."""
+    """True: each pool also has the reason why the request waits."""
 
 
 class SubmitQuery(QueryModel):

@@ -51,7 +51,7 @@ class ChangedPoolResponse(PoolResponse):
     """A pool as it stands after a change."""
 
     over_limit: Sequence[OverLimitResponse] = ()
-    """The use of the pool that is beyond its capacity or a limit now, and what becomes of it."""
+    """The use of the pool beyond its capacity or a limit, and what `over_limit` does with it."""
 
 
 class PoolListResponse(ListResponse[PoolResponse]):
@@ -98,7 +98,7 @@ class ChangedGroupResponse(GroupResponse):
     """A group as it stands after a change."""
 
     over_limit: Sequence[OverLimitResponse] = ()
-    """The use of the group that is beyond its limit now, and what becomes of it."""
+    """The use of the group beyond its limit, and what `over_limit` does with it."""
 
 
 class GroupListResponse(ListResponse[GroupResponse]):
@@ -117,9 +117,9 @@ class PolicyResponse(AccountResponse):
     queued: int
     """How many of its component wait for this pool. Of a template: of all its policies."""
     template: str | None
-    """The template that has made it; null if it is declared."""
+    """The template of which it is an instance; null if it is declared."""
     policies: int | None
-    """Of a template: the number of policies that it has made. Null of any other policy."""
+    """The number of instances of a template; null of any other policy."""
 
     @classmethod
     def of(cls, pool: models.Pool, policy: models.Policy) -> Self:
@@ -143,7 +143,7 @@ class ChangedPolicyResponse(PolicyResponse):
     """A policy as it stands after a change."""
 
     over_limit: Sequence[OverLimitResponse] = ()
-    """The use of the policy, or of those that a template has made, that is beyond its limit now, and what becomes of it."""
+    """The use beyond the limit of the policy or, of a template, of its instances, and what `over_limit` does with it."""
 
 
 class PolicyListResponse(ListResponse[PolicyResponse]):

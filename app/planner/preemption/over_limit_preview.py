@@ -1,4 +1,4 @@
-"""The accounts of a pool that are over a limit, and what the planner will evict for it, however long that has still to wait."""
+"""The accounts of a pool that are over a limit, and the allocations that the planner will evict for it, now or later."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.planner.preemption.protection import Protection
 from app.planner.projection import Projection
 
 MAX_REQUESTS = 100
-"""The most requests that are listed of one component, and of the victims of one account."""
+"""The most requests that are listed for a component, and the most victims that are listed for an account."""
 MAX_HOLDERS = 100
 
 
@@ -32,7 +32,7 @@ def preview_over_limit(snapshot: PoolSnapshot) -> tuple[OverLimitUse, ...]:
 
 
 class _Preview:
-    """A pool with accounts over a limit, and the victims of all of them that evict."""
+    """A pool with accounts over a limit, and the victims of the accounts with `over_limit=evict`."""
 
     def __init__(self, snapshot: PoolSnapshot, tree: AccountTree, limits: OverLimitCheck, over: list[AccountSnapshot]) -> None:
         self._snapshot, self._tree, self._limits = snapshot, tree, limits
@@ -43,9 +43,9 @@ class _Preview:
             return find_protection(allocation, tree.policy(allocation.component).profile)
 
         may_evict = snapshot.settings.max_preemptions_per_minute != 0
-        evicting = [account for account in over if may_evict and limits.evicts(account)]
-        chosen = choose_evictions(self._projection, limits, protection_of, evicting) if evicting else []
-        self._victims = [allocation for allocation, _ in chosen]
+        accounts = [account for account in over if may_evict and limits.evicts(account)]
+        evictions = choose_evictions(self._projection, limits, protection_of, accounts) if accounts else []
+        self._victims = [allocation for allocation, _ in evictions]
 
     def use(self, account: AccountSnapshot, key: str) -> OverLimitUse:
         """Return the use of one key beyond the limit of an account."""
@@ -57,7 +57,7 @@ class _Preview:
             for victim in self._victims
             if evicts and account.name in tree.paths[victim.component] and victim.amounts.get(key)
         ]
-        leaving = self._projection.units_leaving(account.name, key) + sum(victim.amounts[key] for victim in victims)
+        units_leaving = self._projection.units_leaving(account.name, key) + sum(victim.amounts[key] for victim in victims)
         return OverLimitUse(
             pool=self._snapshot.pool,
             kind=_kind(account.name),
@@ -70,7 +70,7 @@ class _Preview:
             holders=self._holders(account, key),
             victims=tuple((victim.id, victim.component) for victim in victims[:MAX_REQUESTS]),
             victim_count=len(victims),
-            staying=max(0, account.used[key] - leaving - limit) if evicts else 0,
+            staying=max(0, account.used[key] - units_leaving - limit) if evicts else 0,
         )
 
     def _holders(self, account: AccountSnapshot, key: str) -> tuple[LimitHolder, ...]:

@@ -21,7 +21,7 @@ OPTION_BY_KEY = {
 """Keys that people give an amount with a unit or a fraction, and the option that takes it."""
 _OPTION = re.compile(r"--([a-z][a-z0-9_.-]{0,62})(?:=(.*))?", re.DOTALL)
 _QUANTITY = re.compile(r"[+-]?[0-9]*[.,]?[0-9]+[A-Za-z%]{0,5}")
-"""A number with a sign, a fraction or a unit: an amount was meant."""
+"""A number, also with a sign, a fraction or a unit: the argument is meant as an amount."""
 _FRACTION = re.compile(r"[+]?([0-9]*)[.,]([0-9]+)")
 
 
@@ -33,7 +33,7 @@ class AmountCommand(VerbCommand):
         self.amounts = amounts
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does, with the amounts rewritten to the option that takes them."""
+        """Parse the arguments as click does, with each `--KEY N` rewritten to the option that takes all amounts."""
         if not ctx.resilient_parsing and not asks_for_help(args):
             args = self.rewrite(ctx, args)
         return super().parse_args(ctx, args)
@@ -97,8 +97,8 @@ class AmountShorthand:
             option = OPTION_BY_KEY.get(key)
             advice = f"; {option} takes it" if option in self._takes_a_value else _advice_on_parts(key, value)
             raise self._error(f"--{key} takes a whole number, not {value}{advice}")
-        shown = "nothing" if value is None else value
-        raise self._error(f"No such option '--{key}'. (As an amount it needs a whole number after it, not {shown})")
+        text = "nothing" if value is None else value
+        raise self._error(f"No such option '--{key}'. (As an amount it needs a whole number after it, not {text})")
 
     def _similar_options(self, key: str) -> list[str]:
         max_distance = 1 if len(key) <= 5 else 2

@@ -143,7 +143,7 @@ def tree(groups: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def with_optional_columns(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[Column, ...]:
-    """Return the columns, and those of templates, modes and settings if a row has any."""
+    """Return the columns. Those of templates, modes and settings are in it only if a row has a value for them."""
     has_templates = any(row.get("template") or row.get("policies") is not None for row in rows)
     has_modes = any(row.get("mode", "fair_share") != "fair_share" for row in rows)
     has_settings = any(row.get("settings") for row in rows)

@@ -17,7 +17,7 @@ Row = TypeVar("Row")
 
 
 def names(ctx: click.Context, listing: Sequence[str]) -> list[str]:
-    """Return the names of a list, whose `{pool}` is the pool that was typed before."""
+    """Return the names in a list of the API. `{pool}` in its path is the pool that was typed before."""
     parts = [str(ctx.params.get(part.strip("{}")) or "") if part.startswith("{") else part for part in listing]
     if not parts or not all(parts):
         return []

@@ -73,7 +73,7 @@ def event_sentence(event: Mapping[str, Any]) -> str:
 
 
 def _other(event: Mapping[str, Any]) -> str:
-    """Return the request on whose account an event happened: its short id, its owner and its title."""
+    """Return the other request that an event names: its short id, its owner and its title."""
     origin = event.get("by_origin")
     return request_origin.short_id(event["by"]) + (f" {formatting.shorten(origin, 60)}" if origin else "")
 

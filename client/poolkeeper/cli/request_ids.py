@@ -22,7 +22,7 @@ MIN_FRAGMENT = 4
 MAX_CANDIDATES = 10
 """Candidates of an ambiguous fragment that are listed."""
 MAX_SEARCHED = 200
-"""Requests among which `--last` looks for one of this user."""
+"""The newest requests that `--last` examines."""
 LIST_HINT = "`poolkeeper request list --all` lists the requests that are kept"
 _FRAGMENT = re.compile(r"[0-9a-hjkmnp-tv-z]+")
 """The characters of an id: digits, and the letters but i, l, o and u."""
@@ -76,9 +76,9 @@ def _full_id_or_none(ctx: click.Context, param: click.Parameter, text: str | Non
 
 
 def full_id(text: str) -> str:
-    """Return the id of the only request whose id begins or ends so. Raise CommandError if there is none, or more than one.
+    """Return the only id that begins or ends with a text. Raise CommandError if there is none, or more than one.
 
-    A text that can be no part of an id stays: the service refuses it by its name.
+    A text that cannot be a part of an id is returned as it is: the service refuses it.
     """
     fragment = text.lower()
     if len(text) >= ID_LENGTH or not _FRAGMENT.fullmatch(fragment):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DEFAULT_INTERVAL_S = 2.0
 MIN_INTERVAL_S = 0.5
 TIMEOUT_S = 5.0
-"""How long one answer may take."""
+"""Seconds until an answer of the service is given up."""
 FRAME_LINES = 3
 """Lines that are no requests: the head, the titles and the number of those that do not fit."""
 
@@ -38,7 +38,7 @@ def watch(path: str, query: Mapping[str, Any], limit: int, interval_s: float) ->
 
 
 class RequestWatch:
-    """The list on the terminal, as it was read last."""
+    """The list of requests on the terminal, with the rows of the last read."""
 
     def __init__(self, client: Client, path: str, query: Mapping[str, Any], limit: int) -> None:
         self._client, self._path, self._query, self._limit = client, path, query, limit
@@ -85,8 +85,8 @@ class RequestWatch:
 
         shown, texts = self._visible(width, height - FRAME_LINES)
         lines = [self._head(), *(texts if shown else [Text("no request" if not self._error else "")])]
-        if hidden := self._hidden(shown):
-            lines.append(Text(hidden, style="dim"))
+        if rest := self._rest(shown):
+            lines.append(Text(rest, style="dim"))
         for line in lines:
             line.truncate(width, overflow="ellipsis")
         return Group(*lines)
@@ -113,6 +113,7 @@ class RequestWatch:
         location = formatting.one_line(f"workspace {self._client.workspace} at {self._client.url}")
         return Text.assemble(("requests", "bold"), f"  {time.strftime('%H:%M:%S')}  ", ("q ends", "dim"), f"  {location}")
 
-    def _hidden(self, shown: int) -> str:
-        count = len(self._rows) - shown
+    def _rest(self, row_count: int) -> str:
+        """Return how many requests do not fit into the window; an empty text if all do."""
+        count = len(self._rows) - row_count
         return f"and {count} more" + (" at least" if self._has_more else "") if count or self._has_more else ""

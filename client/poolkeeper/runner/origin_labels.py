@@ -16,14 +16,14 @@ MAX_LABELS = 32
 
 
 def with_origin(body: Mapping[str, Any], argv: Sequence[str], *, has_arguments: bool, has_pid: bool) -> dict[str, Any]:
-    """Return the body of a request with the labels of its origin. Labels that it has already stay, and are never too many."""
-    given = body.get("labels") or {}
+    """Return the body of a request with the labels of its origin. Labels of the body win; with them there are at most 32."""
+    labels = body.get("labels") or {}
     origin = {"user": user_name(), "host": socket.gethostname().partition(".")[0]}
     origin["command"] = command_line(argv, has_arguments=has_arguments)
     if has_pid:
         origin["pid"] = str(os.getpid())
-    new = {key: one_line(text)[:MAX_LENGTH] for key, text in origin.items() if key not in given and text}
-    return {**body, "labels": dict([*given.items(), *new.items()][: max(MAX_LABELS, len(given))])}
+    new = {key: one_line(text)[:MAX_LENGTH] for key, text in origin.items() if key not in labels and text}
+    return {**body, "labels": dict([*labels.items(), *new.items()][: max(MAX_LABELS, len(labels))])}
 
 
 def user_name() -> str:

@@ -1,7 +1,7 @@
 """The line of a wait: the place in the queue, how long, when the request may start, and why it waits.
 
-It is one line that is drawn again, so it has to fit into the terminal. If it does not, less important parts are left out; what
-then is still too long is cut between two words.
+The line is drawn again in place, so it has to fit into the terminal. If it does not fit, the less important parts are left out.
+If the rest is still too long, it is cut between two words.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from poolkeeper.formatting import duration, few_run_times, parse_time, shorten
 
 @dataclass(frozen=True, slots=True)
 class WaitDetails:
-    """When a request may start, in words; why it waits: the verdict and its sentence. What is not known is empty."""
+    """The estimated start in words, and the reason of the wait: verdict and sentence. A part that is not known is empty."""
 
     start: str = ""
     verdict: str = ""
@@ -25,7 +25,7 @@ class WaitDetails:
 
 
 def read_details(pools: Sequence[Mapping[str, Any]], now: datetime | None = None) -> WaitDetails:
-    """Return the details of an answer of the service: the first start of all pools, and the reason of the first pool."""
+    """Return the details of an answer of the service: the earliest start of all pools, and the first reason."""
     estimates = [estimate for pool in pools if (estimate := pool.get("estimated_start"))]
     soonest = min(estimates, key=lambda estimate: parse_time(estimate["likely"]), default=None)
     blocked = next((pool for pool in pools if pool.get("sentence")), {})
@@ -69,6 +69,6 @@ def _short_positions(position: Mapping[str, int]) -> str:
 
 
 def ordinal(number: int) -> str:
-    """`1st`, `2nd`, `11th`."""
+    """Return `1st`, `2nd`, `11th`."""
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
