@@ -69,7 +69,7 @@ def token() -> None:
 )  # fmt: skip
 @click.option(
     "--component", "components", multiple=True,
-    help="For whom a requester may ask: a name, type/name, or a pattern such as 'intern/*'; may be repeated.",
+    help="Component of a requester: a name, type/name, or a pattern such as 'intern/*'; may be repeated.",
 )  # fmt: skip
 @click.option("--sensitive", is_flag=True, help="It may ask in preemption class 10.")
 @click.option("--rate", type=int, help="Requests a second, 0 for as many as it likes; without it the setting rate_per_s.")

@@ -40,7 +40,7 @@ REASON_TEXTS: dict[ReasonCode, str] = {
     ReasonCode.EXCEEDS_CAPACITY: "asks {asked} of {key}; the pool has {bound} in all",
     ReasonCode.EXCEEDS_LIMIT: "asks {asked} of {key}; the limit of {account} is {bound}",
     ReasonCode.EXCEEDS_RESERVED: "is not preemptible and asks {asked} of {key}; {account} has {bound} reserved",
-    ReasonCode.TOO_MANY_TENANTS: "the template of {account} has {asked} policies; template_max is {bound}",
+    ReasonCode.TOO_MANY_TENANTS: "the template of {account} has {asked} instances; template_max is {bound}",
     ReasonCode.LEASE_LAPSED: "no heartbeat came before the lease lapsed",
     ReasonCode.WORKER_LOST: "the process that did its work is gone",
     ReasonCode.NOT_STARTED: "no worker began it in time",

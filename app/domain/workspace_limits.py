@@ -39,7 +39,7 @@ WORKSPACE_LIMITS: Mapping[str, WorkspaceLimit] = MappingProxyType(
     }
 )
 
-TEMPLATE_LIMIT: Final = WorkspaceLimit("template_max", 0, "policies", "too_many_tenants")
+TEMPLATE_LIMIT: Final = WorkspaceLimit("template_max", 0, "instances", "too_many_tenants")
 """The limit of a policy template. Its default is that of the pool setting of the same name."""
 
 NO_LIMIT: Final = "none"

@@ -45,7 +45,7 @@ class Account:
     """Keys on which that is all it wants."""
     settings: Mapping[str, str] = field(default_factory=dict)
     template: str = ""
-    """Of a policy: the template that has made it; empty if it is declared."""
+    """The template of which a policy is an instance; empty if it is declared."""
     times: int = 1
     """Of a template: how often its reserved units count."""
 

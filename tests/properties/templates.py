@@ -1,4 +1,4 @@
-"""What must hold of policy templates: the lists of their policies, their numbers, and what they decide of each."""
+"""The invariants of policy templates: the lists of their instances, the numbers, and the fields that they decide."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ DECIDED = {"limit", "reserved"}
 
 
 def template_faults(snapshot: Snapshot, model: Model) -> Iterator[str]:
-    """Each template has the policies that name it, and each is as the template says."""
+    """Yield a fault for each template that lists other policies than those that name it, or whose instances differ from it."""
     counts: Counter[str] = Counter()
     checks: set[str] = set()
     for pool, place in model.pools.items():
-        made: dict[str, set[str]] = {}
+        instances: dict[str, set[str]] = {}
         for name, account in place.accounts.items():
             if name.endswith("*"):
                 counts[name[7:]] += 1
             if account.template:
-                made.setdefault(account.template, set()).add(name[7:])
+                instances.setdefault(account.template, set()).add(name[7:])
                 yield from _decided(snapshot, pool, name[7:], account.template)
-        listed = {parts[1]: set(times) for parts, times in snapshot.of("pool_instances") if parts[0] == pool}
-        if listed != made:
-            yield f"{pool} policies of templates: {listed}, should be {made}"
-        if int(snapshot.get("pool", pool).get("instances", 0)) != sum(map(len, made.values())):
-            yield f"{pool} counts {snapshot.get('pool', pool).get('instances')} policies of templates: {made}"
-        checks |= {f"{pool} {template}" for template in made}
+        index = {parts[1]: set(times) for parts, times in snapshot.of("pool_instances") if parts[0] == pool}
+        if index != instances:
+            yield f"{pool} instances of templates: {index}, should be {instances}"
+        if int(snapshot.get("pool", pool).get("instances", 0)) != sum(map(len, instances.values())):
+            yield f"{pool} counts {snapshot.get('pool', pool).get('instances')} instances of templates: {instances}"
+        checks |= {f"{pool} {template}" for template in instances}
     if snapshot.get("templates") != (expected := {pattern: str(count) for pattern, count in counts.items()}):
         yield f"templates: {snapshot.get('templates')}, should be {expected}"
     if int(snapshot.get("meta").get("templates", 0)) != counts.total():

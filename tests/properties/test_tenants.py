@@ -83,12 +83,12 @@ def _submit(site: Site, name: str, gpu: Any, repeats: bool) -> list[dict[str, An
 def _check(site: Site, declared: Any) -> None:
     assert site.get("/declaration").body == declared
     rows = {row["component"]: row for row in site.get("/pools/gpus/policies").body["items"]}
-    made = {name: row for name, row in rows.items() if row["template"]}
-    assert len(made) == rows["user-*"]["policies"] <= MOST
+    instances = {name: row for name, row in rows.items() if row["template"]}
+    assert len(instances) == rows["user-*"]["policies"] <= MOST
     held: dict[str, int] = {}
     for request in site.get("/requests", status="allocated", limit=100).body["items"]:
         held[request["component"]] = held.get(request["component"], 0) + request["resources"]["gpu"]
-    for name, row in made.items():
+    for name, row in instances.items():
         assert (row["limit"], row["reserved"], row["priority"]) == ({"gpu": LIMIT}, {}, 0)
         assert row["used"]["gpu"] == held.get(name, 0) <= LIMIT
     labels = set(re.findall(r'component="([^"]*)"', site.get("/metrics", root=True).body))

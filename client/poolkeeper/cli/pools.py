@@ -54,7 +54,7 @@ pool = NounGroup("pool", help="Pools: named capacities that teams share.")
 def create(name: str, capacity: OptionValues, description: str | None, settings: OptionValues) -> None:
     """Create a pool NAME."""
     if not capacity:
-        raise click.UsageError("what is in it? --gpu 8", click.get_current_context())
+        raise click.UsageError("the pool has no capacity: --gpu 8", click.get_current_context())
     body = {"name": name, **_body(capacity, description, settings)}
     document = options.call("POST", "/pools", body=body)
     output.show_result(document, name, f"created pool {name}: {amounts(document['capacity'])}")

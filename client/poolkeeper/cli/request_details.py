@@ -35,7 +35,7 @@ REASON_SENTENCES: dict[str, str] = {
     "exceeds_capacity": "it asks for more than the pool has in all",
     "exceeds_limit": "it asks for more than the limit of its policy, or of a group above it",
     "exceeds_reserved": "it is not preemptible, and asks for more than is reserved",
-    "too_many_tenants": "the template of its component has as many policies as it may have",
+    "too_many_tenants": "the template of its component has the most instances that it may have",
     "lease_lapsed": "no heartbeat came before its lease lapsed",
     "worker_lost": "the process that did its work is gone",
     "not_started": "no worker began it in time",

@@ -69,16 +69,18 @@ def submit(key: str | None, wait: bool, timeout: int | None, dry_run: bool, **va
     example="poolkeeper request list --watch\npoolkeeper request list --all --search resnet\n"
     "poolkeeper request list --status rejected --label owner=ana --component team-ml -o wide",
 )
-@click.option("--all", "every_status", is_flag=True, help="Those that have ended, too.")
+@click.option("--all", "every_status", is_flag=True, help="Also list requests that have ended.")
 @click.option("--status", type=click.Choice(STATUSES), multiple=True, help="Only with this status. May be repeated.")
 @click.option("--component", type=param_types.COMPONENT, help="Only of this component.")
 @TYPE
 @click.option("--pool", type=param_types.POOL, help="Only queued in this pool or allocated from it.")
 @click.option("--label", "labels", type=param_types.Label(), multiple=True, help="Only with this label. May be repeated.")
-@click.option("--search", metavar="TEXT", help="Only with this in the id, the name, the component or a label (user=ana).")
+@click.option("--search", metavar="TEXT", help="Text in the id, the name, the component or a label (user=ana).")
 @columns.LIMIT
 @click.option("--watch", "-w", is_flag=True, help="Draw the list again and again, on a terminal, until q or Ctrl-C.")
-@click.option("--interval", type=click.FloatRange(min=MIN_INTERVAL_S), metavar="SECONDS", help="With --watch: how often (2).")
+@click.option(
+    "--interval", type=click.FloatRange(min=MIN_INTERVAL_S), metavar="SECONDS", help="With --watch: time between two reads (2)."
+)
 def list_(
     every_status: bool,
     status: tuple[str, ...],

@@ -60,7 +60,7 @@ class _RunCommand(AmountCommand):
     default=True,
     envvar="POOLKEEPER_RECORD_ARGUMENTS",
     show_envvar=True,
-    help="Whether the label `command` has the arguments of the command, or its program alone.",
+    help="Record the program with its arguments in the label `command`, or the program alone.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Say only what goes wrong.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)

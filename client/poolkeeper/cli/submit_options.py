@@ -62,7 +62,7 @@ def spec_of(values: Mapping[str, Any]) -> dict[str, Any]:
     """
     kind, name = param_types.full_component(values["component"], values["kind"])
     if not any(values[field] for field in ("resources", "gpu_count", "cpu_count", "memory")):
-        raise click.UsageError("what does it ask? --gpu 1", click.get_current_context())
+        raise click.UsageError("the request asks for nothing: --gpu 1", click.get_current_context())
     spec: dict[str, Any] = {"component": name, "component_type": kind}
     spec |= _non_null(
         {

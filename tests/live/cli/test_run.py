@@ -311,7 +311,7 @@ def test_without_a_service_it_says_so(lab: RunLab) -> None:
         ("--component team --gpu 1 --waltime 30 -- true", "No such option '--waltime'. Did you mean '--walltime'?"),
         ("--component team --gpu 1 --tokens 3 -- true", "As an amount it is --resource tokens=3"),
         ("--component team --gpu 1 --GPU 3 -- true", "No such option '--GPU'"),
-        ("--component team -- true", "what does it ask?"),
+        ("--component team -- true", "the request asks for nothing"),
         ("--component team --gpu 1 --key k --lease none -- true", "--key needs a lease"),
         ("--gpu 1 -- true", "Missing option '--component'"),
         ("--component team --gpu 1 --on-lost wait -- true", "'wait' is not one of"),

@@ -27,7 +27,9 @@ def _release(site: Site, **end: Any) -> Any:
         ({"outcome": "failed"}, "failed", None),
     ],
 )
-def test_an_end_is_told_wherever_the_request_is(everywhere: Site, end: dict[str, Any], outcome: str, code: int | None) -> None:
+def test_an_exit_code_is_shown_wherever_the_request_is(
+    everywhere: Site, end: dict[str, Any], outcome: str, code: int | None
+) -> None:
     released = _release(everywhere, **end).body
     assert (released["outcome"], released["exit_code"]) == (outcome, code)
     again = everywhere.post(f"/requests/{released['id']}/release", {"fence": released["fence"], "exit_code": 9})

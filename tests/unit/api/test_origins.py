@@ -62,7 +62,7 @@ def test_a_story_and_a_reason_say_whom_it_left_for(everywhere: Site) -> None:
 
 
 @pytest.mark.parametrize(("components", "is_told"), [(["team"], False), (["team", "other"], True)])
-def test_the_origin_of_another_component_is_not_told(site: Site, components: list[str], is_told: bool) -> None:
+def test_the_origin_of_another_component_is_not_shown(site: Site, components: list[str], is_told: bool) -> None:
     allocation, waits = contended(site)
     token = site.token("requester", *components)
     path = f"/requests/{allocation['id']}"

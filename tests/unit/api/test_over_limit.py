@@ -50,7 +50,7 @@ def test_plan_dry_run_apply_and_change_say_the_same(site: Site, busy: list[str])
     assert site.patch("/pools/gpus", {"capacity": {"gpu": 6}}).body["over_limit"] == []
 
 
-def test_a_limit_of_a_policy_below_its_use_is_told(site: Site, busy: list[str]) -> None:
+def test_a_limit_of_a_policy_below_its_use_is_shown(site: Site, busy: list[str]) -> None:
     body = {"policy": {"pool": "gpus", "component": "red", "limit": {"gpu": 1}}}
     (use,) = site.post("/dry-run", body).body["over_limit"]
     assert (use["kind"], use["name"], use["beyond"], use["over_limit"]) == ("policy", "orchestrator/red", 3, "keep")
@@ -70,7 +70,7 @@ def test_a_changed_policy_or_group_says_what_of_it_is_over(site: Site, busy: lis
     assert site.put("/pools/gpus/policies/blue", {"limit": {"gpu": 2}}).body["over_limit"] == []
 
 
-def test_the_policies_of_a_template_are_told(site: Site) -> None:
+def test_the_use_of_instances_is_shown(site: Site) -> None:
     site.pool(gpu=8)
     site.policy("intern-*", limit={"gpu": 4})
     for name, units in (("intern-ana", 3), ("intern-bob", 1)):

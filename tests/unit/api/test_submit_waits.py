@@ -40,7 +40,7 @@ def post_in_wait(site: Site, act: Callable[[], object], **options: Any) -> Any:
     return result
 
 
-def test_a_queued_request_is_told_why_it_waits(full: Site) -> None:
+def test_the_answer_to_a_queued_request_says_why_it_waits(full: Site) -> None:
     body = full.post("/requests", an_ask()).body
     assert body["waits"] == {
         "sentence": f"Request {body['id']} waits in gpus as number 1 of 1: it needs 1 gpu, and 0 of 1 are free.",
@@ -58,14 +58,14 @@ def test_a_queued_request_is_told_why_it_waits(full: Site) -> None:
     assert (explanation["sentence"], explanation["pools"][0]["verdict"]) == (body["waits"]["sentence"], "no_capacity")
 
 
-def test_one_that_does_not_wait_is_told_nothing(everywhere: Site) -> None:
+def test_a_request_that_does_not_wait_has_no_reason(everywhere: Site) -> None:
     everywhere.pool(gpu=1)
     everywhere.policy()
     assert everywhere.post("/requests", an_ask()).body["waits"] is None
     assert everywhere.post("/requests", an_ask(resources={"gpu": 2})).body["waits"] is None
 
 
-def test_the_ids_of_others_are_not_told_to_a_token_for_some_components(site: Site) -> None:
+def test_a_token_for_some_components_sees_no_ids_of_others(site: Site) -> None:
     site.pool(gpu=2, settings={"queueing": "strict"})
     site.policy()
     site.policy("other")

@@ -51,7 +51,7 @@ def test_a_template_is_no_component_of_a_request(site: Site) -> None:
     assert "component" in site.post("/requests", an_ask("*", gpu=1)).malformed()
 
 
-def test_lists_show_a_template_with_its_number_and_its_policies_with_their_template(everywhere: Site) -> None:
+def test_lists_show_the_number_of_instances_of_a_template_and_the_template_of_an_instance(everywhere: Site) -> None:
     everywhere.pool()
     everywhere.policy("user-*", limit={"gpu": 1}, priority=2)
     everywhere.policy("t", priority=1)
@@ -88,7 +88,7 @@ def test_files_and_plans_hold_templates_only(everywhere: Site) -> None:
     assert held["status"] == "allocated"
 
 
-def test_a_template_may_reserve_what_fits_as_often_as_it_may_have_policies(everywhere: Site) -> None:
+def test_a_template_may_reserve_what_fits_template_max_times(everywhere: Site) -> None:
     everywhere.pool(gpu=4)
     assert everywhere.put("/pools/gpus/policies/user-*", {"reserved": {"gpu": 1}}).refused(422, "overpromised")
     huge = {"reserved": {"gpu": 2**53 - 1}, "settings": {"template_max": 100_000}}
@@ -121,7 +121,7 @@ def test_the_settings_of_templates_are_not_for_groups(site: Site) -> None:
         assert f"settings.{name}" in site.put("/pools/gpus/groups/g", {"settings": {name: 5}}).malformed()
 
 
-def test_a_policy_that_a_template_has_made_is_declared_by_those_who_may_make_policies(site: Site) -> None:
+def test_to_declare_an_instance_takes_the_permission_to_create_policies(site: Site) -> None:
     site.pool()
     site.policy("user-*")
     site.submit("user-ana", gpu=1)
@@ -130,7 +130,7 @@ def test_a_policy_that_a_template_has_made_is_declared_by_those_who_may_make_pol
     site.put("/pools/gpus/policies/user-ana", {}, token=operator).refused(403, "not_permitted")
 
 
-def test_a_dry_run_knows_templates_and_their_policies(everywhere: Site) -> None:
+def test_a_dry_run_knows_templates_and_their_instances(everywhere: Site) -> None:
     everywhere.pool(gpu=4)
     everywhere.policy("user-*", limit={"gpu": 1}, settings={"template_max": 2})
     everywhere.submit("user-ana", gpu=1)

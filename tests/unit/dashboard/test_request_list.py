@@ -163,7 +163,7 @@ def test_hostile_words_are_words(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("query", ["state=waiting", "before=x", "before=0", "search=" + "x" * 101])
-def test_a_query_of_nobody_is_refused(desk: Desk, query: str) -> None:
+def test_a_malformed_query_is_refused(desk: Desk, query: str) -> None:
     assert desk.visitor().get(f"/requests?{query}").status_code == 400
 
 

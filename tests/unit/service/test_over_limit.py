@@ -76,7 +76,7 @@ def test_nothing_is_said_of_a_change_that_leaves_the_use_within_its_limits(world
     assert planned(world, {"description": "ours"}) == ()
 
 
-def test_what_is_over_its_limit_already_is_said_only_if_more_would_be_or_more_be_done(world: World) -> None:
+def test_use_over_a_limit_is_shown_only_if_the_change_makes_it_larger_or_changes_over_limit(world: World) -> None:
     busy_pool(world)
     world.update_pool(gpu=6)
     assert planned(world, {"description": "ours"}) == ()
@@ -84,7 +84,7 @@ def test_what_is_over_its_limit_already_is_said_only_if_more_would_be_or_more_be
     assert [use.victim_count for use in planned(world, {"settings": {"over_limit": "evict"}})] == [1]
 
 
-def test_the_limits_of_groups_and_policies_are_told_with_their_own_settings(world: World) -> None:
+def test_the_limits_of_groups_and_policies_are_shown_with_their_own_settings(world: World) -> None:
     requests = busy_pool(world)
     evict = {"component": "research", "group": "lab", "limit": {"gpu": 4}, "settings": {"over_limit": "evict"}}
     uses = planned(

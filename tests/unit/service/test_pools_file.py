@@ -61,7 +61,7 @@ def test_what_is_wrong_with_a_file_is_one_line(text: str) -> None:
     assert str(refused.value) == BAD[text]
 
 
-def test_faults_of_a_file_are_told_each() -> None:
+def test_each_fault_of_a_file_has_its_field() -> None:
     with pytest.raises(InvalidDeclaration) as refused:
         read("pools: [{name: p}, {capacity: {gpu: 1}}]")
     assert refused.value.faults == (("pools.0.capacity", "is required"), ("pools.1.name", "is required"))

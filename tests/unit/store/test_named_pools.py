@@ -52,7 +52,7 @@ def test_the_preferred_of_the_named_pools_is_tried_first(two_pools: World) -> No
     assert two_pools.get(waiter).pool == "c"
 
 
-def test_a_named_pool_that_is_made_later_takes_it_in(two_pools: World) -> None:
+def test_a_named_pool_that_is_created_later_queues_it(two_pools: World) -> None:
     two_pools.submit(unit=1, pools=["b"])
     waiter, other = two_pools.submit(unit=1, pools=["b", "c"]), two_pools.submit(unit=1, pools=["b"])
     two_pools.pool("c", unit=1)
@@ -63,7 +63,7 @@ def test_a_named_pool_that_is_made_later_takes_it_in(two_pools: World) -> None:
     assert findings(two_pools) == []
 
 
-def test_another_pool_that_is_made_later_does_not(two_pools: World) -> None:
+def test_another_pool_that_is_created_later_does_not_queue_it(two_pools: World) -> None:
     two_pools.submit(unit=1, pools=["b"])
     waiter = two_pools.submit(unit=1, pools=["b"])
     two_pools.pool("d", unit=1)

@@ -26,8 +26,8 @@ def policies(world: World, pool: str = "p") -> dict[str, Policy]:
     return dict(world.ledger.get_pool(world.workspace, pool).policies)
 
 
-def made(world: World, pool: str = "p") -> list[str]:
-    """Return the components whose policy a template has made."""
+def instances(world: World, pool: str = "p") -> list[str]:
+    """Return the components with an instance of a template."""
     return sorted(name.partition("/")[2] for name, policy in policies(world, pool).items() if policy.template)
 
 
@@ -35,7 +35,7 @@ def keys(world: World) -> set[str]:
     return {key.decode() if isinstance(key, bytes) else key for key in world.client.scan_iter("*")}
 
 
-def test_each_component_gets_a_policy_of_its_own(world: World) -> None:
+def test_each_component_gets_an_instance(world: World) -> None:
     world.pool(gpu=4)
     world.policy("user-*", limit={"gpu": 1}, priority=3, weight=2, profile="training", settings={"over_limit": "keep"})
     assert world.submit("user-ana", gpu=1).status == "allocated"
@@ -63,7 +63,7 @@ def test_the_longest_template_wins_and_a_declared_policy_before_both(world: Worl
     assert refused.reason.message == "p: asks 2 of gpu; the limit of policy orchestrator/user-ana is 1"
     assert world.submit("user-vip-ben", gpu=2).status == "allocated"
     assert world.submit("user-vip-eve", gpu=3).status == "allocated"
-    assert made(world) == ["user-vip-ben"]
+    assert instances(world) == ["user-vip-ben"]
 
 
 def test_a_template_of_a_type_is_for_every_component_of_the_type_and_no_other(world: World) -> None:
@@ -89,7 +89,7 @@ def test_the_limit_of_a_group_is_for_all_together_and_that_of_the_template_for_e
     [{"gpu": 5}, {"gpu": 2**53 - 1}, {"tpu": 1}, {"gpu": 1, "preemptible": False}],
     ids=["much", "huge", "key", "fixed"],
 )
-def test_a_request_that_is_rejected_leaves_no_policy_and_no_key(world: World, fields: dict[str, Any]) -> None:
+def test_a_rejected_request_leaves_no_instance_and_no_key(world: World, fields: dict[str, Any]) -> None:
     world.pool(gpu=4)
     world.policy("user-*", limit={"gpu": 1})
     before = keys(world)
@@ -100,7 +100,7 @@ def test_a_request_that_is_rejected_leaves_no_policy_and_no_key(world: World, fi
     assert policies(world).keys() == {MADE_BY}
 
 
-def test_a_template_has_no_more_policies_than_its_setting_says(world: World) -> None:
+def test_a_template_has_at_most_template_max_instances(world: World) -> None:
     world.pool(gpu=9, settings={"template_max": 3})
     world.policy("user-*", settings={"template_max": 2})
     first = world.submit("user-a", gpu=1)
@@ -108,11 +108,11 @@ def test_a_template_has_no_more_policies_than_its_setting_says(world: World) -> 
     with pytest.raises(LimitReached) as refusal:
         world.submit("user-c", gpu=1)
     assert (refusal.value.code, refusal.value.subject) == ("too_many_tenants", "template/orchestrator/user-*")
-    assert str(refusal.value) == "the template orchestrator/user-* has 2 policies; template_max is 2"
+    assert str(refusal.value) == "the template orchestrator/user-* has 2 instances; template_max is 2"
     assert world.submit("user-a", gpu=1).status == "allocated"
     world.policy("user-*")  # the value of the pool
     assert world.submit("user-c", gpu=1).status == "allocated"
-    assert made(world) == ["user-a", "user-b", "user-c"]
+    assert instances(world) == ["user-a", "user-b", "user-c"]
     world.release(first)
 
 
@@ -128,25 +128,25 @@ def test_a_full_template_leaves_the_other_pools_of_the_component(world: World) -
     assert world.submit("user-c", gpu=10).status == "rejected"  # too much for both
 
 
-def test_an_idle_policy_is_deleted_with_all_its_keys(world: World) -> None:
+def test_an_idle_instance_is_deleted_with_all_its_keys(world: World) -> None:
     world.pool(gpu=1, settings={"template_idle_s": 60, "discipline": "fair_share"})
     world.policy("user-*")
     before = keys(world)
     held, waiter = world.submit("user-a", gpu=1), world.submit("user-b", gpu=1)
     world.pass_time(3600)
-    assert made(world) == ["user-a", "user-b"]
+    assert instances(world) == ["user-a", "user-b"]
     world.release(held)
     world.release(world.get(waiter))
     world.pass_time(59)
-    assert made(world) == ["user-a", "user-b"]
+    assert instances(world) == ["user-a", "user-b"]
     world.clock.advance(61)
     counts = world.ledger.clean_up(world.workspace)
     assert counts.idle_policies == 2
-    assert made(world) == []
+    assert instances(world) == []
     assert not {key for key in keys(world) - before if "user-a" in key or "user-b" in key}
 
 
-def test_a_change_of_a_template_changes_its_policies(world: World) -> None:
+def test_a_change_of_a_template_changes_its_instances(world: World) -> None:
     world.pool(gpu=99)
     world.policy("user-*", limit={"gpu": 1}, settings={"over_limit": "keep"})
     waiters = [world.submit(f"user-{number}", gpu=1) for number in range(40) for _ in range(2)][1::2]
@@ -157,7 +157,7 @@ def test_a_change_of_a_template_changes_its_policies(world: World) -> None:
     assert {world.get(waiter).status for waiter in waiters} == {"allocated"}
 
 
-def test_a_change_of_a_template_keeps_the_highest_use_of_its_policies(world: World) -> None:
+def test_a_change_of_a_template_keeps_the_highest_use_of_its_instances(world: World) -> None:
     world.pool(gpu=4)
     world.policy("user-*", limit={"gpu": 2})
     world.release(world.submit("user-ana", gpu=2))
@@ -166,13 +166,13 @@ def test_a_change_of_a_template_keeps_the_highest_use_of_its_policies(world: Wor
     assert world.client.hmget(key, "limit:gpu", "peak.gpu") == ["3", "2"]
 
 
-def test_a_template_is_deleted_when_none_of_its_policies_is_in_use(world: World) -> None:
+def test_a_template_is_deleted_when_no_instance_is_in_use(world: World) -> None:
     world.pool(gpu=99)
     world.policy("user-*")
     held = [world.submit(f"user-{number}", gpu=1) for number in range(70)]
     with pytest.raises(Conflict, match="policy orchestrator/user-"):
         world.ledger.delete_policy(world.workspace, "p", MADE_BY)
-    assert len(made(world)) == 70
+    assert len(instances(world)) == 70
     for each in held:
         world.release(each)
     world.ledger.delete_policy(world.workspace, "p", MADE_BY)
@@ -180,7 +180,7 @@ def test_a_template_is_deleted_when_none_of_its_policies_is_in_use(world: World)
     assert world.submit("user-1", gpu=1).status == "rejected"
 
 
-def test_a_declared_policy_takes_the_place_of_one_that_a_template_has_made(world: World) -> None:
+def test_a_declared_policy_replaces_an_instance(world: World) -> None:
     world.pool(gpu=9)
     world.policy("user-*", limit={"gpu": 1})
     world.submit("user-a", gpu=1)
@@ -191,7 +191,7 @@ def test_a_declared_policy_takes_the_place_of_one_that_a_template_has_made(world
     assert (rows["orchestrator/user-a"].template, rows[MADE_BY].policies) == (None, 0)
 
 
-def test_a_template_reserves_for_as_many_policies_as_it_may_have(world: World) -> None:
+def test_a_template_reserves_for_as_many_instances_as_it_may_have(world: World) -> None:
     world.pool(gpu=8, settings={"template_max": 4})
     with pytest.raises(RuleViolation) as refusal:
         world.policy("user-*", reserved={"gpu": 3})
@@ -246,10 +246,10 @@ def test_a_waiter_that_fits_no_other_pool_waits_where_a_template_opens_one(world
     assert (world.get(first).pool, world.get(second).position) == ("q", {"q": 1})
     world.policy("user-b", "p", limit={"gpu": 1})
     assert world.status(full) == ["rejected"]
-    assert made(world, "q") == ["user-a"]
+    assert instances(world, "q") == ["user-a"]
 
 
-def test_an_idle_policy_follows_the_longest_template(world: World) -> None:
+def test_an_idle_instance_follows_the_longest_template(world: World) -> None:
     world.pool(gpu=9)
     world.policy("user-*", limit={"gpu": 1})
     held = world.submit("user-vip-a", gpu=1)
@@ -270,7 +270,7 @@ def test_a_new_tenant_is_as_little_satisfied_as_it_will_be(world: World) -> None
     assert world.submit("u", gpu=2).pool == "q"
 
 
-def test_a_policy_is_idle_from_its_last_request_or_release_on(world: World) -> None:
+def test_an_instance_is_idle_from_its_last_request_or_release_on(world: World) -> None:
     world.pool(gpu=1, settings={"template_idle_s": 60})
     world.policy("user-*")
     held, waiter = world.submit("user-a", gpu=1), world.submit("user-b", gpu=1)
@@ -278,9 +278,9 @@ def test_a_policy_is_idle_from_its_last_request_or_release_on(world: World) -> N
     world.cancel(waiter)
     world.release(held)
     world.pass_time(50)
-    assert made(world) == ["user-a", "user-b"]
+    assert instances(world) == ["user-a", "user-b"]
     world.pass_time(11)
-    assert made(world) == []
+    assert instances(world) == []
 
 
 def test_a_delayed_task_waits_for_room_at_its_template(world: World) -> None:
@@ -300,7 +300,7 @@ def test_a_delayed_task_waits_for_room_at_its_template(world: World) -> None:
     world.pass_time(61)
     store.take_outbox(world.workspace, 1, 1, 1)
     assert store.get_task(world.workspace, "a").status != "delayed"
-    assert made(world) == ["user-b"]
+    assert instances(world) == ["user-b"]
 
 
 def test_preempted_work_keeps_its_policy_if_the_longest_template_is_full(world: World) -> None:
@@ -332,7 +332,7 @@ def test_a_lost_task_waits_for_room_at_its_template(world: World) -> None:
     world.release(other)
     world.pass_time(61)
     store.take_outbox(world.workspace, 1, 1, 1)
-    assert made(world) == ["user-a"]
+    assert instances(world) == ["user-a"]
 
 
 def test_a_policy_is_used_though_the_list_of_templates_was_lost(world: World) -> None:
@@ -371,7 +371,7 @@ def test_no_idle_policy_is_deleted_while_its_pool_has_unfinished_work(unfinished
     unfinished.ledger.resume_all_unfinished(unfinished.workspace)
     assert policies(unfinished, "q")["orchestrator/user-a"].queued == 5
     unfinished.pass_time(2)
-    assert made(unfinished, "q") == ["user-a"]
+    assert instances(unfinished, "q") == ["user-a"]
 
 
 def test_no_template_is_deleted_while_its_pool_has_unfinished_work(unfinished: World) -> None:

@@ -25,8 +25,8 @@ for _, change in ipairs(changes) do
   if usage then return reply.in_use(change.name, unpack(usage)) end
   if refusal then return reply.refused(change.name, unpack(refusal)) end
 end
--- Return the first template that is deleted, or gets another parent, while it has policies; nil if there is none.
-local function find_template_in_use(change)
+-- Return the first template that is deleted, or gets another parent, while it has instances; nil if there is none.
+local function find_template_with_instances(change)
   local names, pool = {}, change.before and change.after and accounts.pool(change.name)
   for _, name in ipairs(pool and change.gone.policies or {}) do names[#names + 1] = name end
   for _, account in ipairs(pool and declaration.moved_accounts(change) or {}) do names[#names + 1] = account.component end
@@ -36,7 +36,7 @@ local function find_template_in_use(change)
 end
 
 for _, change in ipairs(changes) do
-  local template = find_template_in_use(change)
+  local template = find_template_with_instances(change)
   if template then return reply.instances(change.name, template) end
 end
 local limit_refusal = pool_limits.declaration_refusal(changes)
