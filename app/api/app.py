@@ -46,7 +46,7 @@ class AppContext:
     authenticator: Authenticator
     process_metrics: ProcessMetrics
     error_pages: list[ErrorPage] = field(default_factory=list)
-    """What an extension answers to errors outside of its views; the first answer counts."""
+    """The answers of extensions to errors outside of their views; the first answer counts."""
 
 
 Extension = Callable[[AppContext], Sequence[View]]

@@ -85,10 +85,10 @@ def component(component_id: str) -> str:
 def preemptions(request: Request) -> str:
     """Return how often a request was preempted, and how often it may be again: `2 times, 1 retry left`."""
     times = "once" if request.preemptions == 1 else f"{request.preemptions} times"
-    left = request.retries_left
-    if left is None:
+    retries = request.retries_left
+    if retries is None:
         return f"{times}, retries without bound"
-    return f"{times}, {left or 'no'} {'retry' if left < 2 else 'retries'} left"
+    return f"{times}, {retries or 'no'} {'retry' if retries < 2 else 'retries'} left"
 
 
 def wait_reason(code: str) -> str:
@@ -113,8 +113,8 @@ def owner(request: Request) -> str:
 
 def other_labels(request: Request) -> dict[str, str]:
     """Return the labels that title and owner do not show."""
-    shown = {"user", "host"} | {key for key in ("command", "task") if request.labels.get(key) == title(request)}
-    return {key: value for key, value in request.labels.items() if key not in shown}
+    keys = {"user", "host"} | {key for key in ("command", "task") if request.labels.get(key) == title(request)}
+    return {key: value for key, value in request.labels.items() if key not in keys}
 
 
 def sentence(text: str) -> str:

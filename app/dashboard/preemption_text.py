@@ -14,11 +14,11 @@ RULE_TEXTS = {
     "own": "within its own policy",
     "starvation": "as its policy has less than its fair share",
 }
-"""What each rule allows."""
+"""Rule → the words for the ground on which it allows a preemption."""
 
 
 def preemption_sentence(preemption: PreemptionResponse) -> str:
-    """Return how many requests may be stopped for this one; an empty text if none was considered."""
+    """Return a sentence with the number of requests that may be stopped for the waiter; an empty text without candidates."""
     rows = preemption.candidates
     count = len(rows) + preemption.more
     if not count:
@@ -28,14 +28,14 @@ def preemption_sentence(preemption: PreemptionResponse) -> str:
     if not rules:
         none = f"None of {running}" if count > 1 else running.capitalize()
         return f"{none} may {'' if count > 1 else 'not '}be stopped for it{_refusal_text(rows)}."
-    allowed = sum(row.rule is not None for row in rows)
-    least = "at least " if preemption.more and allowed == len(rows) else ""
-    subject = f"Of {running}, {least}{allowed:,}" if count > 1 else running.capitalize()
+    count_allowed = sum(row.rule is not None for row in rows)
+    least = "at least " if preemption.more and count_allowed == len(rows) else ""
+    subject = f"Of {running}, {least}{count_allowed:,}" if count > 1 else running.capitalize()
     return f"{subject} may be stopped for it: {' or '.join(_rule_text(rule) for rule in rules)}."
 
 
 def _refusal_text(rows: Sequence[PreemptionCandidateResponse]) -> str:
-    """Return the rules that were asked in vain, or the one reason of all candidates."""
+    """Return the rules that refuse a candidate, or the only reason of all candidates; an empty text if there are several."""
     reasons = [[part.split(": ", 1) for part in (row.why_not or "").split("; ")] for row in rows]
     rules = list(dict.fromkeys(part[0] for part in chain.from_iterable(reasons) if len(part) > 1))
     if rules:

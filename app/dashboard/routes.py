@@ -129,8 +129,8 @@ class Dashboard:
         is_browser = http_request.method in ("GET", "HEAD") and "text/html" in http_request.headers.get("Accept", "")
         if not isinstance(error, HttpNotFound) or not is_browser or http_request.path.startswith(f"{PREFIX}/"):
             return None
-        missing = NotFound("page", http_request.path[:80])
-        response = self._refusal_response(http_request, missing)
+        refusal = NotFound("page", http_request.path[:80])
+        response = self._refusal_response(http_request, refusal)
         response.headers.update(HEADERS)
         return response
 

@@ -53,7 +53,7 @@ class OverLimitUse:
     """With `evict`: the allocations that would be preempted for the limit, the newest first: request and component."""
     victim_count: int = 0
     staying: int = 0
-    """With `evict`: the units beyond the limit that stay, as what holds them may not be preempted now."""
+    """With `evict`: the units beyond the limit that stay, as their allocations may not be preempted now."""
 
     @property
     def beyond(self) -> int:

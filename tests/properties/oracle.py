@@ -50,7 +50,7 @@ class Account:
     """Of a template: how often its reserved units count."""
 
     def promised(self) -> dict[str, int]:
-        """What is reserved for it at its parent."""
+        """The units reserved for it at its parent."""
         return {} if self.template else {key: units * self.times for key, units in self.reserved.items()}
 
 
@@ -214,7 +214,7 @@ class Model:
         return [name for name in self.preferred(request.component) if name in (request.named_pools or self.pools)]
 
     def may_run_outside(self, request: Request) -> bool:
-        """Whether it is granted outside of all pools: its component has no policy, and it names no pools."""
+        """True if it is granted outside of all pools: its component has no policy, and it names no pools."""
         return self.unmanaged == "allow" and not request.named_pools and not self.preferred(request.component)
 
     def refusals(self, pool: str, request: Request) -> list[tuple[str, str, int, int, str]]:

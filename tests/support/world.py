@@ -47,7 +47,7 @@ class World:
 
     @property
     def over_limit_reader(self) -> OverLimitReader:
-        """What reads use beyond limits."""
+        """The reader of use beyond limits."""
         return OverLimitReader(self.plan_store, self.ledger, QueryStore(self.client))
 
     @property

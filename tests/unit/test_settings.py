@@ -212,7 +212,7 @@ POD = {
     "POOLKEEPER_REDIS_SERVICE_PORT": "6379",
     "POOLKEEPER_REDIS_PORT": "tcp://10.0.0.2:6379",
 }
-"""What Kubernetes sets in every pod for services with the names `poolkeeper` and `poolkeeper-redis`."""
+"""The variables that Kubernetes sets in every pod for services with the names `poolkeeper` and `poolkeeper-redis`."""
 
 
 def test_service_links_are_no_settings() -> None:

@@ -1,4 +1,4 @@
-"""What a service says of its start: that it runs as root, and that a variable of Kubernetes is not a setting."""
+"""The notes of a service about its start: it runs as root, or a variable of Kubernetes is no setting."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class EventResponse(EventFields):
     to: RequestState
     fence: int | None
     owner: str | None
-    """Who runs it, and where: `user@host`."""
+    """The user and the host that run it: `user@host`."""
     title: str | None
     """The name of the request, else its command, else its task; at most 100 characters."""
 

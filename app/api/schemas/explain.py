@@ -166,9 +166,9 @@ class StartEstimateResponse(ResponseModel):
     basis: str
     """What it is worked out from."""
     run_times: int
-    """How many run times have been measured in the pool."""
+    """The number of run times measured in the pool."""
     is_rough: bool
-    """True if it rests on fewer than five of them."""
+    """True if the estimate rests on fewer than five run times."""
 
     @classmethod
     def of(cls, estimate: Estimate) -> StartEstimateResponse:
@@ -252,9 +252,9 @@ class PoolEstimateResponse(ResponseModel):
 
     pool: str
     verdict: WaitReason | None
-    """With `reasons`: what keeps it; null if it has left the queue of the pool meanwhile."""
+    """With `reasons`: the constraint that blocks it; null if it has left the queue of the pool meanwhile."""
     sentence: str | None
-    """With `reasons`: the same as a short sentence, with the numbers."""
+    """With `reasons`: the reason as a short sentence, with the numbers."""
     estimated_start: StartEstimateResponse | None
     """Null: nothing can be said of it; `no_estimate` says why."""
     no_estimate: str | None

@@ -41,7 +41,7 @@ class OverLimitResponse(ResponseModel):
     beyond: int
     """The units beyond the limit."""
     over_limit: str
-    """The setting that counts for the account. `keep`: what runs stays. `evict`: what is beyond is preempted."""
+    """The setting that counts for the account. `keep`: allocations stay. `evict`: allocations beyond it are preempted."""
     after_s: int | None
     """With `evict`: how long the account may be over its limit before something is preempted; null with `keep`."""
     holders: Sequence[LimitHolderResponse]
@@ -49,11 +49,11 @@ class OverLimitResponse(ResponseModel):
     victims: Sequence[str]
     """With `evict`: the requests that would be preempted for it, the newest first; those that the token can see."""
     victim_count: int
-    """The number of all victims."""
+    """With `evict`: the number of all requests that would be preempted for it."""
     staying: int
-    """With `evict`: the units beyond the limit that stay, as what holds them may not be preempted now."""
+    """With `evict`: the units beyond the limit that stay, as their allocations may not be preempted now."""
     sentence: str
-    """All of it in words."""
+    """The use and its consequence as a sentence."""
 
     @classmethod
     def of(cls, use: OverLimitUse, token: Token) -> OverLimitResponse:

@@ -32,7 +32,7 @@ class Problem(ResponseModel):
     """What is wrong, in a word for programs; it stays."""
     request_id: str | None = None
     hint: str | None = None
-    """What helps, in a sentence for people. Of a refused permission: the roles that have it."""
+    """A remedy, as a sentence for people. Of a refused permission: the roles that have it."""
     errors: list[FieldError] | None = None
     """Of malformed input: every fault. Of a declaration that is refused: the field, such as `pools.0.groups.2.reserved.gpu`."""
     directive: Literal["kill"] | None = None

@@ -53,7 +53,7 @@ class ReasonResponse(ResponseModel):
 
     @classmethod
     def of(cls, reason: Reason, token: Token | None = None) -> ReasonResponse:
-        """Return the response for a reason; for a token that may see the other request's component with its origin."""
+        """Return the response for a reason; with the origin of the other request if the token may see the component of that."""
         sees_origin = token is not None and token.can_see_origin(reason.by_origin)
         message = reason.message_with_origin if sees_origin else reason.message
         return cls(code=reason.code, message=message, pools=[PoolRefusalResponse.of(refusal) for refusal in reason.pools])
@@ -98,7 +98,7 @@ class RequestResponse(ResponseModel):
     outcome: str | None
     """What its holder said of the work when it gave the units back."""
     exit_code: int | None
-    """The exit code of the work, if its holder told it; a negative one is the number of the signal that ended it."""
+    """The exit code of the work; minus the number of the signal that ended it; null if the release did not have it."""
     pool: str | None
     """Where it is allocated, or was."""
     fence: int | None
@@ -166,13 +166,13 @@ class RequestResponse(ResponseModel):
 
 
 class RequestCountsResponse(ResponseModel):
-    """How many requests are in each state."""
+    """The number of requests in each state."""
 
     queued: int
     allocated: int
     preempting: int
     ended: int
-    """Those in a final state that are still kept."""
+    """The requests in a final state that are still kept."""
     exact: bool
     """False if only the newest requests were counted; each number is then a lower bound. Without a filter, and of a token that
     sees every component, the numbers are exact."""
@@ -196,9 +196,9 @@ class PoolWaitResponse(ResponseModel):
     position: int
     """Its place in the queue of the pool, from 1."""
     waiting: int
-    """How many requests wait for the pool."""
+    """The number of requests in the queue of the pool."""
     verdict: WaitReason
-    """What keeps it from being granted there."""
+    """The constraint that blocks it there."""
     sentence: str
 
     @classmethod
@@ -219,7 +219,7 @@ class WaitResponse(ResponseModel):
     sentence: str
     """One sentence for people."""
     pools: list[PoolWaitResponse]
-    """Each pool in whose queue it is, the preferred first."""
+    """The pools that have it in their queue, the preferred first."""
 
     @classmethod
     def of(cls, summary: WaitSummary, *, with_ids: bool) -> WaitResponse:
@@ -247,10 +247,10 @@ class RequestListResponse(ListResponse[RequestResponse]):
 
 
 class RequestSearchResponse(ListResponse[RequestResponse]):
-    """A page of the requests that match. It may be short, or empty, though `next_cursor` leads to more."""
+    """A page of the requests that match. It may be short or empty even if `next_cursor` leads to more."""
 
     counts: RequestCountsResponse | None = None
-    """Null unless they were asked for."""
+    """Null unless the query has `counts=true`."""
 
 
 class HeartbeatResponse(ResponseModel):

@@ -22,7 +22,7 @@ def fixed_share_account(policy: str) -> str:
 
 
 class EndBasis(IntEnum):
-    """What a simulated end rests on, the surest first."""
+    """The basis of a simulated end, the surest first."""
 
     KNOWN = 0
     """Enough run times, a promised walltime or a deadline."""

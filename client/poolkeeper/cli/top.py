@@ -47,7 +47,7 @@ HELP = (
     "WAITING      the head of the queue: position and short id, for how long each",
     "             has waited, and below it the reason and the likely start",
 )
-"""What `?` shows, in at most 80 columns."""
+"""The help that `?` shows, in at most 80 columns."""
 
 
 @click.command("top", cls=VerbCommand, example="poolkeeper top\npoolkeeper top --interval 10\npoolkeeper top --once")

@@ -54,7 +54,7 @@ OWN = {
 # ---- pools
 
 NOT_OVER: dict[str, Any] = {"over_limit": []}
-"""What the answer to a change has besides: nothing is used beyond a limit."""
+"""The additional field of the answer to a change: nothing is used beyond a limit."""
 
 
 def test_a_pool_is_made_shown_and_deleted(everywhere: Site) -> None:

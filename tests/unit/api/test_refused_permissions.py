@@ -1,4 +1,4 @@
-"""What the refusal of a permission says: the role of the token, what it may not do, and the roles that may."""
+"""The refusal of a permission: the role of the token, the action that it may not do, and the roles that may."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def busy_pool(world: World, **settings: Any) -> list[Request]:
 
 
 def planned(world: World, change: dict[str, Any]) -> tuple[OverLimitUse, ...]:
-    """What the plan of a change of the pool says of use beyond limits."""
+    """Return the use beyond limits in the plan of a change of the pool."""
     declared = export_pool(world.ledger.get_pool(world.workspace, "p")).model_dump(exclude_unset=True)
     declaration = Declaration.model_validate({"pools": [{**declared, **change}]})
     return world.declarations.plan(world.workspace, declaration).over_limit

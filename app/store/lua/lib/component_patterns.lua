@@ -1,4 +1,4 @@
--- The components that a token is for: `type/name`, or a pattern `type/beginning*` for all components of the type with that beginning.
+-- The components of a token: `type/name`, or a pattern `type/beginning*` for all components of the type with that beginning.
 
 local function matches(pattern, component)
   if string.sub(pattern, -1) ~= '*' then return pattern == component end

@@ -43,7 +43,7 @@ function lanes.allows(lane, pool_name) return not lane.named_pools or lane.named
 -- Return all pools in which the component of a lane has a policy, the preferred first.
 function lanes.component_pools(lane) return redis.call('ZRANGE', keys.component_pools(lane.component), 0, -1) end
 
--- Return those of some pools that the lane allows.
+-- Return the pools of a list that the lane allows.
 function lanes.allowed(lane, names)
   if not lane.named_pools then return names end
   local allowed = {}

@@ -1,4 +1,4 @@
--- The status of a waiter in each pool whose queue it is in: its position, the constraints that block it, and all that it lacks.
+-- The status of a waiter in each pool that has it in its queue: its position, the constraints that block it, and all that it lacks.
 -- @use accounts amounts hold_owners lanes parking_lookup patience_hold queue_order queue_positions victim_holds
 -- @reads pool_queue
 
