@@ -27,7 +27,7 @@ end
 function admission.eligible_path(pool_name, lane)
   local path = accounts.path(pool_name, lane.component)
   if eligibility.refusal(path, lane) then return nil end
-  local refusal = templates.refusal(path)
+  local refusal = path[1].is_planned and templates.refusal(path)
   if refusal then return nil, refusal end
   return path
 end
@@ -50,7 +50,7 @@ function admission.enqueue(request, lane, lane_score, candidates)
   local new_pools = {}
   for _, candidate in ipairs(candidates) do
     if candidate.path[1].is_planned and lanes.has_waiters(lane.component) then new_pools[#new_pools + 1] = candidate.path[#candidate.path] end
-    templates.write(candidate.path)
+    if candidate.path[1].is_planned then templates.write(candidate.path) end
     queue.schedule_sync_if_stale(candidate.path, lane)
   end
   queue.enter(request, lane, lane_score, deadline)

@@ -41,7 +41,7 @@ end
 
 -- Return the refusal of a template with the most instances that it may have; nil if the component has a policy, or may get one.
 local function template_refusal(path)
-  local full = templates.refusal(path)
+  local full = path[1].is_planned and templates.refusal(path)
   return full and table.concat({'too_many_tenants', '-', full[4], full[3], 'policy:' .. path[1].fields.template}, ' ')
 end
 

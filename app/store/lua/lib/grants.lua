@@ -105,7 +105,7 @@ function grants.take_back(request, is_preempting)
   if request.pool == '' then return end
   local lane, path = lanes.of(request), accounts.path(request.pool, request.component)
   redis.call('ZREM', keys.pool_allocations(request.pool), request.id)
-  templates.touch(path[#path], path[1])
+  if path[1].fields.template then templates.touch(path[#path], path[1]) end
   redis.call('HDEL', keys.pool_allocation_records(request.pool), request.id)
   if request.walltime_s then redis.call('ZREM', keys.pool_walltime_ends(request.pool), request.id) end
   if debit(path, lane, -1) then nudges.send() end

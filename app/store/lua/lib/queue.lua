@@ -23,7 +23,7 @@ end
 function queue.remove(path, id)
   local policy, pool = path[1], path[#path]
   if redis.call('ZREM', keys.pool_queue(pool.name), id) == 1 then redis.call('HINCRBY', policy.key, 'queue_length', -1) end
-  templates.touch(pool, policy)
+  if policy.fields.template then templates.touch(pool, policy) end
   redis.call('ZREM', keys.pool_policy_queue(pool.name, policy.component), id)  -- also if the pool had fair share until now
 end
 

@@ -75,7 +75,7 @@ function submissions.admit(plan, spec, remember_s)
   else redis.call('HSET', keys.meta(), 'seq', plan.seq, 'saved_bytes', plan.saved_bytes) end
   local changes = {'seq', plan.seq, 'submitted_ms', amounts.format(clock.now)}
   requests.transition(request, states.queued, 'submitted', changes, fields, nil, plan.is_granted)
-  if plan.path then templates.write(plan.path) end
+  if plan.path and plan.path[1].is_planned then templates.write(plan.path) end
   if plan.is_granted then grants.allocate(plan.path, lane, request, fields, plan.fence)
   elseif #plan.candidates > 0 then admission.enqueue(request, lane, plan.lane_score, plan.candidates)
   else requests.finish(request, states.rejected, 'rejected', eligibility.refusals(lane, plan.pools), fields) end

@@ -1,6 +1,7 @@
 -- Policy templates: the policy of `type/prefix*` makes an instance, a policy of its own, for each component that asks and has none. An
 -- instance has the quotas and settings of its template, and names it in the field `template`. It is planned in memory, and written when
 -- a request of the component is granted or queued.
+-- Callers ask for `is_planned` or `fields.template` first: a call without a template does not load this library.
 -- @use accounts amounts clock pool_changes
 -- @reads pool_queue_syncs pool_unfinished
 -- @writes component_pools meta policy pool pool_instances pool_policies template_checks templates
@@ -62,9 +63,8 @@ function templates.is_full(pool, pattern)
   return present >= most, most, present
 end
 
--- Return a refusal if a policy is planned and its template has the most instances already; else nil.
+-- Return a refusal if the template of a planned policy has the most instances already; else nil.
 function templates.refusal(path)
-  if not path[1].is_planned then return nil end
   local pool, pattern = path[#path], path[1].fields.template
   local is_full, most, present = templates.is_full(pool, pattern)
   if is_full then return {'template/' .. pattern, 'template_max', amounts.format(most), amounts.format(present)} end
@@ -72,10 +72,9 @@ end
 
 local function schedule_check(pool, pattern, at_ms) redis.call('ZADD', keys.template_checks(), 'NX', amounts.format(at_ms), pool.name .. ' ' .. pattern) end
 
--- Note that an instance was active now. A declared policy is left as it is.
+-- Note that an instance was active now.
 function templates.touch(pool, policy)
-  local pattern = policy.fields.template
-  if pattern then redis.call('ZADD', keys.pool_instances(pool.name, pattern), amounts.format(clock.now), policy.component) end
+  redis.call('ZADD', keys.pool_instances(pool.name, policy.fields.template), amounts.format(clock.now), policy.component)
 end
 
 -- Remove a policy from the instances of a template.
@@ -87,7 +86,6 @@ end
 -- Write a planned policy. It replaces an idle instance of another template.
 function templates.write(path)
   local policy, pool = path[1], path[#path]
-  if not policy.is_planned then return end
   local template, component = accounts.policy(pool.name, policy.fields.template), policy.component
   local former_pattern = redis.call('HGET', policy.key, 'template')
   if former_pattern then
