@@ -70,7 +70,7 @@ class TreeRow:
 
     @property
     def _template_total(self) -> Policy | None:
-        """The policies of a template as one account, which has no limit: that of the template is for each of them."""
+        """The instances of a template as one account. It has no limit: that of the template is for each instance."""
         if not isinstance(self.account, Policy) or self.account.policies is None:
             return None
         use = self.pool.template_use(self.account)

@@ -88,7 +88,7 @@ class Request(NamedTuple):  # made for every answer, and three times as fast to 
 
     @property
     def retries_left(self) -> int | None:
-        """How often it may still go back to the queue after a preemption; None is without bound."""
+        """The number of times that it may still return to the queue after a preemption; None is without bound."""
         return None if self.retries < 0 else max(0, self.retries - self.preemptions)
 
 
@@ -172,7 +172,7 @@ class Policy(PoolAccount):
 
 @dataclass(frozen=True, slots=True)
 class TemplateUse:
-    """The use of all policies of a template together. The template itself holds nothing."""
+    """The use of all instances of a template together. The template itself holds nothing."""
 
     queued: int
     used: Amounts
@@ -219,7 +219,7 @@ class Pool:
         return {key: amount for key, amount in total.items() if key in self.capacity}
 
     def template_use(self, template: Policy) -> TemplateUse:
-        """Return the use of all policies that a template has made, together."""
+        """Return the use of all instances of a template together."""
         policies = [policy for policy in self.policies.values() if policy.template == template.name]
         return TemplateUse(
             queued=sum(policy.queued for policy in policies),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from poolkeeper.models import Request
 
 FIRST_WAIT_S = 2.0
-"""How long a submit waits for the grant where people watch: then a line tells them of the wait."""
+"""The time that a submit waits for the grant in a terminal; after it, a line shows the wait."""
 QUEUE_TTL_S = 60
 """The queue TTL of a request whose body has none."""
 LONGEST_REFUSAL_S = 300.0

@@ -9,7 +9,7 @@ from tests.properties.oracle import METERED
 from tests.properties.snapshot import Snapshot, columns
 
 MAX_SAMPLES = 3
-"""How many samples are kept of a pool here."""
+"""The number of samples that are kept of a pool here."""
 PEAK = "peak."
 """The fields of an account with the highest use since the last sample begin so."""
 

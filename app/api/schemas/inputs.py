@@ -104,14 +104,14 @@ class PollQuery(QueryModel):
 
 
 class EstimateQuery(QueryModel):
-    """How much to tell."""
+    """The query of an estimate: the detail of the answer."""
 
     reasons: bool = False
     """True: each pool also has the reason why the request waits."""
 
 
 class SubmitQuery(QueryModel):
-    """How long a submit waits for the grant."""
+    """The query of a submit: the longest wait for the grant."""
 
     wait_s: Annotated[float, Field(ge=0, le=LONGEST_POLL_S, allow_inf_nan=False)] = 0
     """Answer when the request is no longer queued, or after so long."""

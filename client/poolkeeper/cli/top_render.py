@@ -26,7 +26,7 @@ BAR_PARTS = (("in share", "green"), ("borrowed", "yellow"), ("held", "magenta"),
 BLOCKS, PLAIN = "█▓░·", "#+~."
 """How they are drawn, and where there are no such characters."""
 MAX_COMPONENT_WIDTH = 24
-"""How much of the name of a component is shown beside its policy."""
+"""The most characters of the name of a component beside its policy."""
 BAR_WIDTHS = range(10, 41)
 """How long a bar is, at least and at most."""
 NUMBERS_WIDTH = 56

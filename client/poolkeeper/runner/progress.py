@@ -22,7 +22,7 @@ REPEAT_AFTER_S = 30.0
 LIVE_POLL_S, PLAIN_POLL_S = 2.0, 10.0
 """How often to ask for the place."""
 DETAILS_EVERY_S = 10.0
-"""How often to ask why it waits and when it may start."""
+"""The interval between two questions for the reason of the wait and the start."""
 
 
 MAX_PENDING = 100

@@ -24,7 +24,7 @@ def full(everywhere: Site) -> Site:
 
 
 def waiting_polls(site: Site) -> int:
-    """How many calls wait."""
+    """Return the number of calls that wait."""
     return site.services.long_polls.slots.used()["poll"]
 
 

@@ -465,7 +465,7 @@ def test_the_policies_of_a_template_stand_below_it(desk: Desk) -> None:
         ("user-ana", "depth-1"),
         ("user-bob", "depth-1"),
     ]
-    assert [re.sub(r"<[^>]+>", "", cell) for _, _, cell in rows[1:3]] == ["user-* template, 2 policies", "user-ana of user-*"]
+    assert [re.sub(r"<[^>]+>", "", cell) for _, _, cell in rows[1:3]] == ["user-* template, 2 instances", "user-ana of user-*"]
     assert page.count("Edit…") == 2
     template_row = page[page.index('<tr id="policy-orchestrator:user-*"') :].partition("</tr>")[0]
     text = " ".join(re.sub(r"<[^>]+>", " ", template_row).split())
