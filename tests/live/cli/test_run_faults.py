@@ -300,7 +300,7 @@ def _stands_still(read: int, output: list[int]) -> bool:
 
 
 def test_the_answer_to_the_submit_is_lost(lab: RunLab, proxy: FlakyProxy) -> None:
-    proxy.lose_answer_to("POST /api/v1/requests ")
+    proxy.lose_answer_to("POST /api/v1/requests?wait_s=")
     with lab.run(*ALL, script=BEGIN + "exit 5", url=proxy.url) as run:
         run.wait_for_end(5)
     assert proxy.lost_answers == 1
