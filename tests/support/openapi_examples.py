@@ -29,7 +29,7 @@ BY_ID = {route.operation_id: route for route in (*ROUTES, *AT_ROOT)}
 REQUEST_ID = "9bf586aac3fff7f7"
 START_MS = 1_700_000_000_000
 EVENT_ID = re.compile(r"\b[0-9]{13}-[0-9]+\b")
-ABSENT = {"pool": "tpus", "component": "nobody", "group": "nowhere", "request": "1m7qarzqdrzq14e3tgzg", "task": "absent"}
+ABSENT = {"pool": "tpus", "component": "absent", "group": "nowhere", "request": "1m7qarzqdrzq14e3tgzg", "task": "absent"}
 """Path parameters that name no object."""
 JSON = {"Accept": "application/json"}
 

@@ -51,7 +51,7 @@ def make_pools(api: ExampleRecorder) -> None:
     api.call("put_policy", {"group": "lab"}, path=RESEARCH, expect=201)
     api.call("put_policy", {}, path=GPUS | {"component": "trial"}, expect=201)
     api.call("get_policy", path=VISION, expect=200)
-    api.call("get_policy", path=GPUS | {"component": "nobody"}, expect=404)
+    api.call("get_policy", path=GPUS | {"component": "absent"}, expect=404)
     api.call("list_policies", path=GPUS, expect=200)
     api.call("list_component_policies", path={"component": "vision"}, expect=200)
 

@@ -122,10 +122,12 @@ class PolicyResponse(AccountResponse):
     """The number of instances of a template; null of any other policy."""
 
     @classmethod
-    def of(cls, pool: models.Pool, policy: models.Policy) -> Self:
-        """Return the response for a policy."""
+    def of(cls, pool: models.Pool, policy: models.Policy, template_use: models.TemplateUse | None = None) -> Self:
+        """Return the response for a policy. `template_use`: that of a template, if it is known."""
         kind, _, name = policy.name.partition("/")
-        use: models.Policy | models.TemplateUse = policy if policy.policies is None else pool.template_use(policy)
+        use: models.Policy | models.TemplateUse = policy
+        if policy.policies is not None:
+            use = template_use or pool.template_use(policy)
         return cls(
             component=name,
             component_type=kind,
@@ -168,4 +170,5 @@ def _account_fields(
 def policy_responses(pool: models.Pool) -> list[PolicyResponse]:
     """Return the responses for the policies of a pool, the highest priority first."""
     policies = sorted(pool.policies.values(), key=lambda policy: (-policy.priority, policy.name))
-    return [PolicyResponse.of(pool, policy) for policy in policies]
+    template_uses = pool.template_uses()
+    return [PolicyResponse.of(pool, policy, template_uses.get(policy.name)) for policy in policies]

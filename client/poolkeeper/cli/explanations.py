@@ -77,7 +77,7 @@ def describe_pool(pool: Mapping[str, Any]) -> None:
     holders = [
         {**row, **{part: _nonzero(row[part], keys) for part in ("used", "in_share", "borrowed")}} for row in pool["holders"]
     ]
-    _print_list("Who holds the units", holders, HOLDER_COLUMNS, pool["more_holders"])
+    _print_list("Holders of the units", holders, HOLDER_COLUMNS, pool["more_holders"])
     _print_list("Who could be stopped", pool["preemption"]["candidates"], CANDIDATE_COLUMNS, pool["preemption"]["more"])
 
 

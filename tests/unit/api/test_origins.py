@@ -1,4 +1,4 @@
-"""Owner and title of a request in events, stories and reasons, for the readers who may see its component."""
+"""Owner and title of a request in events, stories and reasons: a token sees them for its own components only."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from app.domain.reasons import ReasonCode
 from tests.support.cli_program import Program
 from tests.support.stub_server import StubServer, refuse, reply, stream
 
-WHO = {
+CALLER = {
     "name": "ana",
     "roles": ["operator"],
     "workspaces": ["lab"],
@@ -36,7 +36,7 @@ def fresh(stubbed: Program) -> Program:
 
 
 def test_login_keeps_what_was_checked(fresh: Program, stub: StubServer) -> None:
-    stub.script(reply(WHO), reply(WHO))
+    stub.script(reply(CALLER), reply(CALLER))
     ran = fresh("login", "--url", f"{stub.url}/", "--token", "secret-1", "--workspace", "lab")
     assert ran.line == f"ana at {stub.url}, workspace lab; kept in {config_path(fresh)}"
     assert json.loads(config_path(fresh).read_text()) == {"url": stub.url, "token": "secret-1", "workspace": "lab"}
@@ -49,13 +49,13 @@ def test_login_keeps_what_was_checked(fresh: Program, stub: StubServer) -> None:
 
 
 def test_a_token_comes_from_stdin_too(fresh: Program, stub: StubServer) -> None:
-    stub.script(reply(WHO))
+    stub.script(reply(CALLER))
     fresh("login", "--url", stub.url, feed="secret-2\n")
     assert json.loads(config_path(fresh).read_text())["token"] == "secret-2"
 
 
 def test_no_token_is_none_even_if_one_was_kept(fresh: Program, stub: StubServer) -> None:
-    stub.script(reply(WHO), reply(WHO))
+    stub.script(reply(CALLER), reply(CALLER))
     fresh("login", "--url", stub.url, "--token", "old")
     fresh("login", "--url", stub.url, feed="")
     assert "token" not in json.loads(config_path(fresh).read_text())
@@ -63,7 +63,7 @@ def test_no_token_is_none_even_if_one_was_kept(fresh: Program, stub: StubServer)
 
 
 def test_a_login_that_is_refused_keeps_nothing(fresh: Program, stub: StubServer) -> None:
-    stub.script(reply(WHO), refuse(401, "unknown_token", "this token is unknown, expired or revoked"))
+    stub.script(reply(CALLER), refuse(401, "unknown_token", "this token is unknown, expired or revoked"))
     fresh("login", "--url", stub.url, "--token", "good")
     before = config_path(fresh).read_text()
     ran = fresh("login", "--url", stub.url, "--token", "bad", ends=ExitCode.DENIED)
@@ -76,7 +76,7 @@ def test_a_file_that_others_could_read_is_replaced_by_one_they_cannot(fresh: Pro
     config_path(fresh).parent.mkdir(parents=True)
     config_path(fresh).write_text("{}")
     config_path(fresh).chmod(0o644)
-    stub.script(reply(WHO))
+    stub.script(reply(CALLER))
     fresh("login", "--url", stub.url, "--token", "t")
     assert stat.S_IMODE(config_path(fresh).stat().st_mode) == 0o600
 
@@ -88,7 +88,7 @@ def test_a_token_in_the_clear_is_warned_of(fresh: Program) -> None:
 
 
 def test_logout_forgets(fresh: Program, stub: StubServer) -> None:
-    stub.script(reply(WHO))
+    stub.script(reply(CALLER))
     fresh("login", "--url", stub.url, "--token", "t")
     assert fresh("logout").line == f"removed {config_path(fresh)}"
     assert not config_path(fresh).exists()

@@ -204,7 +204,7 @@ def test_a_wrong_address_is_one_line(nowhere: Program, url: str, lacks: str) -> 
 
 
 def test_an_address_with_the_path_of_every_call_is_an_address(stubbed: Program, stub: StubServer) -> None:
-    stub.script(reply(WHO))
+    stub.script(reply(CALLER))
     assert f"Service:     {stub.url}\n" in stubbed("whoami", "--url", f"{stub.url}/api/v1/").out
 
 
@@ -246,7 +246,7 @@ def test_fields_that_are_wrong_are_listed(stubbed: Program, stub: StubServer) ->
     ]
 
 
-WHO = {"name": "ana", "roles": ["admin"], "workspaces": ["*"], "components": [], "workspace": "w", "permissions": ["read"]}
+CALLER = {"name": "ana", "roles": ["admin"], "workspaces": ["*"], "components": [], "workspace": "w", "permissions": ["read"]}
 
 
 @pytest.mark.parametrize(
@@ -258,14 +258,14 @@ WHO = {"name": "ana", "roles": ["admin"], "workspaces": ["*"], "components": [],
     ],
 )
 def test_global_options_stand_before_or_after_the_verb(stubbed: Program, stub: StubServer, words: str) -> None:
-    stub.script(reply(WHO))
-    assert stubbed(*words.split()).json == WHO
+    stub.script(reply(CALLER))
+    assert stubbed(*words.split()).json == CALLER
     call = stub.calls[0].headers
     assert (call["authorization"], call["poolkeeper-workspace"]) == ("Bearer t1", "w1")
 
 
 def test_variables_are_heard_and_options_go_before_them(stubbed: Program, stub: StubServer) -> None:
-    stub.script(reply(WHO), reply(WHO))
+    stub.script(reply(CALLER), reply(CALLER))
     stubbed("whoami", "--workspace", "w1", "-o", "name")
     stubbed("whoami", "-o", "name", POOLKEEPER_TOKEN="t2")
     assert [call.headers["poolkeeper-workspace"] for call in stub.calls] == ["w1", "default"]
@@ -280,7 +280,7 @@ def test_an_unknown_variable_is_refused_before_any_call(stubbed: Program, stub: 
 
 
 def test_variables_of_the_service_and_of_a_run_are_accepted(stubbed: Program, stub: StubServer) -> None:
-    stub.script(reply(WHO))
+    stub.script(reply(CALLER))
     request = Request("r1", "allocated", resources={"a100.80-gb": 1}, pool="gpus", fence=7)
     environ = command_environment({}, Client(stubbed.url), request, Path("/x"), resume=False, reference=None)
     settings: dict[str, Any] = {f"POOLKEEPER_{field.name.upper()}": "x" for field in fields(Settings)}

@@ -40,7 +40,7 @@ def test_explain_says_why_who_and_when(gpus: Program) -> None:
     assert facts["Starts if"].strip() == "2 gpu come free in gpus"
     assert facts["Estimated"].strip().startswith("likely 20")
     assert facts["Estimated"].endswith("(1 promised walltime)")
-    assert "  Who holds the units" in lines
+    assert "  Holders of the units" in lines
     assert "  Who could be stopped" in lines
     document = gpus("request", "explain", waits, "-o", "json").json
     assert document["pools"][0]["no_estimate"] is None
