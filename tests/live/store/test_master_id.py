@@ -120,9 +120,15 @@ def test_nothing_is_sent_while_the_master_is_in_doubt(world: World) -> None:
     assert world.submit(gpu=1).status == RequestState.ALLOCATED
 
 
+def confirms(master: Redis) -> bool:
+    """True if a replica of the master has confirmed a write of this moment."""
+    master.publish("written", "")
+    return master.wait(1, 100) == 1
+
+
 @contextmanager
 def replica_of(port: int, folder: Path) -> Iterator[Redis]:
-    """A replica that the master counts; yields a client of it."""
+    """Start a replica, and yield a client of it once it confirms what the master writes."""
     folder.mkdir()
     number = free_port()
     with (
@@ -130,9 +136,7 @@ def replica_of(port: int, folder: Path) -> Iterator[Redis]:
         Redis("127.0.0.1", port, decode_responses=True) as master,
         Redis("127.0.0.1", number, decode_responses=True) as replica,
     ):
-        wait_until(
-            lambda: master.info("replication").get("slave0", {}).get("state") == "online", "the master counts its replica", 30
-        )
+        wait_until(lambda: confirms(master), "the replica confirms what the master writes", 30)
         yield replica
 
 
