@@ -138,8 +138,11 @@ def test_the_training_that_is_preempted(here: Up, tmp_path: Path) -> None:
         timeout=90,
         check=True,
     )
-    expected = [line for line in text.splitlines() if not line.startswith("$ ")]
-    assert list(map(same_training, done.stdout.splitlines())) == list(map(same_training, expected))
+    expected = [same_training(line) for line in text.splitlines() if not line.startswith("$ ")]
+    answers = [same_training(line) for line in done.stdout.splitlines()]
+    waits = {line for line in expected if ": waiting in " in line}
+    assert waits >= {line for line in answers if ": waiting in " in line}, "a wait that is short may have no line"
+    assert [line for line in answers if line not in waits] == [line for line in expected if line not in waits]
 
 
 def same_training(line: str) -> str:
