@@ -41,59 +41,57 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "discipline",
             Discipline,
             "reserved",
-            "Who goes first: by the policy's priority (`reserved`), by the preemption class (`classes`), or "
-            "who lacks most of its fair share (`fair_share`).",
+            "How contention is settled: by policy priority (`reserved`), preemption class (`classes`) or fair share.",
         ),
         PoolSetting(
             "order",
             Literal["share_first", "priority_first"],
             "share_first",
-            "Whether those within their unused share go before a higher rank, or after it.",
+            "Whether requests within an unused reserved share go before a higher rank (`share_first`) or after it.",
         ),
         PoolSetting(
             "queueing",
             Literal["best_effort", "strict"],
             "best_effort",
-            "Whether others may pass the first one that is blocked by capacity.",
+            "Whether requests may pass the first request that is blocked by capacity: yes (`best_effort`) or no (`strict`).",
         ),
         PoolSetting(
             "patience_s",
             Seconds,
             300,
-            "How long a waiter blocked by capacity is passed before capacity is held for it; null is for ever.",
+            "Seconds for which a waiter blocked by capacity may be passed before capacity is held for it; null: for ever.",
             nullable=True,
         ),
         PoolSetting(
             "grace_s",
             Seconds,
             30,
-            "How long who has to leave is given between being told to terminate and being forced; 0: it is "
-            "stopped at once, and not asked to save its work either.",
+            "Seconds between the directive `terminate` and the forced release of a victim. 0 skips checkpoint and grace.",
         ),
         PoolSetting(
             "checkpoint_timeout_s",
             Seconds,
             600,
-            "How long who has to leave may take to save its work, if it can; half as long again if it is seen to be at it.",
+            "Seconds that a victim has to save its work, if it can; half as long again if it reports progress.",
         ),
         PoolSetting(
             "max_deferral_s",
             Seconds,
             300,
-            "How long who has to leave may put that off, in all.",
+            "Seconds by which a victim may put off its checkpoint, all deferrals together; 0: no deferral.",
         ),
         PoolSetting(
             "requeue_failed_checkpoint",
             bool,
             True,
-            "Whether who had to leave and did not save its work, or did not leave in time, may go back to the queue.",
+            "Whether a victim that did not save its work, or did not leave in time, may go back to the queue.",
         ),
         PoolSetting(
             "near_completion_s",
             Seconds,
             None,
-            "Who has so little left of its walltime is not stopped; null is as the discipline has it: 300 in "
-            "`classes`, else 0.",
+            "An allocation with at most so many seconds left of its walltime is not preempted; null: the value of the "
+            "discipline, 300 in `classes`, else 0.",
             nullable=True,
             by_discipline={"reserved": 0, "classes": 300, "fair_share": 0},
         ),
@@ -101,14 +99,13 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "min_runtime_s",
             Seconds,
             0,
-            "Who has not yet run for so long is not stopped.",
+            "An allocation that has run for fewer seconds is not preempted; 0: no such protection.",
         ),
         PoolSetting(
             "max_victims",
             Quantity,
             None,
-            "How many may be stopped for one waiter; 0 is without bound, null as the discipline has it: 3 in "
-            "`classes`, else 0.",
+            "The most victims for one waiter; 0: no bound; null: the value of the discipline, 3 in `classes`, else 0.",
             nullable=True,
             by_discipline={"reserved": 0, "classes": 3, "fair_share": 0},
         ),
@@ -116,14 +113,14 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "max_preemptions_per_minute",
             Quantity,
             None,
-            "How many may be stopped in a minute; 0 is nobody, ever, null without bound.",
+            "The most preemptions of the pool in a minute; 0: no allocation is ever preempted; null: no bound.",
             nullable=True,
         ),
         PoolSetting(
             "backoff_s",
             Seconds,
             None,
-            "How long after somebody was stopped nobody else is; null is as the discipline has it: 5 in `fair_share`, else 0.",
+            "Seconds between two decisions to preempt; null: the value of the discipline, 5 in `fair_share`, else 0.",
             nullable=True,
             by_discipline={"reserved": 0, "classes": 0, "fair_share": 5},
         ),
@@ -131,13 +128,13 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "cost_key",
             ResourceKey,
             "gpu",
-            "In `classes`: the key whose units, at least 1, tell what it costs to stop somebody.",
+            "In `classes`: the key whose units, at least 1, measure the cost of a preemption.",
         ),
         PoolSetting(
             "value_per_class",
             Units,
             None,
-            "In `classes`: what it may cost at most, in minutes for each class of the waiter and each unit it "
+            "In `classes`: the highest cost of a preemption, in minutes for each class of the waiter and each unit that it "
             "asks; null: no bound.",
             nullable=True,
         ),
@@ -145,31 +142,26 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "over_limit",
             OverLimit,
             None,
-            "What becomes of what is beyond a lowered limit: it stays (`keep`), or as much as is beyond, the "
-            "newest first, is stopped (`evict`); null is as the discipline has it: `evict` in `fair_share`, "
-            "else `keep`.",
+            "What happens to use beyond a lowered limit: it stays (`keep`), or the newest allocations beyond it are preempted"
+            " (`evict`); null: the value of the discipline, `evict` in `fair_share`, else `keep`.",
             nullable=True,
             by_discipline={"reserved": "keep", "classes": "keep", "fair_share": "evict"},
-            account_description=(
-                "Whether what is beyond its limit stays (`keep`) or is stopped, the newest first (`evict`); null is inherited."
-            ),
+            account_description="Use beyond its limit stays (`keep`) or is preempted, newest first (`evict`); null: inherited.",
         ),
         PoolSetting(
             "over_limit_after_s",
             Seconds,
             30,
-            "How long who is beyond its limit is left alone before anything of it is stopped.",
-            account_description=(
-                "How long it is left alone beyond its limit before anything of it is stopped; null is inherited."
-            ),
+            "Seconds for which use beyond a limit stays before the first allocation is preempted for it.",
+            account_description="Seconds for which use beyond its limit stays before a preemption; null: inherited.",
         ),
         PoolSetting(
             "fair_share_tolerance",
             Ratio,
             0.8,
-            "In `fair_share`: who uses less than this part of its fair share, and wants more, is below it.",
+            "In `fair_share`: an account that wants more and uses less than this part of its fair share is below it.",
             account_description=(
-                "With less than this part of its fair share it is below it; null is inherited, of a policy's the lower counts."
+                "The part of its fair share under which it is below; null is inherited, of a policy's the lower counts."
             ),
             more_patient="lower",
         ),
@@ -177,9 +169,9 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "starvation_timeout_s",
             Seconds,
             30,
-            "In `fair_share`: who is below its fair share for longer is starving, and may have preemptible work stopped.",
+            "In `fair_share`: an account that is below its fair share for more seconds is starving, and may preempt.",
             account_description=(
-                "Below its fair share for longer it is starving; null is inherited, of a policy's the longer counts."
+                "Seconds below its fair share after which it is starving; null is inherited, of a policy's the longer counts."
             ),
             more_patient="higher",
         ),
@@ -187,7 +179,7 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "aggressive_starvation",
             bool,
             False,
-            "In `fair_share`: whether who goes on starving may in the end have more stopped than that.",
+            "In `fair_share`: whether an account that goes on starving may in the end preempt more than that.",
             account_description=(
                 "Whether it may starve aggressively; null is inherited, a policy does if it and what it inherits say so."
             ),
@@ -197,9 +189,9 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "aggressive_starvation_timeout_s",
             Seconds,
             120,
-            "In `fair_share`: how long it has to be below its fair share for that.",
+            "In `fair_share`: seconds below its fair share after which an account is aggressively starving.",
             account_description=(
-                "How long it has to be below its fair share for that; null is inherited, of a policy's the longer counts."
+                "Seconds below it until it is aggressively starving; null is inherited, of a policy's the longer counts."
             ),
             more_patient="higher",
         ),
@@ -207,32 +199,32 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "allow_aggressive_preemption",
             bool,
             True,
-            "In `fair_share`: whether that may be stopped here for who is aggressively starving.",
-            account_description="Whether it gives way to who is aggressively starving as well; null is inherited.",
+            "In `fair_share`: whether allocations may be preempted for accounts that are aggressively starving.",
+            account_description="Whether it gives way to accounts that starve aggressively; null is inherited.",
         ),
         PoolSetting(
             "aggressive_preemption_threshold",
             Threshold,
             0.2,
-            "In `fair_share`: the part of its fair share up to which nothing of anybody is stopped.",
-            account_description="The part of its fair share up to which nothing of it is stopped; null is inherited.",
+            "In `fair_share`: the part of its fair share up to which no allocation of an account is preempted.",
+            account_description="The part of its fair share up to which none of its work is preempted; null is inherited.",
         ),
         PoolSetting(
             "preemption_threshold",
             Threshold,
             1,
-            "In `fair_share`: the part of its fair share beyond which what somebody runs is preemptible.",
-            account_description="The part of its fair share beyond which what it runs is preemptible; null is inherited.",
+            "In `fair_share`: the part of its fair share beyond which the allocations of an account are preemptible.",
+            account_description="The part of its fair share beyond which its work is preemptible; null is inherited.",
         ),
         PoolSetting(
             "non_preemptible_usage_threshold",
             Quantities,
             {},
-            "In `fair_share`: resource key → units of everybody that are never stopped; keys not given do not "
-            "count, none given protects nothing.",
+            "In `fair_share`: resource key → units of each account that are never preempted. A key that is not given does not"
+            " count; an empty map protects nothing.",
             account_description=(
-                "Resource key → units of it that are never stopped; null or empty is inherited, of a policy's the "
-                "lower of each key."
+                "Resource key → units of the account that are never preempted; null or empty is inherited, of a policy's "
+                "the lower of each key."
             ),
             more_patient="lower",
             example={"gpu": 1},
@@ -248,9 +240,9 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "template_idle_s",
             Seconds,
             600,
-            "How long an instance of a policy template is kept without a waiter or an allocation.",
+            "Seconds for which an instance of a policy template is kept without a waiter or an allocation.",
             account_description=(
-                "Of a template: how long an instance is kept without a waiter or an allocation; null is the value of the pool."
+                "Of a template: seconds that an instance is kept without a waiter or an allocation; null: the pool's value."
             ),
         ),
     )

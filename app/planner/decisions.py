@@ -40,29 +40,27 @@ class DecisionReason(StrEnum):
 
 
 DECISION_SENTENCES: dict[DecisionReason, str] = {
-    DecisionReason.FITS_THEN: "it fits when those who are stopped for it have left",
+    DecisionReason.FITS_THEN: "it fits when its victims have left",
     DecisionReason.NO_SHORTAGE: (
-        "nothing is short for it once those who are leaving have left: it waits for them, or for its turn"
+        "nothing is short for it once the victims that are leaving have left: it waits for them, or for its turn"
     ),
-    DecisionReason.PREFERS_ANOTHER: "it would rather have another pool, which is judged first",
+    DecisionReason.PREFERS_ANOTHER: "it prefers another pool, which is judged first",
     DecisionReason.NO_POLICY: "its component has no policy in this pool",
     DecisionReason.FIXED_SHARE_USED_UP: "it is not preemptible, and the fixed share of its policy is used up",
-    DecisionReason.BEHIND: "the queueing is strict, and somebody before it waits for capacity",
+    DecisionReason.BEHIND: "the queueing is strict, and a request before it waits for capacity",
     DecisionReason.MANY_HOLDS: "the pool has as many holds with victims as it may; it is judged again when one of them ends",
     DecisionReason.BACKOFF: "the pool pauses between two decisions to preempt",
-    DecisionReason.MINUTE_USED_UP: "the pool has preempted as many in this minute as it may",
-    DecisionReason.NOT_ENOUGH: "all that it may take would not make it fit",
+    DecisionReason.MINUTE_USED_UP: "the pool has made as many preemptions in this minute as it may",
+    DecisionReason.NOT_ENOUGH: "all allocations that it may preempt would not make it fit",
     DecisionReason.TOO_MANY: "it would take more victims than one decision may have",
     DecisionReason.NOT_WITHIN: (
         "it would not lie within its policy's reserved, so it may not take from its own policy what is in share"
     ),
-    DecisionReason.TOO_DEAR: "stopping them would cost more than it is worth",
+    DecisionReason.TOO_DEAR: "preempting the victims would cost more than it is worth",
     DecisionReason.NOT_STARVING: "neither its policy nor a group above it starves, or others leave for it already",
-    DecisionReason.ONE_AT_A_TIME: "somebody else is served by preemption first, and then it is looked again who has how much",
-    DecisionReason.WOULD_BE_TAKEN_BACK: (
-        "those it would stop would then be below their fair share, and could take from it in turn"
-    ),
-    DecisionReason.NOT_WEIGHED: "in this look there was no time left to weigh whom to stop for it",
+    DecisionReason.ONE_AT_A_TIME: "another request is served by preemption first, and then the shares are compared again",
+    DecisionReason.WOULD_BE_TAKEN_BACK: ("its victims would then be below their fair share, and could take from it in turn"),
+    DecisionReason.NOT_WEIGHED: "this planning pass had no time left to choose victims for it",
 }
 
 

@@ -82,7 +82,7 @@ def describe_victims(count: int) -> str:
 def start_condition(status: QueueStatus) -> str:
     """What would have to happen for it to be granted."""
     if status.state is QueueState.OWNER:
-        return "all who are leaving for it, and for those who are served before it, have left"
+        return "all victims that are leaving for it, and for requests that are served before it, have left"
     steps = []
     if status.state is QueueState.LINE:
         steps.append(f"{_request_name(status.blocker)}, the first in the line, is granted or leaves the queue")

@@ -87,7 +87,7 @@ numbers = st.fixed_dictionaries(
 parents = st.sampled_from((None, *GROUPS))
 asks = st.fixed_dictionaries(
     {
-        "component": st.sampled_from((*COMPONENTS * 3, *TENANTS, "nobody")),
+        "component": st.sampled_from((*COMPONENTS * 3, *TENANTS, "unconnected")),
         "resources": st.sampled_from(SHAPES),
         "pools": st.sampled_from(NAMED_POOLS),
         "preemptible": st.sampled_from((True, True, True, False)),
@@ -101,6 +101,9 @@ asks = st.fixed_dictionaries(
 )
 batches = st.lists(asks, min_size=2, max_size=8)
 how = st.sampled_from(("", "", "", "", "twice", "dying"))
+policy_arguments: dict[str, Any] = {
+    "pool": indexes, "fields": numbers, "priority": st.integers(0, 3), "group": parents, "wild": rarely, "how": how,
+}  # fmt: skip
 
 
 def there_is(*statuses: str) -> Callable[[Any], bool]:
@@ -193,15 +196,7 @@ class Histories(RuleBasedStateMachine):
     def change_pool(self, pool: int, capacity: dict[str, int], chosen: dict[str, Any], how: str) -> None:
         self._do(how, lambda: self.world.update_pool(self._pool(pool), chosen, **capacity))
 
-    @rule(
-        component=st.sampled_from(COMPONENTS),
-        pool=indexes,
-        fields=numbers,
-        priority=st.integers(0, 3),
-        group=parents,
-        wild=rarely,
-        how=how,
-    )
+    @rule(component=st.sampled_from(COMPONENTS), **policy_arguments)
     def set_policy(
         self, component: str, pool: int, fields: dict[str, Any], priority: int, group: str | None, wild: bool, how: str
     ) -> None:
@@ -217,15 +212,7 @@ class Histories(RuleBasedStateMachine):
         above = parent if wild or name not in self.checker.model.pools else self._group(name, parent)
         self._do(how, lambda: self.world.group(group, name, parent=above, **fitted_fields))
 
-    @rule(
-        component=st.sampled_from(TEMPLATES),
-        pool=indexes,
-        fields=numbers,
-        priority=st.integers(0, 3),
-        group=parents,
-        wild=rarely,
-        how=how,
-    )
+    @rule(component=st.sampled_from(TEMPLATES), **policy_arguments)
     def set_template(
         self, component: str, pool: int, fields: dict[str, Any], priority: int, group: str | None, wild: bool, how: str
     ) -> None:

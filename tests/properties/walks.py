@@ -201,7 +201,7 @@ class Walk:
     def _ask(self) -> dict[str, Any]:
         rng = self.rng
         return {
-            "component": rng.choice((*COMPONENTS * 4, *TENANTS, "nobody")),
+            "component": rng.choice((*COMPONENTS * 4, *TENANTS, "unconnected")),
             "resources": rng.choice(SHAPES[:2] * 2 + SHAPES[2:4] if self.quarrel else (*SHAPES, *SHAPES[:3])),
             "pools": rng.choice(NAMED_POOLS),
             "preemptible": rng.random() < (0.9 if self.quarrel else 0.8),

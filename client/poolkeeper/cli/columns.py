@@ -82,12 +82,10 @@ _SETTINGS = Column("SETTINGS", lambda row: formatting.pairs(row.get("settings"))
 SHORT_ID = Column("ID", lambda row: request_origin.short_id(row["id"]))
 NAME = Column("NAME", lambda row: formatting.shorten(request_origin.title(row.get("name"), row["labels"])), long=True)
 OWNER = Column("OWNER", lambda row: request_origin.owner(row["labels"]), rank=2)
+_REQUEST = (SHORT_ID, NAME, OWNER, Column("COMPONENT", formatting.component))
 
 REQUESTS = (
-    SHORT_ID,
-    NAME,
-    OWNER,
-    Column("COMPONENT", formatting.component),
+    *_REQUEST,
     Column("ASKS", formatting.requested_amounts),
     Column("STATUS", lambda row: row["status"]),
     Column("POOL", lambda row: row["pool"], rank=1),
@@ -103,16 +101,11 @@ REQUESTS = (
 )
 
 QUEUE = (
-    SHORT_ID,
-    NAME,
-    OWNER,
-    *(column for column in REQUESTS if column.title in ("COMPONENT", "ASKS", "PLACE", "AGE", "ASKED")),
+    *_REQUEST,
+    *(column for column in REQUESTS if column.title in ("ASKS", "PLACE", "AGE", "ASKED")),
 )
 RUNNING = (
-    SHORT_ID,
-    NAME,
-    OWNER,
-    Column("COMPONENT", formatting.component),
+    *_REQUEST,
     Column("HOLDS", formatting.requested_amounts),
     Column("STATUS", lambda row: row["status"]),
     Column("RUNS", lambda row: formatting.age(row["granted_at"])),

@@ -146,12 +146,12 @@ def _lines(plan_document: Mapping[str, Any]) -> Iterator[str]:
     for use in plan_document.get("over_limit", ()):
         yield click.style(one_line(use["sentence"]), fg="red")
     if effect := list(dry_run.effects(plan_document["effect"])) if plan_document.get("effect") else []:
-        yield "Of those who wait and hold units"
+        yield "Effect on requests that wait or hold units"
         yield from effect
     if refusal := plan_document.get("refused"):
         yield f"applying this would be refused: {one_line(refusal['detail'])}"
     if failure := plan_document.get("unknown"):
-        yield f"what it would mean to those who wait and hold units is not known: {one_line(failure['detail'])}"
+        yield f"the effect on requests that wait or hold units is not known: {one_line(failure['detail'])}"
 
 
 def _name(change: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from poolkeeper.cli.exit_codes import ExitCode
 from tests.support.backends import free_port
 from tests.support.cli_program import Program
 from tests.support.stub_server import StubServer, refuse, reply
+from tests.support.team_pool import create_team_pool, submit
 
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 WATCH = ("request", "list", "--watch", "--interval", "0.5")
@@ -18,14 +19,8 @@ WATCH = ("request", "list", "--watch", "--interval", "0.5")
 
 @pytest.fixture
 def gpus(poolkeeper: Program) -> Program:
-    """A pool `gpus` of 4 gpu with a policy of `team`."""
-    poolkeeper("pool", "create", "gpus", "--capacity", "gpu=4")
-    poolkeeper("policy", "attach", "gpus", "team")
-    return poolkeeper
-
-
-def submit(program: Program, *words: str) -> str:
-    return program("request", "submit", "--component", "team", "--resource", "gpu=4", "-o", "name", *words).line
+    """Return the program, with the pool of `team`."""
+    return create_team_pool(poolkeeper)
 
 
 def lines_after(screen: str, start: str) -> list[str]:

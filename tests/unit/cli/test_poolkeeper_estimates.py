@@ -80,7 +80,7 @@ def test_a_plan_says_what_it_would_mean(gpus: Program, tmp_path: Path) -> None:
     gpus("export", "-f", str(paper))
     paper.write_text(paper.read_text().replace("gpu: 4", "gpu: 6"))
     lines = gpus("plan", "-f", str(paper)).out.splitlines()
-    assert lines[-3:-1] == ["Of those who wait and hold units", f"  1 request would be granted: {waits[-6:]}"]
+    assert lines[-3:-1] == ["Effect on requests that wait or hold units", f"  1 request would be granted: {waits[-6:]}"]
     assert gpus("plan", "-f", str(paper), "-o", "json").json["effect"]["granted"] == [waits]
     assert "" not in lines
     paper.write_text(paper.read_text().replace("gpu: 6", "gpu: 4") + "\n")
@@ -122,7 +122,7 @@ def test_a_plan_that_would_be_refused_is_shown_and_says_so(gpus: Program, tmp_pa
     assert gpus("request", "list", "-o", "name").line == request
 
 
-UNKNOWN = "what it would mean to those who wait and hold units is not known"
+UNKNOWN = "the effect on requests that wait or hold units is not known"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from poolkeeper.runner.origin_labels import user_name
 
 from tests.support.cli_program import Program
 from tests.support.stub_server import StubServer, reply
+from tests.support.team_pool import create_team_pool, submit
 
 ID, OTHER_ID = "1m7qpcys14g0d208p8pc", "1m7qpcz4dm04h6mr028r"
 REQUEST = {
@@ -32,14 +33,8 @@ VERBS = (
 
 @pytest.fixture
 def gpus(poolkeeper: Program) -> Program:
-    """A pool `gpus` of 4 gpu with a policy of `team`."""
-    poolkeeper("pool", "create", "gpus", "--capacity", "gpu=4")
-    poolkeeper("policy", "attach", "gpus", "team")
-    return poolkeeper
-
-
-def submit(program: Program, *words: str) -> str:
-    return program("request", "submit", "--component", "team", "--resource", "gpu=4", "-o", "name", *words).line
+    """Return the program, with the pool of `team`."""
+    return create_team_pool(poolkeeper)
 
 
 def page(*rows: dict[str, Any]) -> dict[str, Any]:
@@ -120,7 +115,7 @@ def test_last_is_the_newest_request_of_this_user(gpus: Program, monkeypatch: pyt
 
 
 def test_last_is_no_task_and_of_no_other_user(stubbed: Program, stub: StubServer) -> None:
-    stub.script(reply(page({**REQUEST, "task": "t1"}, {**REQUEST, "labels": {"user": "somebody else"}})))
+    stub.script(reply(page({**REQUEST, "task": "t1"}, {**REQUEST, "labels": {"user": "bob"}})))
     ran = stubbed("request", "describe", "--last", ends=ExitCode.NOT_FOUND)
     assert ran.err.startswith(f"poolkeeper: there is no request of {user_name()} among the newest 200\n")
 

@@ -1,4 +1,4 @@
-"""The story of a request on its page: whom it left for, and how its work ended; and estimates that rest on little."""
+"""The story of a request on its page: the request that it left for, and the end of its work; and rough estimates."""
 
 from __future__ import annotations
 

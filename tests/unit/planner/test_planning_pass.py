@@ -353,7 +353,7 @@ def test_verdicts_are_those_of_the_moment_of_the_decision() -> None:
     assert verdicts["a"].allowed
     assert verdicts["a"].sentence == "it may be taken by priority"
     assert verdicts["top"].sentence == "its preemption class is 10"
-    assert plan.decisions["x"].sentence == "it fits when those who are stopped for it have left"
+    assert plan.decisions["x"].sentence == "it fits when its victims have left"
     assert [verdict.sentence for verdict in plan.decisions["y"].verdicts()] == ["its preemption class is 10"]
 
 
