@@ -1,0 +1,96 @@
+"""Transcripts of documentation pages: carried out in one shell, and compared with what the page shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.doc_pages import Page
+
+_MARK = "@@ {} @@"
+_ID = r"[0-9a-hjkmnp-tv-z]"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A part of the shell script of a page, with the output that it must have."""
+
+    line: int
+    script: str
+    expected: str
+
+
+def steps(page: Page) -> list[Step]:
+    """Return the page's files to write, programs and commands, in order; blocks of other tests are left out."""
+    result: list[Step] = []
+    for block in page.blocks():
+        if "tested by" in block.markers:
+            continue
+        if path := block.markers.get("file"):
+            result.append(
+                Step(block.line, f"mkdir -p \"$(dirname {path})\"\ncat > {path} <<'@@END@@'\n{block.text}@@END@@\n", "")
+            )
+        elif block.language == "console":
+            result += [Step(block.line, command.text, command.expected) for command in block.commands()]
+        elif block.language == "python" and block.prints():
+            result.append(Step(block.line, f"python - <<'@@END@@'\n{block.text}@@END@@\n", block.prints()))
+    return result
+
+
+def carry_out(page: Page, folder: Path, variables: Mapping[str, str], path_first: Path | None = None) -> None:
+    """Run all steps of a page in one shell in this folder, and compare each output with the page."""
+    parts = steps(page)
+    script = "".join(f"{step.script.rstrip()}\necho '{_MARK.format(number)}'\n" for number, step in enumerate(parts))
+    first = [str(path_first)] if path_first else []
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_")}
+    path = ":".join([*first, str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**clean, "PATH": path, "XDG_CONFIG_HOME": "/nonexistent", "LOGNAME": "ana", "COLUMNS": "120", **variables}
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    answers = re.split(r"@@ \d+ @@\n", done.stdout)
+    assert len(answers) == len(parts) + 1, f"{page.name}: the shell ended early:\n{done.stdout}"
+    for step, answer in zip(parts, answers, strict=False):
+        actual, expected = normalised(answer), normalised(step.expected)
+        if not re.fullmatch(pattern(expected), actual):
+            assert actual == expected, f"{page.name}, the block of line {step.line}: {step.script}"
+
+
+def pattern(expected: str) -> str:
+    """Return the expression that an output must match: an ellipsis stands for the rest of a line, or alone for any lines."""
+    parts = []
+    for line in expected.splitlines():
+        if line.strip() == "…":
+            parts.append(r"(?:.*\n)*")
+        elif line.endswith("…"):
+            parts.append(re.escape(line[:-1]) + r".*\n")
+        else:
+            parts.append(re.escape(line) + r"\n")
+    return "".join(parts)
+
+
+def normalised(text: str) -> str:
+    """Return the text without ids, times, ages, ports, the machine's name and widths of columns: they differ between runs."""
+    text = text.replace(f"@{socket.gethostname()}", "@gpu-01")
+    text = re.sub(rf"\b{_ID}{{20}}\b", "ID", text)
+    text = re.sub(rf"(?:^|(?<=^  )|(?<=^    )){_ID}{{6}}(?= )|(?<=request ){_ID}{{6}}(?=,| )", "SHORT", text, flags=re.M)
+    text = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:[\d.]+)?Z?", "TIME", text)
+    text = re.sub(r"\b\d\d:\d\d(:\d\d)?\b", "TIME", text)
+    text = re.sub(r"\b(10m|9m\d+s)\b", "TEN", text)
+    text = re.sub(r"\b\d{1,2}s(?= *$|  +\S| preempted)", "AGE", text, flags=re.M)
+    text = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:8000", text)
+    return re.sub(r"(?<=\S) {2,}", "  ", re.sub(r" +$", "", text, flags=re.M))
