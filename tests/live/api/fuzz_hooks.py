@@ -1,7 +1,7 @@
-"""What schemathesis cannot know of the API: names of what there is, that a stream has no end, and how long a poll may last.
+"""Hooks that tell schemathesis facts that are not in the schema: existing names, endless streams, bounds of a poll.
 
-Read by its own process (`SCHEMATHESIS_HOOKS`), which is told the requests there are by `FUZZED`: `id:fence id:fence …`.
-`POOLKEEPER_TEST_TIMES=2 pytest tests/live/api/test_fuzz.py` sends every case there is.
+They are loaded by its own process (`SCHEMATHESIS_HOOKS`), which gets the existing requests in `FUZZED`: `id:fence id:fence …`.
+`POOLKEEPER_TEST_TIMES=2 pytest tests/live/api/test_fuzz.py` sends every case.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _cases: dict[str, itertools.count[int]] = defaultdict(itertools.count)
 
 @schemathesis.hook
 def filter_case(context: schemathesis.HookContext, case: schemathesis.Case[Any]) -> bool:
-    """True unless another route is sent the same field of the same schema; every tenth such case is sent, too."""
+    """True if no other route is sent the same field of the same schema; every tenth such case is sent, too."""
     data = case.meta.phase.data if case.meta else None
     if EVERY_CASE or not isinstance(data, CoveragePhaseData):
         return True
@@ -52,7 +52,7 @@ def filter_case(context: schemathesis.HookContext, case: schemathesis.Case[Any])
 
 @schemathesis.hook
 def before_call(context: schemathesis.HookContext, case: schemathesis.Case[Any], kwargs: dict[str, Any]) -> None:
-    """The case as it is sent."""
+    """Adapt the case before it is sent."""
     if case.operation.path == "/api/v1/events":
         _set(case, "Accept", "application/json")  # a stream would not end
     if isinstance(case.query, dict):
@@ -62,7 +62,7 @@ def before_call(context: schemathesis.HookContext, case: schemathesis.Case[Any],
 
 
 def _shorten(query: dict[str, Any]) -> None:
-    """A poll that would be taken in lasts a thousandth of what it asks for."""
+    """Shorten a poll that would be accepted to a thousandth of its time."""
     with suppress(TypeError, ValueError):
         wait_s = float(query["wait_s"]) if "wait_s" in query else 0.0
         if 0 < wait_s <= 60:
@@ -70,7 +70,7 @@ def _shorten(query: dict[str, Any]) -> None:
 
 
 def _make_true(case: schemathesis.Case[Any]) -> None:
-    """What is right by the schema becomes so in what no schema can say."""
+    """Make the values of a case fit the rules that no schema can state."""
     number = next(_numbers)
     if isinstance(case.query, dict):
         case.query.pop("cursor", None)  # opaque: only one that was answered is right
@@ -92,7 +92,7 @@ def _make_true(case: schemathesis.Case[Any]) -> None:
 
 
 def _one_dry_run(body: dict[str, Any]) -> dict[str, Any]:
-    """One thing to be tried, of those that may be said."""
+    """Return one kind of dry run out of the alternatives in the body."""
     kinds = [name for name in DRY_RUN_KINDS if body.get(name) is not None] or ["cancel"]
     dry_run = {kinds[0]: body.get(kinds[0]) or REQUESTS[0][0]}
     return dry_run | ({"prune": body["prune"]} if "pools" in dry_run and "prune" in body else {})
@@ -104,8 +104,8 @@ def _set(case: schemathesis.Case[Any], header: str, text: str) -> None:
 
 
 def _whole(value: Any) -> Any:
-    """To JSON Schema 2.0 is an integer; here whole numbers are written as such, so that none is too large to be exact. Of
-    others six decimals are kept, as many as any number may have."""
+    """Return whole numbers as integers, as JSON Schema counts `2.0` as one; round others to six decimals, the most that
+    the API takes."""
     if isinstance(value, float):
         return int(value) if value.is_integer() else round(value, 6)
     if isinstance(value, list):
@@ -116,7 +116,7 @@ def _whole(value: Any) -> Any:
 
 
 def _once(values: Any) -> Any:
-    """Of those that have one name, the first: no schema can ask for that."""
+    """Return the first of the values that share a name: a schema cannot demand unique names."""
     if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
         return values
     stored: dict[object, Any] = {}

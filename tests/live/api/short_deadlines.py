@@ -1,4 +1,4 @@
-"""The application with less patience than usual, so that nobody who tests it has to wait for long."""
+"""The application with shorter deadlines than usual, so that its tests are quick."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ FILES = 60
 
 
 def short_of_files() -> Flask:
-    """The application in a process that may have few files open, connections among them."""
+    """Return the application in a process that may have few open files, connections included."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))
     return wsgi.application()
 
 
 def application() -> Flask:
-    """The application, patient for a second and a half."""
+    """Return the application with a deadline of a second and a half for its clients."""
     io_deadlines.READ_WITHIN_S = WITHIN_S
     gunicorn_worker.SEND_WITHIN_S = 1
     return wsgi.application()

@@ -36,7 +36,7 @@ TARGETS = [("/api/v1/requests", JSON), ("/api/v1/dry-run", JSON), ("/sign-in", F
 
 @pytest.fixture(scope="module")
 def api(live: Live) -> Iterator[Live]:
-    """An API whose log has no error when all tests are over."""
+    """Yield an API, and check at the end that its log has no error."""
     live.empty()
     before = len(live.lines())
     yield live

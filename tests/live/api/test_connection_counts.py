@@ -13,7 +13,7 @@ from app.api.server.connection_counts import SLOTS, ConnectionCounts
 
 @contextmanager
 def _process(neighbours: ConnectionCounts, place: int, connections: int) -> Iterator[None]:
-    """Another process that has said how many it has, for as long as the context."""
+    """Run another process that has announced this many connections, for as long as the context."""
     text, say = os.pipe()
     stay, leave = os.pipe()
     pid = os.fork()

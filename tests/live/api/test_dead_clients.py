@@ -12,7 +12,7 @@ from app.api.server.gunicorn_worker import SEND_WITHIN_S, set_timeouts
 
 @pytest.fixture
 def connection() -> Iterator[socket.socket]:
-    """The server's side of a connection."""
+    """Yield the server's side of a connection."""
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         socket.create_connection(server.getsockname()),

@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 
 
 def _fill(live: Live) -> str:
-    """A workspace in use; says which requests there are, as the hooks want to know it."""
+    """Fill a workspace, and return its requests in the form that the hooks read."""
     live.empty()
     live.ask("POST", "/api/v1/pools", {"name": "gpus", "capacity": {"gpu": 30}})
     live.ask("PUT", "/api/v1/pools/gpus/groups/lab", {})

@@ -1,4 +1,4 @@
-"""What only a real server shows: bodies that come in chunks, a Redis that goes and comes back, lines of the log, odd bytes."""
+"""Behaviour that needs a real server: chunked bodies, a Redis that goes away and comes back, lines of the log, odd bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SMALL = 2048
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> object:
-    """An API that takes bodies of two thousand bytes."""
+    """Yield an API that accepts bodies of two thousand bytes."""
     with live_api(tmp_path_factory.mktemp("small"), max_body_bytes=SMALL) as api:
         yield api
 

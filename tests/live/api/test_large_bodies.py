@@ -15,14 +15,14 @@ from tests.support.gunicorn_service import Service, service
 CLIENTS, ROUNDS = 16, 3
 MAX_BODY_BYTES = 4 * 2**20
 MORE_AT_MOST_MB = 300
-"""How much a process grows under large bodies. Without limits 16 clients made it grow by 560 MB."""
+"""The largest growth of a process under large bodies, in megabytes. Without limits, 16 clients made it grow by 560 MB."""
 KEPT_AT_MOST_MB = 90
-"""How much of that it keeps, for the next ones; it does not grow with their number."""
+"""The largest part of that growth that stays, in megabytes; it does not depend on the number of bodies."""
 
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Service]:
-    """An API of one process with 16 slots for large bodies."""
+    """Yield an API of one process with 16 slots for large bodies."""
     with service(tmp_path, api_processes=1, api_threads=320) as made:
         yield made
         assert made.complaints() == []

@@ -26,7 +26,7 @@ LAST_REQUESTS = {
 
 @pytest.fixture
 def clients(live: Live) -> Iterator[list[socket.socket]]:
-    """So many connections, which the client does not close."""
+    """Yield many connections that the client does not close."""
     live.empty()
     with ExitStack() as stack:
         yield [stack.enter_context(socket.create_connection(("127.0.0.1", live.port), timeout=20)) for _ in range(CLIENTS)]

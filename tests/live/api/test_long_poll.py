@@ -1,4 +1,4 @@
-"""Waiting under gunicorn: who waits is held, a full house starves nobody, who has gone is forgotten, Redis may go and come."""
+"""Long polls under gunicorn: held calls, a full server, clients that have gone, and a Redis that goes away and comes back."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from tests.live.api.async_clients import PREFIX, Answer, Crowd, Line, Stream, po
 from tests.support.gunicorn_service import Service, service
 
 SOON_S = 3.0
-"""Less than the time after which a waiter looks by itself: who has the answer by then was woken."""
+"""A time shorter than the interval at which a waiting call checks by itself: a call that is answered sooner was woken."""
 
 
 @pytest.fixture(scope="module")
 def large_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """The API as it is by default."""
+    """Yield the API with its default settings."""
     with service(tmp_path_factory.mktemp("large")) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def small_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """Two processes with twelve seats each, two of them for streams."""
+    """Yield an API of two processes with twelve seats each, two of them for streams."""
     with service(tmp_path_factory.mktemp("small"), api_processes=2, api_threads=16) as made:
         yield made
 
 
 @pytest.fixture
 def large(large_service: Service) -> Service:
-    """The default API, with an empty Redis and an empty log."""
+    """Return the default API, with an empty Redis and an empty log."""
     return _cleared(large_service)
 
 
 @pytest.fixture
 def small(small_service: Service) -> Service:
-    """The small API, with an empty Redis and an empty log."""
+    """Return the small API, with an empty Redis and an empty log."""
     return _cleared(small_service)
 
 
@@ -52,7 +52,7 @@ def _cleared(made: Service) -> Service:
 
 
 async def _queue(crowd: Crowd, waiters: int, units: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Who holds all units of the pool, and those who wait for one each, in order."""
+    """Return the request that holds all units of the pool, and those that wait for one unit each, in order."""
     await crowd.pool(gpu=units)
     allocation = await crowd.submit(units)
     async with Line(crowd.port) as line:
@@ -61,7 +61,7 @@ async def _queue(crowd: Crowd, waiters: int, units: int = 1) -> tuple[dict[str, 
 
 
 async def _meanwhile(crowd: Crowd, times: int = 20) -> float:
-    """Others submit, give back and look after the service; the longest that one of them waited."""
+    """Submit and release requests and call the health endpoints; return the longest time that a call took."""
     longest = 0.0
     for _ in range(times):
         for path in ("/healthz", "/readyz"):
@@ -153,7 +153,7 @@ def test_who_finds_no_seat_has_the_present_state_at_once(small: Service) -> None
 async def _full_house(
     crowd: Crowd, waiters: list[dict[str, Any]], seats: int
 ) -> tuple[list[asyncio.Task[Answer]], list[Answer]]:
-    """Waiters come until every seat is taken and five were sent away: the polls that are held, and what the others heard."""
+    """Poll until every seat is taken and five polls are refused; return the held polls and the refusals."""
     polls: list[asyncio.Task[Answer]] = []
     for waiter in waiters:
         polls.append(asyncio.create_task(crowd.poll(waiter["id"])))
@@ -246,7 +246,7 @@ def test_ten_times_as_many_pollers_as_seats_starve_nobody(small: Service) -> Non
 
 
 async def _hammer(port: int, request: str, answers: list[Answer]) -> None:
-    """Asks again at once, whatever Retry-After says, until it is granted."""
+    """Poll again at once, whatever Retry-After says, until the request is granted."""
     async with Line(port) as line:
         while True:
             answers.append(await line.ask("GET", poll_path(request, wait_s=20)))
@@ -255,7 +255,7 @@ async def _hammer(port: int, request: str, answers: list[Answer]) -> None:
 
 
 async def _handed_on(crowd: Crowd, allocation: dict[str, Any]) -> dict[str, Any]:
-    """The units are given back, and the next one has them."""
+    """Release the units, and return the request that gets them."""
     await crowd.release(allocation)
     (holder,) = (await crowd.ask("GET", f"{PREFIX}/pools/p/requests?view=active")).json["items"]
     return dict(holder)
@@ -351,7 +351,7 @@ def test_a_process_is_killed_and_another_takes_its_place(small: Service) -> None
 
 
 async def _persistent(crowd: Crowd, request: str) -> Answer:
-    """A poll that comes back when its connection breaks."""
+    """Poll again whenever the connection breaks."""
     while True:
         try:
             return await crowd.poll(request)

@@ -1,4 +1,4 @@
-"""Where the counters of processes meet: gone with the last who uses it, however that one ended."""
+"""The folder in which processes share their counters: the last process removes it, however that process ended."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ sys.stdin.read()
 
 @pytest.fixture(autouse=True)
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Instead of what all on this machine use."""
+    """Replace the shared memory of the machine by a folder of the test."""
     monkeypatch.setattr(temporary_folders, "SHARED_MEMORY", tmp_path)
     return tmp_path
 
@@ -64,14 +64,14 @@ print(os.getpid())
 
 
 def counting(folder: Path) -> int:
-    """A process counts in the folder, and ends."""
+    """Count in the folder from a process that ends, and return the count."""
     environ = {**os.environ, multiprocess_dir.ENVIRONMENT_VARIABLE: str(folder)}
     done = subprocess.run([sys.executable, "-c", COUNTS], env=environ, capture_output=True, text=True, check=True, timeout=30)
     return int(done.stdout)
 
 
 def counter_values(folder: Path) -> dict[str, float]:
-    """What all of them have counted."""
+    """Return the values that all processes have counted."""
     rows = [row for family in MultiprocessCollector(folder).collect() for row in family.samples]
     return {row.name + row.labels.get("le", ""): row.value for row in rows}
 

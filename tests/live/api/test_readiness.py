@@ -1,4 +1,4 @@
-"""Whether the API is ready, on a Redis that is not."""
+"""The readiness of an API whose Redis is not ready."""
 
 from __future__ import annotations
 

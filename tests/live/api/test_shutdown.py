@@ -1,4 +1,4 @@
-"""The API is told to stop: what is under way is finished, who waits is answered, and a stream goes on with the next server."""
+"""The shutdown of the API: calls under way are finished, held polls are answered, and a stream goes on with the next server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENDS_WITHIN_S = 6.0
 
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Service]:
-    """Two processes with sixty seats each."""
+    """Yield an API of two processes with sixty seats each."""
     with service(tmp_path, api_processes=2, api_threads=80) as made:
         yield made
 
@@ -103,7 +103,7 @@ def test_a_stream_misses_nothing_while_the_server_is_another(made: Service) -> N
 
 @asynccontextmanager
 async def _load(port: int) -> AsyncIterator[list[str]]:
-    """Three clients that submit, wait and release without end, through whatever happens; the cycles that are done."""
+    """Run three clients that submit, wait and release without end; yield the list of finished cycles."""
     done: list[str] = []
     clients = [asyncio.create_task(_cycles(Crowd(port), f"{number}", done)) for number in range(3)]
     yield done
@@ -122,7 +122,7 @@ async def _cycles(crowd: Crowd, name: str, done: list[str]) -> None:
 
 
 async def _persistent(crowd: Crowd, *requests: Any) -> Any:
-    """What is answered in the end, however often it has to be asked."""
+    """Send a call until it is answered."""
     while True:
         with suppress(OSError, asyncio.IncompleteReadError):
             answer = await crowd.ask(*requests)

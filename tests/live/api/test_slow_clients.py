@@ -18,12 +18,12 @@ from tests.live.api.short_deadlines import FILES, WITHIN_S
 from tests.support.gunicorn_service import HURRIED, SHORT_OF_FILES, Service, service
 
 SOON_S = WITHIN_S + 3.5
-"""When a client is cut off at the latest: its time, the second in which nobody looked, and a slow machine's."""
+"""The latest time at which a client is cut off: its deadline, one second between two checks, and reserve for a slow machine."""
 
 
 @pytest.fixture(scope="module")
 def hurried_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """One process with short deadlines for its clients and a long one for Redis."""
+    """Yield an API of one process with short deadlines for its clients and a long one for Redis."""
     settings = {"api_processes": 1, "api_threads": THREADS, "redis_timeout_s": WITHIN_S + 10}
     with service(tmp_path_factory.mktemp("hurried"), HURRIED, **settings) as made:
         yield made
@@ -31,13 +31,13 @@ def hurried_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servic
 
 @pytest.fixture
 def hurried(hurried_service: Service) -> Service:
-    """That process, with an empty Redis and an empty log."""
+    """Return that API, with an empty Redis and an empty log."""
     hurried_service.clear()
     return hurried_service
 
 
 async def _end(line: Line) -> bytes:
-    """What comes until the other end is closed."""
+    """Read until the other side closes the connection."""
     text = b""
     try:
         while piece := await line.reader.read(65536):
@@ -169,7 +169,7 @@ def test_who_takes_nothing_of_a_stream_is_let_go(hurried: Service) -> None:
 
 
 def _taking_nothing(port: int) -> socket.socket:
-    """A stream whose client reads nothing of it."""
+    """Open a stream whose client reads nothing."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     sock.connect(("127.0.0.1", port))
@@ -199,7 +199,7 @@ def test_more_connections_than_files_can_be_open(tmp_path: Path) -> None:
 
 @pytest.fixture
 def connections() -> Iterator[list[tuple[socket.socket, socket.socket]]]:
-    """Six connections, of which the first is read from for six seconds, the next for five, and so on."""
+    """Yield six connections: the first is read for six seconds, the next for five, and so on."""
     pairs = [socket.socketpair() for _ in range(6)]
     yield pairs
     for pair in pairs:

@@ -42,7 +42,7 @@ class Site:
     def start_worker(
         self, *options: str, queues: str = "celery,metrics,special", url: str = "", name: str = "", **environment: str
     ) -> ChildProcess:
-        """A worker of the app, whose log is `{name}.log`; returns when it consumes."""
+        """Start a worker of the app, with the log `{name}.log`; return when it consumes."""
         name = name or f"w{next(_numbers)}"
         log = self.folder / f"{name}.log"
         command = [
@@ -66,7 +66,7 @@ class Site:
 
     @contextmanager
     def beat(self) -> Iterator[None]:
-        """The app's own beat, for as long as the context."""
+        """Run the beat of the app for as long as the context."""
         command = [
             sys.executable,
             "-m",
@@ -86,7 +86,7 @@ class Site:
 
     @contextmanager
     def worker(self, *options: str, **more: str) -> Iterator[ChildProcess]:
-        """A worker for as long as the context; at the end it has to have nothing to do any more."""
+        """Run a worker for as long as the context; at the end it must be idle."""
         child = self.start_worker(*options, **more)
         try:
             yield child
@@ -96,7 +96,7 @@ class Site:
 
     @contextmanager
     def full(self) -> Iterator[Request]:
-        """Inside, nothing can be granted."""
+        """Hold all units for as long as the context, so that no request is granted."""
         request = self.client.submit("owner", gpu=GPUS, preemptible=True, preemption_class=9, lease_s=None)
         wait_until(lambda: self.client.request(request.id).is_allocated, "all of it is held")
         request = self.client.request(request.id)
@@ -106,26 +106,26 @@ class Site:
             self.client.release(request.id, request.fence or 0)
 
     def go(self, result: AsyncResult[Any]) -> None:
-        """The task may go on."""
+        """Let the task go on."""
         with project.notes() as redis:
             redis.set(f"go:{result.id}", 1)
 
     def notes(self, result: AsyncResult[Any], word: str = "") -> list[str]:
-        """What the task has noted that begins so."""
+        """Return the notes of the task that begin with the word."""
         return [line for line in project.read(str(result.id)) if line.startswith(word)]
 
     def wait_for_note(self, result: AsyncResult[Any], word: str, count: int = 1, within_s: float = 20) -> list[str]:
-        """Returns when the task has noted it so often."""
+        """Wait until the task has noted the word this often."""
         wait_until(lambda: len(self.notes(result, word)) >= count, f"{count} × {word}", within_s)
         return self.notes(result, word)
 
     def request(self, result: AsyncResult[Any]) -> dict[str, Any]:
-        """The request of a task."""
+        """Return the request of a task."""
         document: dict[str, Any] = self.client.call("GET", f"/tasks/{result.id}")["request"]
         return document
 
     def knows(self, result: AsyncResult[Any]) -> bool:
-        """Whether the task is not over."""
+        """True if Poolkeeper knows the task, that is until the task has ended."""
         try:
             self.client.task(str(result.id))
         except NotFound:
@@ -133,15 +133,15 @@ class Site:
         return True
 
     def used(self) -> int:
-        """The gpus in use."""
+        """Return the gpus in use."""
         return self.client.pool("gpus").used.get("gpu", 0)
 
     def wait_for_state(self, result: AsyncResult[Any], expected: str, within_s: float = 20) -> None:
-        """Returns when that is its state."""
+        """Wait until the result has the state."""
         wait_until(lambda: result.state == expected, f"{result.id} is {expected}", within_s)
 
     def wait_until_free(self) -> None:
-        """Returns when nothing is held or waits."""
+        """Wait until no unit is held and no request is queued."""
         wait_until(lambda: self.used() == 0 and self.client.pool("gpus").queue_length == 0, "all is free")
 
 
@@ -154,7 +154,7 @@ def without_results_left() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """The service, for all tests."""
+    """Yield the service for all tests."""
     require("redis")
     folder = tmp_path_factory.mktemp("site")
     with ExitStack() as stack:
@@ -181,18 +181,18 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture
 def fresh(site: Site) -> Iterator[Callable[[], None]]:
-    """At the end, nothing may be held, nor wait."""
+    """Yield a wait for free units, and check at the end that nothing is held or queued."""
     yield site.wait_until_free
     site.wait_until_free()
 
 
 def state(result: AsyncResult[Any]) -> str:
-    """Its state; there are more than its type has."""
+    """Return the state of a result; Celery has more states than its type names."""
     return str(result.state)
 
 
 def has_ended(pid: int) -> bool:
-    """Whether there is no such process, or nothing of it but its end."""
+    """True if the process does not exist or is a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):

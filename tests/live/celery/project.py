@@ -1,6 +1,6 @@
-"""An app like somebody's own, with tasks that do what a test tells them to, and note in Redis what they did.
+"""A user's app, with tasks that follow the orders of a test and note in Redis each thing that they did.
 
-Who imports it says where things are: PROJECT_REDIS is the server, its databases 1 and 2 are the broker and the results.
+The importing process sets PROJECT_REDIS, the server; its databases 1 and 2 are the broker and the results.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from redis import Redis
 app = Celery("project", set_as_current=False)
 
 PATIENT_S = 30.0
-"""How long a task waits to be told to go on."""
+"""The longest time that a task waits for its order to go on, in seconds."""
 
 
 def configure(redis_url: str, poolkeeper_url: str) -> None:
-    """Where the broker, the results and Poolkeeper are."""
+    """Set the broker, the results and the address of Poolkeeper."""
     app.conf.update(
         broker_url=f"{redis_url}/1",
         result_backend=f"{redis_url}/2",
@@ -47,18 +47,18 @@ if "PROJECT_REDIS" in os.environ:
 
 
 def notes() -> Redis:
-    """Where tasks write, and are written to."""
+    """Return a connection to the notes of the tasks."""
     return Redis.from_url(app.conf.result_backend, decode_responses=True)
 
 
 def note(task_id: str, *message: object) -> None:
-    """It can be read in the test."""
+    """Append a note that the test can read."""
     with notes() as redis:
         redis.rpush(f"notes:{task_id}", " ".join(map(str, message)))
 
 
 def wait_for_go(task_id: str, allocation: TaskAllocation | None = None, leave: bool = True) -> bool:
-    """Whether it may go on; False if it has to leave before."""
+    """True if the task may go on; False if it must leave before."""
     until = time.monotonic() + PATIENT_S
     with notes() as redis:
         while time.monotonic() < until:
@@ -71,12 +71,12 @@ def wait_for_go(task_id: str, allocation: TaskAllocation | None = None, leave: b
 
 
 def asking(signature: Any, resources: dict[str, int]) -> Any:
-    """The same, and it asks for that."""
+    """Return the signature with the resources that it asks for."""
     return signature.set(resources=resources)
 
 
 class Ours(PoolTask[Any, Any]):
-    """What all of them ask for."""
+    """A task with the defaults of this app."""
 
     component = "team"
     resources = {"gpu": 1}  # noqa: RUF012 - as it is written
@@ -84,33 +84,33 @@ class Ours(PoolTask[Any, Any]):
 
 @app.task(base=Ours, name="add", bind=True)
 def add(self: Ours, x: int, y: int = 0) -> int:
-    """A sum."""
+    """Return a sum."""
     note(str(self.request.id), "ran", self.allocation.fence, dict(self.allocation.resources)["gpu"])
     return x + y
 
 
 @app.task(base=Ours, name="ticks", bind=True)
 def ticks(self: Ours) -> None:
-    """Notes what it holds, for all of its kind."""
+    """Note the held units, for all tasks of this kind."""
     note("ticks", "ran", self.allocation.fence, dict(self.allocation.resources)["gpu"])
 
 
 @app.task(base=Ours, name="total")
 def total(numbers: list[int]) -> int:
-    """A chord's body."""
+    """Return the sum of a chord."""
     return sum(numbers)
 
 
 @app.task(base=Ours, name="routed", bind=True)
 def routed(self: Ours) -> Any:
-    """Where it came from."""
+    """Return the exchange and the routing key of the message."""
     info = self.request.delivery_info or {}
     return [info.get("exchange"), info.get("routing_key")]
 
 
 @app.task(base=Ours, name="whole", bind=True)
 def whole(self: Ours) -> list[Any]:
-    """All that a run is told."""
+    """Return everything that a run is given."""
     request = self.allocation
     priority = (self.request.delivery_info or {}).get("priority")
     return [request.pool, dict(request.resources), request.request, request.fence, request.directive, request.lost, priority]
@@ -118,7 +118,7 @@ def whole(self: Ours) -> list[Any]:
 
 @app.task(base=Ours, name="patient", bind=True)
 def patient(self: Ours, answer: str = "done", leave: bool = True) -> str:
-    """Runs until it is told to go on, or has to leave."""
+    """Run until the order to go on, or until the run must leave."""
     request, me = self.allocation, str(self.request.id)
     note(me, "began", request.fence, request.resume, request.checkpoint_reference, os.getpid())
     if not wait_for_go(me, request, leave):
@@ -129,13 +129,13 @@ def patient(self: Ours, answer: str = "done", leave: bool = True) -> str:
 
 @app.task(base=Ours, name="late", bind=True, acks_late=True, reject_on_worker_lost=True)
 def late(self: Ours) -> str:
-    """As `patient`, and its message stays with the broker while it runs."""
+    """Run as `patient`, with a message that stays at the broker meanwhile."""
     return str(patient.run.__func__(self))  # type: ignore[attr-defined]
 
 
 @app.task(base=Ours, name="deaf", bind=True)
 def deaf(self: Ours) -> str:
-    """Hears of nothing but signals, and of those only what it has to."""
+    """Ignore notices; react only to the signals that end a process."""
     me = str(self.request.id)
     note(me, "began", self.allocation.fence, os.getpid())
     try:
@@ -148,7 +148,7 @@ def deaf(self: Ours) -> str:
 
 @app.task(base=Ours, name="stubborn", bind=True)
 def stubborn(self: Ours) -> str:
-    """Ignores SIGTERM."""
+    """Ignore SIGTERM."""
     me = str(self.request.id)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     note(me, "began", self.allocation.fence, os.getpid())
@@ -158,7 +158,7 @@ def stubborn(self: Ours) -> str:
 
 @app.task(base=Ours, name="fails", bind=True)
 def fails(self: Ours, times: int = 1_000_000) -> str:
-    """Fails so often."""
+    """Fail this many times."""
     ran = len(read(str(self.request.id)))
     note(str(self.request.id), "ran", self.allocation.fence, dict(self.allocation.resources)["gpu"])
     if ran < times:
@@ -168,7 +168,7 @@ def fails(self: Ours, times: int = 1_000_000) -> str:
 
 @app.task(base=Ours, name="retries", bind=True, max_retries=2)
 def retries(self: Ours, times: int) -> str:
-    """Tries again so often."""
+    """Retry this many times."""
     note(str(self.request.id), "ran", self.allocation.fence, dict(self.allocation.resources)["gpu"])
     if self.request.retries < times:
         raise self.retry(countdown=0.2, exc=ValueError("not yet"))
@@ -177,7 +177,7 @@ def retries(self: Ours, times: int) -> str:
 
 @app.task(base=Ours, name="autoretries", bind=True, autoretry_for=(ValueError,), retry_backoff=False, default_retry_delay=0)
 def autoretries(self: Ours) -> str:
-    """Tries again, as Celery sees to it."""
+    """Retry by Celery's own rule."""
     note(str(self.request.id), "ran", self.allocation.fence)
     if self.request.retries < 1:
         raise ValueError("not yet")
@@ -186,27 +186,27 @@ def autoretries(self: Ours) -> str:
 
 @app.task(base=Ours, name="replaced", bind=True)
 def replaced(self: Ours, x: int) -> Any:
-    """Another takes its place."""
+    """Replace the task by another one."""
     note(str(self.request.id), "ran", self.allocation.fence)
     return self.replace(asking(add.s(x, 1), {"gpu": 2}))
 
 
 @app.task(name="plain_one")
 def plain_one() -> int:
-    """No task of the pool."""
+    """Return 1; this task has no pool."""
     return 1
 
 
 @app.task(base=Ours, name="replaced_by_many", bind=True)
 def replaced_by_many(self: Ours, how: str) -> Any:
-    """Several take its place, of which the last has its name."""
+    """Replace the task by several, of which the last has its name."""
     several = [plain_one.si(), plain_one.si()]
     return self.replace(chord(several, total.s()) if how == "chord" else chain(plain_one.si(), add.s(1)))
 
 
 @app.task(base=Ours, name="uncounted", bind=True)
 def uncounted(self: Ours, x: int) -> int:
-    """Its process dies between storing its result and counting it in its chord."""
+    """End the process between storing the result and counting it in the chord."""
     note(str(self.request.id), "ran", self.allocation.fence)
     vars(self.backend)["on_chord_part_return"] = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
     return x
@@ -214,7 +214,7 @@ def uncounted(self: Ours, x: int) -> int:
 
 @app.task(base=Ours, name="declines", bind=True, acks_late=True)
 def declines(self: Ours) -> str:
-    """Is not ready the first time."""
+    """Fail the first time."""
     me = str(self.request.id)
     note(me, "ran", self.allocation.fence)
     if len(read(me)) == 1:
@@ -224,18 +224,18 @@ def declines(self: Ours) -> str:
 
 @app.task(base=Ours, name="exits")
 def exits() -> None:
-    """Leaves its process."""
+    """Exit from the process."""
     sys.exit(3)
 
 
 @app.task(name="note_error")
 def note_error(request: Any, error: Exception, _: Any) -> None:
-    """An errback; no task of the pool."""
+    """Note an error; this errback has no pool."""
     note(request.id, "errback", type(error).__name__)
 
 
 def read(task_id: str) -> list[str]:
-    """What a task has noted so far."""
+    """Return the notes of a task so far."""
     with notes() as redis:
         document: list[str] = redis.lrange(f"notes:{task_id}", 0, -1)
         return document

@@ -50,7 +50,7 @@ def test_a_fork_does_not_wait_for_ever_and_its_child_may_use_it_all(monkeypatch:
 
 
 def _of_child(says: Callable[[], bool]) -> int:
-    """What a forked child answers."""
+    """Return the number that a forked child computes."""
     child = os.fork()
     if not child:
         os._exit(int(says()))

@@ -26,7 +26,7 @@ IN_S = 30
 
 
 def port(site: Site) -> int:
-    """The API's."""
+    """Return the port of the API."""
     return int(site.client.url.rpartition(":")[2])
 
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("fresh")
 
 @pytest.fixture(scope="module")
 def worker(site: Site) -> Iterator[ChildProcess]:
-    """A worker of processes."""
+    """Yield a worker with a pool of processes."""
     with site.worker("-P", "prefork", "-c", "3") as child:
         yield child
 
@@ -70,7 +70,7 @@ def test_a_worker_does_not_grow_with_what_it_has_done(site: Site, worker: ChildP
 
 
 def count_threads_and_files(process: int) -> tuple[int, int]:
-    """How many threads it has, and how many files."""
+    """Return the number of threads and of files of a process."""
     here = Path(f"/proc/{process}")
     return len(list((here / "task").iterdir())), len(list((here / "fd").iterdir()))
 
@@ -93,7 +93,7 @@ def test_a_copy_that_comes_too_late_takes_nothing_from_who_runs(site: Site, work
 
 
 def expires(message: str) -> str:
-    """Until when it may begin."""
+    """Return the time at which a message expires."""
     return str(json.loads(message)["headers"]["expires"])
 
 

@@ -24,14 +24,14 @@ pytestmark = pytest.mark.usefixtures("fresh")
 
 @pytest.fixture(scope="module", params=["prefork", "threads"])
 def pool(request: pytest.FixtureRequest, site: Site) -> Iterator[str]:
-    """One of each pool in turn."""
+    """Yield a worker of each pool type in turn."""
     with site.worker("-P", request.param, "-c", "2"):
         yield request.param
 
 
 @contextmanager
 def owner_comes(site: Site, gpu: int = 1) -> Iterator[Request]:
-    """The owner wants something back, and has it by the end of the context."""
+    """Submit a request of the owner, and check that it is granted by the end of the context."""
     wants = site.client.submit("owner", gpu=gpu, preemption_class=9)
     try:
         yield wants
@@ -41,7 +41,7 @@ def owner_comes(site: Site, gpu: int = 1) -> Iterator[Request]:
 
 
 def comes_back(site: Site, result: AsyncResult[Any], began: list[str]) -> str:
-    """How it began the second time; then it may end."""
+    """Wait for the second run, return its first note, and let it end."""
     again = site.wait_for_note(result, "began", len(began) + 1)[-1]
     assert int(again.split()[1]) > int(began[-1].split()[1])
     site.go(result)
@@ -78,7 +78,7 @@ def test_who_cannot_save_its_work_is_told_to_go(site: Site, pool: str) -> None:
 
 @pytest.fixture
 def short_grace(site: Site) -> Iterator[None]:
-    """A grace of three seconds instead of the pool's own."""
+    """Set a grace of three seconds instead of the pool's own."""
     grace_s = site.client.pool("gpus").settings["grace_s"]
     site.client.update_pool("gpus", settings={"grace_s": 3})
     yield

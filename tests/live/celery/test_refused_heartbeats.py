@@ -24,7 +24,7 @@ LEASE_S = 3
 
 @pytest.fixture
 def tokens(site: Site, fresh: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tokens]:
-    """The tokens of the service. The test has one, so every call needs one."""
+    """Yield the tokens of the service. The test has one, so every call needs one."""
     plain = site.client
     with connect(site.ledger_url) as redis:
         tokens = make_services(redis, Settings()).tokens

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.usefixtures("fresh")
 
 @pytest.fixture(scope="module", params=["prefork", "threads"], autouse=True)
 def worker(request: pytest.FixtureRequest, site: Site) -> Iterator[ChildProcess]:
-    """One of each pool in turn."""
+    """Yield a worker of each pool type in turn."""
     with site.worker("-P", request.param, "-c", "4") as child:
         yield child
 

@@ -18,7 +18,7 @@ TOKEN = re.compile(r"pk_[A-Za-z0-9_-]{8,}")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """No report of a failure shows a token, though functions are shown with what they were given."""
+    """Mask tokens in the reports of failures, as pytest prints the arguments of functions."""
     report = yield
     if TOKEN.search(text := str(report.longrepr)):
         report.longrepr = TOKEN.sub("pk_…", text)
@@ -34,7 +34,7 @@ def without_results_left() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    """Everything but workers of the app."""
+    """Yield the whole installation without workers of the app."""
     require("redis")
     with ExitStack() as stack:
         made = Installation(tmp_path_factory.mktemp("proofs"), stack)
@@ -44,7 +44,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
 
 @pytest.fixture
 def here(installation: Installation) -> Iterator[Installation]:
-    """The same; what a test that failed has left is gone."""
+    """Yield the installation, and remove the remains of a failed test."""
     yield installation
     installation.end_workers()
     down = [name for name in (*SERVERS, *SERVICE) if not installation.children[name].alive]

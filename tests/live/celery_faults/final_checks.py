@@ -1,5 +1,4 @@
-"""What has to be true when all is over: of the tasks by their results and journal, of the ledger by its books and
-its events."""
+"""Conditions that hold at the end: for the tasks, by their results and journal; for the ledger, by its audit and events."""
 
 from __future__ import annotations
 
@@ -36,12 +35,12 @@ class FencePeriod:
     end: float
 
     def covers(self, wall: float) -> bool:
-        """Whether it was valid then."""
+        """True if the fence was valid at this time."""
         return self.begin - ROUNDING_S <= wall <= self.end + ROUNDING_S
 
 
 def fence_periods(events: Sequence[tuple[str, Mapping[str, str]]]) -> dict[int, FencePeriod]:
-    """By fence, from its grant to the event by which its request did not hold any more."""
+    """Return the period of each fence: from its grant to the event with which its request no longer holds units."""
     periods, since = dict[int, FencePeriod](), dict[str, tuple[int, float]]()
     for _, event in events:
         name, timestamp = event["request"], int(event["at"]) / 1000
@@ -54,7 +53,7 @@ def fence_periods(events: Sequence[tuple[str, Mapping[str, str]]]) -> dict[int, 
 
 
 def wait_until_finished(here: Installation, tasks: Tasks) -> None:
-    """Returns when all of them have ended, and nothing is kept, held, or waits."""
+    """Wait until all tasks have ended, and nothing is stored, held or queued."""
     try:
         here.until(lambda: _all_ended(here, tasks), f"all of {len(tasks)} tasks are over")
     except AssertionError as late:
@@ -67,9 +66,9 @@ def wait_until_finished(here: Installation, tasks: Tasks) -> None:
 
 
 def check_all(here: Installation, tasks: Tasks, *, undead: bool = False, unharmed: bool = False) -> list[Run]:
-    """Everything is over and right; all runs of these tasks. Only if they may be `undead` does one go on without its units.
+    """Check the end state, and return all runs of the tasks. Only if they may be `undead`, a run goes on without its units.
 
-    If they are `unharmed`, as nothing was killed, they go on from what they saved in order to leave, too.
+    If the tasks are `unharmed`, as no process was killed, they also go on from the checkpoint that they saved before they left.
     """
     wait_until_finished(here, tasks)
     results = here.results(tasks)
@@ -86,7 +85,7 @@ def check_all(here: Installation, tasks: Tasks, *, undead: bool = False, unharme
 
 
 def check_ledger(here: Installation) -> None:
-    """The ledger is right, by its audit, by the model of its rules, and by its events from the first to the last."""
+    """Check the ledger by its audit, by the model of its rules, and by all of its events."""
     client, ledger = here.server("ledger"), here.ledger
     here.until(lambda: not ledger.resume_unfinished(WORKSPACE), "nothing is unfinished")
     assert Audit(ledger, AuditStore(client)).run(WORKSPACE) == []
@@ -106,7 +105,7 @@ def _all_ended(here: Installation, tasks: Tasks) -> bool:
 
 
 def _describe_unfinished(here: Installation, tasks: Tasks) -> Iterator[str]:
-    """What is known of those that are not over."""
+    """Yield the facts about tasks that have not ended."""
     results, stories = here.results(tasks), defaultdict(list)
     for _, event in here.events():
         stories[event["request"]].append(f"{event['event']} {event['fence']} {event['reason']}")
@@ -121,7 +120,7 @@ def _describe_unfinished(here: Installation, tasks: Tasks) -> Iterator[str]:
 
 
 def _repeated_steps(all_: Sequence[Run], tasks: Tasks) -> Iterator[str]:
-    """No fence has two runs, and each task has one result, of a run that went to the end."""
+    """Yield each fence with two runs, and each task without exactly one result of a complete run."""
     run_counts = Counter((run.task, run.fence) for run in all_ for _ in run.steps(BEGIN))
     yield from (f"{task} ran {times} times under fence {fence}" for (task, fence), times in run_counts.items() if times != 1)
     stored = Counter(run.task for run in all_ for _ in run.steps(STORED))
@@ -131,7 +130,7 @@ def _repeated_steps(all_: Sequence[Run], tasks: Tasks) -> Iterator[str]:
 
 
 def _steps_outside_fence(here: Installation, all_: Sequence[Run], *, undead: bool) -> Iterator[str]:
-    """At no time had a task two valid fences, and what ran did so under one."""
+    """Yield each task with two valid fences at a time, and each step outside of a valid fence."""
     valid = fence_periods(here.events())
     by_task = defaultdict(list)
     for run in all_:
@@ -151,7 +150,7 @@ def _steps_outside_fence(here: Installation, all_: Sequence[Run], *, undead: boo
 
 
 def _lost_progress(all_: Sequence[Run], tasks: Tasks, *, unharmed: bool) -> Iterator[str]:
-    """Each run goes on where the work was last saved, and the last one does every step from there."""
+    """Yield each run that does not go on from the last checkpoint, or does not do every step from there."""
     save_words = (SAVED, LEAVES) if unharmed else (SAVED,)  # a task writes down that it leaves before it reports so
     saved: defaultdict[str, set[int]] = defaultdict(lambda: {0})
     certain = Counter[str]()
@@ -168,7 +167,7 @@ def _lost_progress(all_: Sequence[Run], tasks: Tasks, *, unharmed: bool) -> Iter
 
 
 def lost_steps(all_: Sequence[Run]) -> dict[str, list[int]]:
-    """By task, how many steps each of its runs did that the next one had to do again."""
+    """Return the number of steps of each run that the next one repeated, by task."""
     by_task = defaultdict(list)
     for run in all_:
         by_task[run.task].append(run)

@@ -36,7 +36,7 @@ from tests.support.poolkeeperd import environment, run_in_process
 WORKSPACE: Final = "default"
 GPUS, SHARE, SLOTS = 4, 2, 40
 START_S, TRIES = 1, 3
-"""How soon a task that was sent has to have begun, and how often it is sent."""
+"""The seconds within which a sent task begins, and the number of times it is sent."""
 SERVERS: Final = ("ledger", "broker", "results")
 SERVICE: Final = ("api", "dispatcher", "beat")
 COMMANDS: Final = {"api": "api", "dispatcher": "worker", "beat": "beat"}
@@ -70,7 +70,7 @@ class Installation:
         (self.folder / "brokers.toml").write_text(toml)
 
     def url(self, server: str) -> str:
-        """Where one of the servers is."""
+        """Return the address of a server."""
         return f"redis://127.0.0.1:{self.ports[server]}/0"
 
     # ---- the processes
@@ -84,7 +84,7 @@ class Installation:
         self.set_up()
 
     def set_up(self) -> None:
-        """Two teams that own half of a pool each, and one of them has another pool for itself."""
+        """Create two teams that own half of a pool each; one of them has another pool for itself."""
         self.client.create_pool("gpus", {"gpu": GPUS}, settings={"grace_s": 3, "checkpoint_timeout_s": 6})
         for team in TEAMS:
             self.client.set_policy("gpus", team, reserved={"gpu": SHARE})
@@ -99,23 +99,23 @@ class Installation:
             wait_until(self.answers, f"the API answers; see {self.folder}", 30)
 
     def kill(self, *names: str) -> None:
-        """At once, and with all they have started."""
+        """Kill processes with all their children."""
         for name in names:
             self.children[name].kill()
 
     def restart(self, *names: str) -> None:
-        """Killed, and started again."""
+        """Kill processes, and start them again."""
         self.kill(*names)
         self.start(*names)
 
     def empty(self, server: str) -> None:
-        """What a server that was killed had kept is gone."""
+        """Delete the data of a server that was killed."""
         assert not self.children[server].alive
         shutil.rmtree(self.folder / server)
         (self.folder / server).mkdir()
 
     def clear(self) -> None:
-        """Nothing is left on any server but the tokens."""
+        """Delete everything on every server but the tokens."""
         ledger: Any = self.server("ledger")
         tokens = ledger.hgetall(key("tokens", OWN))
         for name in SERVERS:
@@ -124,7 +124,7 @@ class Installation:
 
     @contextmanager
     def frozen(self, name: str) -> Iterator[None]:
-        """A process stands still: connections to it are there, and nothing is said on them."""
+        """Stop a process with SIGSTOP: connections to it stay open, and nothing is sent on them."""
         self.children[name].send_signal(signal.SIGSTOP)
         try:
             yield
@@ -133,7 +133,7 @@ class Installation:
 
     @contextmanager
     def unwritten(self) -> Iterator[None]:
-        """The ledger takes no change; whoever wants to make one waits."""
+        """Pause all writes to the ledger; callers that write wait."""
         ledger: Any = self.server("ledger")
         ledger.execute_command("CLIENT PAUSE", 60_000, "WRITE")
         try:
@@ -142,7 +142,7 @@ class Installation:
             ledger.execute_command("CLIENT UNPAUSE")
 
     def start_worker(self, pool: str = "prefork", slots: int = 4, *, insists: bool = True) -> ChildProcess:
-        """A worker of the app; returns when it consumes. It `insists` on storing results."""
+        """Start a worker of the app; return when it consumes. If it `insists`, it retries until a result is stored."""
         log = self.folder / f"user-{next(self._logs)}.log"
         command = [
             sys.executable,
@@ -175,7 +175,7 @@ class Installation:
         return child
 
     def end_workers(self) -> None:
-        """All workers of the app are gone."""
+        """Kill all workers of the app."""
         while self.workers:
             self.workers.pop().kill()
 
@@ -215,7 +215,7 @@ class Installation:
 
     @cached_property
     def client(self) -> Client:
-        """Of the service, for those who run it."""
+        """Return a client with the token of an operator."""
         url = f"http://127.0.0.1:{self.ports['api']}"
         return self.stack.enter_context(Client(url, self.tokens["operations"], workspace=WORKSPACE))
 
@@ -224,17 +224,17 @@ class Installation:
         return {name: self.stack.enter_context(connect(self.url(name), timeout_s=1)) for name in SERVERS}
 
     def server(self, name: str) -> Redis:
-        """A connection to one of the servers."""
+        """Return a connection to one of the servers."""
         client: Redis = self._servers[name]
         return client
 
     @property
     def ledger(self) -> Ledger:
-        """The books."""
+        """Return the ledger."""
         return Ledger(self.server("ledger"))
 
     def answers(self) -> bool:
-        """Whether the API does."""
+        """True if the API answers."""
         try:
             self.client.clone(timeout_s=1, tries=1).pools()
         except PoolkeeperError:
@@ -242,36 +242,36 @@ class Installation:
         return True
 
     def ledger_key(self, name: str, *parts: str) -> str:
-        """A key of the ledger."""
+        """Return a key of the ledger."""
         return key(name, WORKSPACE, *parts)
 
     def events(self, after: str = "-") -> list[tuple[str, Mapping[str, str]]]:
-        """The ledger's events, with the number of each; all, or those after one."""
+        """Return the events of the ledger with their numbers; all, or those after one."""
         entries: Any = self.server("ledger").xrange(self.ledger_key("events"), f"({after}" if after != "-" else after, "+")
         return list(entries)
 
     def last_event(self) -> str:
-        """The number of the newest event."""
+        """Return the number of the newest event."""
         entries: Any = self.server("ledger").xrevrange(self.ledger_key("events"), count=1)
         return str(entries[0][0]) if entries else "-"
 
     def list_allocations(self) -> list[str]:
-        """Tasks that hold something."""
+        """Return the tasks that hold units."""
         ledger: Any = self.server("ledger")
         return [
             ledger.hget(self.ledger_key("request", name), "task") for name in ledger.zrange(self.ledger_key("leases"), 0, -1)
         ]
 
     def times_sent(self, task: str) -> int:
-        """How often a task was sent under its fence."""
+        """Return the number of times that a task was sent under its fence."""
         return int(self.server("ledger").hget(self.ledger_key("task", task), "sent") or 0)
 
     def counted(self, name: str) -> int:
-        """What the ledger has counted."""
+        """Return a counter of the ledger."""
         return int(self.server("ledger").hget(self.ledger_key("counters"), name) or 0)
 
     def list_outbox_entries(self) -> list[str]:
-        """Keys of tasks that are in the ledger."""
+        """Return the keys of tasks in the ledger."""
         ledger = self.server("ledger")
         begin = self.ledger_key("task", "")
         return [
@@ -280,16 +280,16 @@ class Installation:
         ]
 
     def waiter_count(self) -> int:
-        """How many scripts wait until the ledger takes changes again."""
+        """Return the number of scripts that wait until the ledger accepts writes again."""
         clients: Any = self.server("ledger").client_list()
         return sum("b" in connection["flags"] and connection["cmd"].startswith("eval") for connection in clients)
 
     def queued(self) -> int:
-        """Messages at the broker that nobody has taken."""
+        """Return the number of messages in the broker's queue."""
         return int(self.server("broker").llen("celery"))
 
     def claimed(self) -> int:
-        """How many tasks somebody has taken to be sent and not yet said what became of them."""
+        """Return the number of tasks that a dispatcher has claimed and not yet reported."""
         ledger: Any = self.server("ledger")
         seconds, micros = ledger.time()
         return int(ledger.zcount(self.ledger_key("outbox"), f"({seconds * 1000 + micros // 1000}", "+inf"))
@@ -301,7 +301,7 @@ class Installation:
         ledger.zadd(outbox, dict.fromkeys(ledger.zrange(outbox, 0, -1), 1))
 
     def sent(self, tasks: Iterable[str]) -> bool:
-        """Whether all of these were sent, and the ledger knows it."""
+        """True if all tasks were sent and the ledger has recorded it."""
         waiting = {str(task_id) for task_id in self.server("ledger").zrange(self.ledger_key("unstarted"), 0, -1)}
         return set(tasks) <= waiting
 
@@ -315,7 +315,7 @@ class Installation:
     # ---- waiting
 
     def written(self, word: str, *tasks: str, step: int = 0, times: int = 1) -> list[Line]:
-        """The newest line of this word (at this step or a later one) of each task, when each has so many."""
+        """Wait until each task has this many lines of the word (at this step or a later one); return the newest of each."""
 
         def all_of_them() -> bool:
             return all(len(self._lines(word, task, step)) >= times for task in tasks)
@@ -327,10 +327,10 @@ class Installation:
         return [line for line in self.journal.read([task], word) if line.step >= step]
 
     def until(self, condition: Callable[[], object], description: str) -> None:
-        """Returns when it holds."""
+        """Wait until the condition holds."""
         wait_until(condition, f"{description}; see {self.folder}", IN_S)
 
     def release_tasks(self, *tasks: str) -> None:
-        """Those that wait may go on."""
+        """Let waiting tasks go on."""
         for task in tasks:
             project.gate(task).touch()

@@ -1,8 +1,8 @@
-"""What tasks write down while they run: a line for each thing that happens, of all processes into one file.
+"""The journal of tasks: a line for each thing that happens, of all processes into one file.
 
 A line is appended by one write, so lines of different processes do not mix and stand in the order in which they were written.
-Each bears two times of the one machine there is: one that only goes forward, to compare lines with each other, and that of the
-wall, to compare them with the ledger's events.
+Each line has two times of the same machine: the monotonic one, to compare lines with each other, and the wall clock, to
+compare them with the events of the ledger.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ASKED, SAVING, SAVED, LEAVES, OUT = "asked", "saving", "saved", "leaves", "out"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What happened to which run of a task, at what step of its work."""
+    """An entry of the journal: one thing that happened to one run of a task, with the step of its work."""
 
     word: str
     task: str
@@ -52,12 +52,12 @@ class Journal:
             os.close(file)
 
     def read(self, tasks: Iterable[str], word: str = "") -> list[Line]:
-        """What was written of these tasks so far, of one after the other."""
+        """Return the entries of these tasks so far, task by task."""
         self._catch_up()
         return [line for task in tasks for line in self._known[task] if word in ("", line.word)]
 
     def _catch_up(self) -> None:
-        """Whoever waits for a line asks often, so only what was added since is read."""
+        """Read the lines that were added since the last call, as callers that wait call often."""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
@@ -78,32 +78,32 @@ class Run:
 
     @property
     def task(self) -> str:
-        """Whose run it is."""
+        """Return the task of the run."""
         return self.lines[0].task
 
     @property
     def fence(self) -> int:
-        """Under which it ran."""
+        """Return the fence of the run."""
         return self.lines[0].fence
 
     @property
     def first_step(self) -> int:
-        """Where it began, or went on."""
+        """Return the step at which the run began or went on."""
         return self.lines[0].step
 
     @property
     def body(self) -> tuple[float, float]:
-        """From when to when its body is known to have run."""
+        """Return the first and the last time at which the body is known to have run."""
         inside = [line.monotonic for line in self.lines if line.word != STORED]
         return inside[0], inside[-1]
 
     def steps(self, word: str = STEP) -> list[int]:
-        """At which steps it wrote this."""
+        """Return the steps at which the run wrote the word."""
         return [line.step for line in self.lines if line.word == word]
 
 
 def runs(lines: Iterable[Line]) -> list[Run]:
-    """The lines of each process and fence of each task, by the beginning of the run."""
+    """Return the runs in the order in which they began: the lines of each process and fence of each task."""
 
     def whose(line: Line) -> tuple[str, int, int]:
         return line.task, line.fence, line.pid
@@ -113,7 +113,7 @@ def runs(lines: Iterable[Line]) -> list[Run]:
 
 
 def most_at_once(intervals: Iterable[tuple[float, float]]) -> int:
-    """How many of them there were at the same time, at most."""
+    """Return the largest number of intervals at the same time."""
     changes = sorted(change for begin, end in intervals for change in ((begin, 1), (end, -1)))
     now = most = 0
     for _, change in changes:

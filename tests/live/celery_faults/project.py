@@ -1,7 +1,7 @@
-"""Somebody's app with one task: work in steps, saved now and then, every step of which is written down.
+"""A user's app with one task: it works in steps, saves its work now and then, and writes every step to the journal.
 
-Who imports it says where things are: PROOFS_FOLDER for the journal and what is saved, PROOFS_BROKER, PROOFS_RESULTS, and for
-the service PROOFS_URL and PROOFS_TOKEN.
+The importing process sets PROOFS_FOLDER for the journal and the checkpoints, PROOFS_BROKER, PROOFS_RESULTS, and for the
+service PROOFS_URL and PROOFS_TOKEN.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.live.celery_faults.journal import ASKED, BEGIN, END, HOLDS, LEAVES, O
 app = Celery("proofs", set_as_current=False)
 
 PATIENT_S = 60.0
-"""How long a task waits to be told to go on."""
+"""The longest time that a task waits for its order to go on, in seconds."""
 STALL_S = 5
 """After which a connection that says nothing is given up."""
 
@@ -30,7 +30,7 @@ folder = Path()
 
 
 def configure(place: Path, broker: str, results: str, url: str, token: str) -> None:
-    """Where everything is, and by what token the app is let in."""
+    """Set all addresses, and the token of the app."""
     global folder
     folder = place
     patience = {"socket_timeout": STALL_S, "health_check_interval": STALL_S}
@@ -59,27 +59,27 @@ if "PROOFS_FOLDER" in os.environ:
 
 
 def journal() -> Journal:
-    """Where all is written down."""
+    """Return the journal."""
     return Journal(folder / "journal")
 
 
 def gate(task: str) -> Path:
-    """The file whose presence lets a task that waits go on."""
+    """Return the file whose presence lets a waiting task go on."""
     return folder / "gates" / task
 
 
 def total(steps: int) -> int:
-    """The result of so many steps."""
+    """Return the result of this many steps."""
     return sum(map(worth, range(steps)))
 
 
 def worth(step: int) -> int:
-    """What a step adds to the result; each something else, so that neither two of one nor a missing one is overlooked."""
+    """Return the value of a step; all differ, so that a step that is repeated or missing changes the result."""
     return 3 * step * step + 1
 
 
 class RecordedTask(PoolTask[Any, Any]):
-    """What all of them ask for, unless it is said at the call."""
+    """A task with the default resources and lease of this app."""
 
     component = "red"
     resources = {"gpu": 1}  # noqa: RUF012 - as it is written
@@ -87,25 +87,25 @@ class RecordedTask(PoolTask[Any, Any]):
 
 
 class TaskProgress:
-    """What one run writes, saves, and waits for."""
+    """The journal, the checkpoints and the gates of one run."""
 
     def __init__(self, task: RecordedTask, team: str) -> None:
         self._held, self._task, self._team = task.allocation, str(task.request.id), team
         self.leaving = False
 
     def record(self, word: str, step: int) -> None:
-        """Written down."""
+        """Write an entry to the journal."""
         journal().write(word, self._task, self._team, self._held.fence or 0, step)
 
     def restored(self) -> tuple[int, int]:
-        """The step to begin with, and what the ones before it came to."""
+        """Return the first step, and the sum of the steps before it."""
         if not self._held.checkpoint_reference:
             return 0, 0
         step, made = json.loads(Path(self._held.checkpoint_reference).read_text())
         return int(step), int(made)
 
     def save(self, word: str, step: int, made: int) -> None:
-        """Such that it can be gone on from; the run may end here."""
+        """Save a checkpoint; the run may end here."""
         path = folder / "saved" / f"{self._task}-{self._held.fence}-{step}"
         path.write_text(json.dumps([step, made]))
         self.record(word, step)
@@ -116,7 +116,7 @@ class TaskProgress:
         self.leaving = False
 
     def wait(self, step: int) -> None:
-        """Until it may go on; that it is asked to leave meanwhile is written down."""
+        """Wait for the gate of the task; a notice to leave is written to the journal."""
         until, directive_logged = time.monotonic() + PATIENT_S, False
         while not gate(self._task).exists():
             assert time.monotonic() < until, f"{self._task} was forgotten"
@@ -127,7 +127,7 @@ class TaskProgress:
 
     @property
     def is_preempted(self) -> bool:
-        """Whether it has to leave."""
+        """True if the run must leave."""
         return self._held.should_checkpoint()
 
 
@@ -135,9 +135,9 @@ class TaskProgress:
 def work(
     self: RecordedTask, team: str, steps: int, pause_s: float, save_every: int = 0, hold: int | str = "", heeds: bool = False
 ) -> int:
-    """So many steps, each of which takes a while. It saves its work every so often, and also when asked to if it heeds that.
+    """Work this many steps. Save the work every so often, and before leaving if the run heeds a notice.
 
-    At the step it is told to hold it waits to be let go on; at `end`, when all steps are done; at `stored`, when its result is.
+    The run waits for its gate at the step `hold`; at `end`, after all steps; at `stored`, after its result is stored.
     """
     diary = TaskProgress(self, team)
     step, made = diary.restored()
@@ -167,7 +167,7 @@ def work(
 
 @signals.task_success.connect(sender=work)
 def _note_stored(sender: RecordedTask, **_: object) -> None:
-    """The result is stored, and the units are not given back yet."""
+    """Note that the result is stored and the units are not yet released."""
     team, steps = (sender.request.args or ())[:2]
     diary = TaskProgress(sender, team)
     diary.record(STORED, steps)

@@ -1,23 +1,23 @@
-"""kill -9 in the middle of each phase of a task: afterwards every task has ended once, none has run twice under a valid
-fence, no unit is leaked, and nothing is kept.
+"""kill -9 in the middle of each phase of a task. Afterwards every task has ended once, no task has run twice under a valid
+fence, no unit is leaked, and no message or key is left.
 
-The phases are: being parked, parked, granted and not sent, sent and not begun, running, having to leave, and ending. Of what
-can be killed in each, these are tried, because what the task is at that moment is known to the one that is killed alone, or
-because the others have to find out by themselves:
+The phases are: being parked, parked, granted and not sent, sent and not begun, running, leaving, and ending. In each phase
+these processes are killed, because only the killed process knows the state of the task, or because the other processes must
+find it out by themselves:
 
-- being parked: the API, with calls under way (the caller cannot know what was done)
-- parked: ledger, API and dispatcher at once (the message is nowhere else, and a missed word must not be waited for)
-- granted: the ledger, while the broker is away; and the dispatcher, between sending and saying so
-- sent: the worker that has fetched it; the broker, with all that it had; the ledger; and nobody comes to begin it, while the
-  dispatcher dies
-- running: a child, while nobody dispatches; the ledger, for longer than a lease; the broker, under a worker that has running,
-  fetched and queued tasks; and a worker that does not die but stands still, until its tasks run elsewhere
-- leaving: the worker, after it was asked to; the ledger, before it hears that the work is saved; and the broker, until the
-  units are somebody else's
+- being parked: the API, with calls under way (the caller cannot know their outcome)
+- parked: ledger, API and dispatcher at once (the message is stored nowhere else, and a lost notification must not delay it)
+- granted: the ledger, while the broker is away; and the dispatcher, between sending and reporting
+- sent: the worker that has fetched the task; the broker with all its messages; the ledger; and no worker begins the task, while
+  the dispatcher dies
+- running: a child, while no dispatcher runs; the ledger, for longer than a lease; the broker, under a worker with running,
+  fetched and queued tasks; and a worker that does not die but is stopped, until its tasks run elsewhere
+- leaving: the worker, after its notice; the ledger, before it learns that the work is saved; and the broker, until the
+  units belong to another request
 - ending: the worker, before and after it has stored the result; and the API, for longer than a lease
 
-Left out is what another one covers: whoever is not needed in a phase (the broker while a task is parked, the dispatcher while
-it runs) is killed in the one where it is. Every kill waits for a sign that the phase has been reached.
+A process that a phase does not need (the broker while a task is parked, the dispatcher while it runs) is killed in the phase
+that needs it. Every kill waits for a sign that the phase has been reached.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 LEASE_S = 2
 LONG_LEASE_S = 6
-"""Much longer than anything is away that was killed and started again. Those who have it hear in time what they are asked."""
+"""A lease in seconds, much longer than any outage of a killed process. Its holder hears in time of a notice."""
 STEPS, PAUSE_S = 10, 0.02
 CALLS = 20
 """Calls of one client while the API is killed, one after the other: enough that it is dead long before the last."""
@@ -50,7 +50,7 @@ Tasks = dict[str, int]
 
 
 def send(number: int = 1, team: str = "red", **more: Any) -> Tasks:
-    """Tasks; the arguments of `work` that are not said are short ones."""
+    """Send tasks; arguments of `work` that are not given are short ones."""
     how = {name: more.pop(name) for name in ("save_every", "hold", "heeds") if name in more}
     steps, pause_s = more.pop("steps", STEPS), more.pop("pause_s", PAUSE_S)
     chosen: Mapping[str, Any] = {"component": team, "lease_s": LEASE_S, **more}
@@ -58,7 +58,7 @@ def send(number: int = 1, team: str = "red", **more: Any) -> Tasks:
 
 
 def happened(here: Installation, after: str, event: str, times: int = 1, reason: str = "") -> None:
-    """Returns when that was told so often."""
+    """Wait until the event has occurred this often."""
 
     def has_happened() -> bool:
         entries = [entry for _, entry in here.events(after) if entry["event"] == event and reason in ("", entry["reason"])]
@@ -69,7 +69,7 @@ def happened(here: Installation, after: str, event: str, times: int = 1, reason:
 
 @pytest.fixture
 def full(here: Installation) -> Iterator[list[str]]:
-    """Nothing can be granted until the list is empty; it is at the end of the test."""
+    """Hold all units until the list is empty; it is emptied at the end of the test."""
     request_ids = []
     for team in ("red", "blue"):
         request = here.client.submit(team, gpu=SHARE, preemptible=False, lease_s=None)
@@ -80,7 +80,7 @@ def full(here: Installation) -> Iterator[list[str]]:
 
 
 def free(here: Installation, request_ids: list[str]) -> None:
-    """Everything can be granted."""
+    """Release all held units."""
     while request_ids:
         request = here.client.request(request_ids.pop())
         here.client.release(request.id, request.fence or 0)
@@ -253,7 +253,6 @@ def test_running_and_the_ledger_is_away_for_longer_than_a_lease(here: Installati
 
 @pytest.mark.parametrize("insists", [True, False], ids=["celery insists", "celery gives up"])
 def test_running_and_the_broker_dies_with_the_results(here: Installation, insists: bool) -> None:
-    """Whether the app is set to try again when a result cannot be stored, or not, which is Celery's default."""
     here.start_worker(slots=2, insists=insists)
     tasks = send(2, hold=END)
     here.written(HOLDS, *tasks)
@@ -270,7 +269,6 @@ def test_running_and_the_broker_dies_with_the_results(here: Installation, insist
 
 @pytest.mark.parametrize("hold", [5, END], ids=["in the middle", "at its end"])
 def test_running_and_the_worker_stands_still_until_its_task_runs_elsewhere(here: Installation, hold: int | str) -> None:
-    """While the other one stands still, too, the first has all the time it wants to do what it has no right to."""
     word, step = (HOLDS, STEPS) if hold == END else (STEP, 4)
     first = here.start_worker(slots=1)
     tasks = send(hold=hold, save_every=2)

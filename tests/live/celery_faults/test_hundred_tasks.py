@@ -24,12 +24,14 @@ LONG_STEPS: Final = {"manual": 75, "none": 150}
 """Steps of a long task, by its kind of checkpoint."""
 LONG_PAUSE_S, SAVE_EVERY = 0.04, 80
 AT_STEP: Final = {"manual": 5, "none": 82}
-"""When the others come: those who only save by themselves have just done so, and do not do so again in this run. What is left
-of it takes much longer than it takes until they hear that they have to go, which is a third of the lease."""
+"""The step of the first tasks at which the others are sent: a task that saves only by itself has just done so, and does not
+save again in this run. The rest of the run takes much longer than a third of the lease, the delay until it hears of its notice.
+"""
 LEASE_S = 3
 TAKEN_BACK_S = 4.0
-"""How long the owner of a share waits for it at most while others have it: until they hear of it with their next heartbeat
-(a third of the lease), the step they are at, and what a busy machine takes. Measured: 0.6 to 0.9 s."""
+"""The longest time, in seconds, that the owner of a share waits for borrowed units: until the next heartbeat of the borrower
+(a third of the lease), plus its current step, plus the delays of a busy machine. Measured: 0.6 to 0.9 s.
+"""
 HANDED_OVER_S = START_S + 2.0
 """From a task's grant until it has begun, at most: a message may have been given to a process that ends, and is then sent
 again. Measured: 0.01 to 0.03 s in the middle, at most 0.1 s, and 1.2 s if it had to be sent again."""
@@ -40,18 +42,18 @@ LITTLE = 25
 
 
 def in_use(pid: int) -> int:
-    """Threads and open files of a process, where the system can tell."""
+    """Return the number of threads and open files of a process, or 0 where the system has no /proc."""
     return sum(len(list(Path(f"/proc/{pid}", each).glob("*"))) for each in ("task", "fd"))
 
 
 def short(team: str, random: Random) -> tuple[str, int]:
-    """A task of 20 to 60 ms."""
+    """Send a task of 20 to 60 ms."""
     steps = random.randint(2, 6)
     return work.apply_async((team, steps, 0.01), component=team, lease_s=LEASE_S).id, steps
 
 
 def long(team: str, checkpoint: str) -> tuple[str, int]:
-    """One that is still at work when the other team comes."""
+    """Send a task that still works when the other team comes."""
     # One saves its work when it is asked to, and not before; the other is not asked, but told to go.
     how = {"heeds": True} if checkpoint == "manual" else {"save_every": SAVE_EVERY}
     steps = LONG_STEPS[checkpoint]
@@ -94,7 +96,7 @@ def test_the_app_is_let_in_by_its_token_and_for_its_teams_only(here: Installatio
 
 
 def who_left(all_: Sequence[Run], checkpoint: str) -> set[str]:
-    """Those that had to leave, and did it in this way."""
+    """Return the tasks that left in this way."""
     word = LEAVES if checkpoint == "manual" else OUT
     task_ids = {run.task for run in all_ if run.steps(word)}
     assert len(task_ids) >= GPUS - SHARE
@@ -106,7 +108,7 @@ def who_left(all_: Sequence[Run], checkpoint: str) -> set[str]:
 
 
 def shares_are_honoured(events: Sequence[tuple[str, Mapping[str, str]]]) -> None:
-    """A team with work waiting has its share, but for the time until it has been taken back."""
+    """Check that a team with queued work holds its share, except for the time in which it is taken back."""
     for team in ("red", "blue"):
         short_of = list(shortages(events, f"orchestrator/{team}"))
         longest = max(short_of, default=0.0)
@@ -116,7 +118,7 @@ def shares_are_honoured(events: Sequence[tuple[str, Mapping[str, str]]]) -> None
 
 
 def shortages(events: Sequence[tuple[str, Mapping[str, str]]], component: str) -> Iterator[float]:
-    """For how long each time the component waited and held less than its share."""
+    """Yield the length of each period in which the component waited and held less than its share."""
     status: dict[str, str] = {}
     since: float | None = None
     for _, event in events:
@@ -135,7 +137,7 @@ def shortages(events: Sequence[tuple[str, Mapping[str, str]]], component: str) -
 
 
 def handed_over(events: Sequence[tuple[str, Mapping[str, str]]], all_: Sequence[Run]) -> None:
-    """A unit that is granted is soon used."""
+    """Check that a granted unit is soon used."""
     granted = fence_periods(events)
     took = sorted(run.lines[0].wall - granted[run.fence].begin for run in all_)
     print(f"from grant to work: {took[len(took) // 2]:.3f} s in the middle, {took[-1]:.3f} s at most")

@@ -1,4 +1,4 @@
-"""What `poolkeeper` is tried on: the real API, and a stand-in that answers as it is told."""
+"""Fixtures for the program `poolkeeper`: the real API, and a stand-in whose answers a test chooses."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def poolkeeper(service: str, tmp_path: Path) -> Program:
-    """The program, in a workspace nobody else uses."""
+    """Return the program, in a workspace of its own."""
     return Program(service, tmp_path, f"cli-{os.getpid()}-{next(_numbers)}")
 
 
 @pytest.fixture
 def stub() -> Iterator[StubServer]:
-    """A server that does as it is told."""
+    """Yield a server whose answers the test chooses."""
     with StubServer() as server:
         yield server
 
 
 @pytest.fixture
 def stubbed(stub: StubServer, tmp_path: Path) -> Program:
-    """The program, before that server."""
+    """Return the program, connected to that server."""
     return Program(stub.url, tmp_path, "default")

@@ -65,7 +65,7 @@ class Composed:
         self.redis_port, self.port = free_port(), free_port()
 
     def here(self, text: str) -> str:
-        """What a container is told, as it is on this machine."""
+        """Return a text of the compose file with the addresses and paths of this machine."""
         maps = {"redis:6379": f"127.0.0.1:{self.redis_port}", "0.0.0.0": "127.0.0.1", "8080": str(self.port)}
         for there, mapped in maps.items():
             text = text.replace(there, mapped)
@@ -78,7 +78,7 @@ class Composed:
         return {**variables, **few, "POOLKEEPER_PORT": str(self.port)}
 
     def start_redis(self) -> str:
-        """By its own file."""
+        """Start Redis with the repository's redis.conf, and return its URL."""
         paths = {"/etc/redis/redis.conf": str(ROOT / "config/redis.conf"), "/data": str(self.folder)}
         words = [paths.get(word, self.here(word)) for word in SERVICES["redis"]["command"]]
         assert words[0] == "redis-server"
@@ -89,7 +89,7 @@ class Composed:
         return url
 
     def start(self, name: str) -> ChildProcess:
-        """One of ours, in a folder where nothing can be written."""
+        """Start one of the service's containers as a process, in a folder that it cannot write."""
         scratch = self.folder / "tmp"
         scratch.mkdir(exist_ok=True)
         variables = environment(self.folder / "nowhere", TMPDIR=str(scratch), **self.environment(name))
@@ -97,7 +97,7 @@ class Composed:
         return self._stack.enter_context(running([*COMMAND, *SERVICES[name]["command"]], log, env=variables))
 
     def healthy(self) -> bool:
-        """What the healthcheck of the API says."""
+        """Return the output of the API's health check."""
         kind, python, *words = SERVICES["api"]["healthcheck"]["test"]
         assert (kind, python) == ("CMD", "python")
         return subprocess.run([sys.executable, *map(self.here, words)], capture_output=True, check=False).returncode == 0

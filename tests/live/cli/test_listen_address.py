@@ -1,4 +1,4 @@
-"""Where the API may listen: for others only with tokens; and every reason why it cannot is one line."""
+"""The address on which the API listens: beyond loopback only with tokens; and every refusal is one line."""
 
 from __future__ import annotations
 

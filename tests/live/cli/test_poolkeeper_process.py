@@ -20,7 +20,7 @@ from tests.support.stub_server import StubServer, reply
 
 @pytest.fixture
 def nowhere(tmp_path: Path) -> Program:
-    """The program with no service to talk to."""
+    """Return the program without a service at its address."""
     return Program("http://127.0.0.1:1", tmp_path, "default")
 
 
@@ -89,19 +89,19 @@ def test_events_as_they_happen(poolkeeper: Program) -> None:
 
 @pytest.fixture
 def gpus(poolkeeper: Program) -> Program:
-    """A pool `gpus` of 4 gpu with a policy of `team`, which reserves 2."""
+    """Create a pool `gpus` of 4 gpu with a policy of `team`, which reserves 2; return the program."""
     poolkeeper("pool", "create", "gpus", "--capacity", "gpu=4")
     poolkeeper("policy", "attach", "gpus", "team", "--reserved", "gpu=2")
     return poolkeeper
 
 
 def submit(program: Program, *words: str, ends: int = 0) -> str:
-    """The id of a new request of `team`."""
+    """Submit a request of `team`, and return its id."""
     return program("request", "submit", "--component", "team", "-o", "name", *words, ends=ends).line
 
 
 def shown(program: Program, request: str) -> dict[str, Any]:
-    """The request as it stands."""
+    """Return the request as the service describes it."""
     document: dict[str, Any] = program("request", "describe", request, "-o", "json").json
     return document
 

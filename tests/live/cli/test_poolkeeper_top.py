@@ -18,14 +18,14 @@ STEERING = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
 def a_pool(name: str = "gpus", **more: Any) -> dict[str, Any]:
-    """As the service tells it: 4 of 8 gpu are used, one of them borrowed, two are held."""
+    """Return a pool as the service describes it: 4 of 8 gpu are used, one of them borrowed, two are held."""
     amounts = {"capacity": {"gpu": 8}, "used": {"gpu": 4}, "borrowed": {"gpu": 1}, "held": {"gpu": 2}, "free": {"gpu": 4}}
     return {"name": name, "description": "", "active_count": 2, "queue_length": 0, **amounts, **more}
 
 
 @pytest.fixture
 def gpus(poolkeeper: Program) -> Program:
-    """A pool `gpus` of 4 gpu with a policy of `team`, that holds 3 of them and waits for 2."""
+    """Create a pool `gpus` of 4 gpu with a policy of `team`, which uses 3 of them and waits for 2; return the program."""
     poolkeeper("pool", "create", "gpus", "--capacity", "gpu=4")
     poolkeeper("policy", "attach", "gpus", "team", "--reserved", "gpu=2")
     for amount in (3, 2):
@@ -49,7 +49,7 @@ def test_it_draws_anew_as_soon_as_something_happens_and_q_ends_it(gpus: Program)
 
 
 def _until_it_listens(program: Program, terminal: Terminal) -> None:
-    """Things happen until one is seen: what happened before the stream was there is not told."""
+    """Submit requests until one is seen: a stream does not tell events from before it was opened."""
     for number in range(2, 40):
         submit(program, 2)
         try:
@@ -103,7 +103,7 @@ def test_of_many_pools_one_is_looked_at_closely(poolkeeper: Program) -> None:
 
 
 def answers(to: Mapping[str, Any]) -> list[Action]:
-    """Answers by what is asked, as often as one likes."""
+    """Return an action that answers by the path, any number of times."""
 
     def act(handler: StubHandler) -> None:
         document = next((body for part, body in to.items() if part in handler.path), None)

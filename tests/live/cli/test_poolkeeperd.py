@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @contextmanager
 def opened(folder: Path) -> Iterator[tuple[Services, RedisClient]]:
-    """The services and the server of the data, for as long as the context."""
+    """Yield the services and the Redis of the data folder, for as long as the context."""
     with open_services(Settings(data_dir=folder / "data")) as here, connect(here.url) as client:
         yield here.services, client
 

@@ -35,18 +35,18 @@ def lab(poolkeeper: Program, beneath: str, tmp_path: Path) -> RunLab:
 
 @pytest.fixture
 def proxy(lab: RunLab) -> Iterator[FlakyProxy]:
-    """A door before the service of the lab."""
+    """Yield a proxy in front of the service of the lab."""
     with FlakyProxy(int(lab.program.url.rpartition(":")[2])) as door:
         yield door
 
 
 def guard_of(run: Run) -> int:
-    """The process between a run and its command."""
+    """Return the process id of the guard between a run and its command."""
     return next(pid for pid, args in descendants(run.pid).items() if "guard.py" in args)
 
 
 def family_of(run: Run) -> dict[int, str]:
-    """All that lives below a run, once all of the family is there."""
+    """Return all processes below a run, once the guard, the command and both its children exist."""
     wait_until(lambda: len(descendants(run.pid)) == 4, "the guard, the command and its two children")
     return descendants(run.pid)
 
@@ -155,7 +155,7 @@ def test_a_command_that_is_killed_has_failed(lab: RunLab) -> None:
 
 
 def lost(lab: RunLab, start: Start) -> None:
-    """Its lease lapses, without its knowledge."""
+    """Let the lease of a run lapse without its knowledge."""
     lab.expire_leases()
     lab.wait_for_status(start.request, "expired")
 
@@ -292,7 +292,7 @@ def test_nobody_reads_what_it_says_and_it_obeys_all_the_same(lab: RunLab) -> Non
 
 
 def _stands_still(read: int, output: list[int]) -> bool:
-    """Whether there is something in the pipe, and has been no more of it for so many looks."""
+    """True if the pipe holds bytes, and their number has not changed during many calls."""
     request = array("i", [0])
     fcntl.ioctl(read, termios.FIONREAD, request)
     output.append(request[0])
@@ -367,7 +367,6 @@ def test_who_is_done_just_as_its_units_are_taken_does_not_wait_again(lab: RunLab
 
 
 def test_a_burst_of_kills_never_leaks_a_unit_nor_runs_anything_beside_its_successor(lab: RunLab) -> None:
-    """Each run writes its beginning and its end into the log as long as it lives; no two of them may overlap."""
     script = BEGIN + 'while :; do echo $POOLKEEPER_FENCE >>"$LOG.beats"; sleep 0.01; done'
     for number in range(1, 4):
         with lab.run(*ALL, script=script) as run:

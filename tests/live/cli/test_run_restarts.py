@@ -21,14 +21,14 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def shared_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service that can be stopped and started."""
+    """Yield a service that can be stopped and started."""
     with service(tmp_path_factory.mktemp("service"), api_processes=1, api_threads=16) as here:
         yield here
 
 
 @pytest.fixture
 def here(shared_service: Service) -> Service:
-    """That service, running."""
+    """Return that service, running."""
     if shared_service.stops_within(0):
         shared_service.start()
     return shared_service
@@ -36,7 +36,7 @@ def here(shared_service: Service) -> Service:
 
 @pytest.fixture
 def lab(here: Service, tmp_path: Path) -> RunLab:
-    """A lab there, in a workspace of its own."""
+    """Return a lab on that service, in a workspace of its own."""
     program = Program(f"http://127.0.0.1:{here.port}", tmp_path, f"restarts-{next(_numbers)}")
     return RunLab(program, here.redis.url, tmp_path).create_pool()
 

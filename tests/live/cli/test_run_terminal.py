@@ -1,4 +1,4 @@
-"""`poolkeeper run` before a person: the live line, preemption and return, who has the terminal, Ctrl-C and Ctrl-Z."""
+"""`poolkeeper run` in a terminal: the live line, preemption and return, the foreground process group, Ctrl-C and Ctrl-Z."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def lab(poolkeeper: Program, beneath: str, tmp_path: Path) -> RunLab:
 
 
 def lines(terminal: Terminal) -> list[str]:
-    """What stayed on the screen, line by line."""
+    """Return the lines that stayed on the screen."""
     return [re.sub(r".*\r\x1b\[K", "", line) for line in terminal.screen.replace("\r\n", "\n").split("\n")]
 
 
@@ -160,7 +160,6 @@ def test_what_comes_from_a_pipe_leaves_the_terminal_with_run(lab: RunLab) -> Non
 
 
 def test_a_pager_behind_it_and_the_command_have_the_terminal_in_turn(lab: RunLab) -> None:
-    """It is the command's from when that wants it to its end; what the pager's group is stopped for does not stop the run."""
     go, pager = f"{lab.log}.go", lab.folder / "pager"
     os.mkfifo(go)
     pager.write_text('for i in 1 2; do read -r said; echo "$$ shows $said"; read -r key </dev/tty; echo "key $key"; done')
@@ -231,29 +230,29 @@ def test_a_person_who_hangs_up_leaves_nothing_behind(lab: RunLab) -> None:
 
 
 def hang_up(terminal: Terminal) -> None:
-    """The window is closed."""
+    """Close the terminal, as closing its window does."""
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), terminal._inside)
 
 
 def shell(lab: RunLab) -> AbstractContextManager[Terminal]:
-    """An interactive shell, which gives its commands the terminal as shells do."""
+    """Start an interactive shell, which hands the terminal to its commands as shells do."""
     return lab.terminal(["bash", "--norc", "-i"], PS1="$ ")
 
 
 def written(lab: RunLab, script: str) -> Path:
-    """The script in a file."""
+    """Write the script to a file, and return its path."""
     path = lab.folder / "script"
     path.write_text(script)
     return path
 
 
 def _foreground(terminal: Terminal) -> int:
-    """The process group that has the terminal."""
+    """Return the process group in the foreground of the terminal."""
     (line,) = Path(f"/proc/{terminal.process.pid}/stat").read_text().rpartition(")")[2].split("\n")[:1]
     return int(line.split()[5])
 
 
 def _state(pid: int) -> str:
-    """`T` if the process is stopped, `S` if it sleeps."""
+    """Return `T` if the process is stopped, `S` if it sleeps."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

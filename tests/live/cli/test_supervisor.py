@@ -1,4 +1,4 @@
-"""How a part is kept: started again after pauses that grow, given up if it never stands, and its log kept small."""
+"""The supervisor of processes: growing pauses before a restart, the end of its attempts, and the bounded size of logs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def managed_process(name: str, command: list[str], log: Path, rotation: LogRotat
 
 @pytest.fixture
 def parts(tmp_path: Path) -> Iterator[list[ManagedProcess]]:
-    """`api`, `worker` and `beat`, the worker one that dies at once."""
+    """Yield the processes `api`, `worker` and `beat`, of which the worker ends at once."""
     programs = {"api": LIVES, "worker": DIES, "beat": LIVES}
     made = [managed_process(name, [sys.executable, "-c", text], tmp_path / f"{name}.log") for name, text in programs.items()]
     yield made

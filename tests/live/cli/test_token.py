@@ -135,7 +135,7 @@ def test_beside_a_running_service_its_server_is_used_and_no_other_serves(folder:
 
 
 def submit_without_a_token(here: ServiceContext) -> None:
-    """Have one request hold units and two wait, the last for ever."""
+    """Submit one request that holds units and two that wait, the last of them without a limit of time."""
     here.services.pools.create("w", PoolSpec(name="p", capacity={"gpu": 1}))
     here.services.pools.set_policy("w", "p", "t", PolicySpec())
     for ttl_s in (600, 600, None):

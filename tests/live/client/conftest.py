@@ -1,4 +1,4 @@
-"""What the client is tried on: the API under gunicorn on an embedded Redis, a door in front of it, a stand-in for faults."""
+"""Fixtures for the client: the API under gunicorn on an embedded Redis, a proxy in front of it, and a stand-in for faults."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def api(service: str, beneath: str) -> Api:
-    """The API that the live tests share."""
+    """Return the API that the live tests share."""
     return Api(int(service.rpartition(":")[2]), partial(connect, beneath))
 
 
@@ -33,13 +33,13 @@ def no_config_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def workspace() -> str:
-    """A workspace nobody else uses."""
+    """Return the name of a workspace that no other test uses."""
     return f"test-{os.getpid()}-{next(_numbers)}"
 
 
 @pytest.fixture
 def client(api: Api, workspace: str) -> Iterator[Client]:
-    """A client of the real API, in a workspace with a pool `gpus` of 8 gpu and a policy of `team` that reserves 4."""
+    """Yield a client of the real API, in a workspace with a pool `gpus` of 8 gpu and a policy of `team` that reserves 4."""
     with Client(api.url, workspace=workspace) as client:
         client.create_pool("gpus", {"gpu": 8})
         client.set_policy("gpus", "team", priority=10, reserved={"gpu": 4})
@@ -48,32 +48,32 @@ def client(api: Api, workspace: str) -> Iterator[Client]:
 
 @pytest.fixture
 def proxy(api: Api) -> Iterator[FlakyProxy]:
-    """A door in front of the real API."""
+    """Yield a proxy in front of the real API."""
     with FlakyProxy(api.port) as door:
         yield door
 
 
 @pytest.fixture
 def proxied(proxy: FlakyProxy, client: Client) -> Iterator[Client]:
-    """A client like `client` that reaches the API through the door only."""
+    """Yield a client like `client` that reaches the API only through the proxy."""
     with Client(proxy.url, workspace=client.workspace) as other:
         yield other
 
 
 @pytest.fixture
 def stub() -> Iterator[StubServer]:
-    """A server that does as it is told."""
+    """Yield a server whose answers the test chooses."""
     with StubServer() as server:
         yield server
 
 
 @pytest.fixture
 def pauses() -> list[float]:
-    """The pauses a client made, in order, when `make_client` made it: none of them takes any time."""
+    """Return the list in which `make_client` records the pauses of its clients."""
     return []
 
 
 @pytest.fixture
 def make_client(stub: StubServer, pauses: list[float]) -> Callable[..., Client]:
-    """Makes a client of the stand-in that notes its pauses instead of making them."""
+    """Return a function that makes a client of the stand-in; the client records its pauses and does not sleep."""
     return lambda **more: Client(stub.url, sleep=pauses.append, **more)

@@ -1,4 +1,5 @@
-"""What is there instead of the server: who speaks something else, or TLS where none is expected. Told once, and plainly."""
+"""Servers that are not Poolkeeper: another protocol, or TLS where none is expected. The client reports them once, in plain
+words."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ WRITING = ("POST", "/something/else")
 
 @contextmanager
 def stranger(meets: Callable[[socket.socket], None]) -> Iterator[tuple[str, list[int]]]:
-    """Somebody at a port who does this with each who comes; where, and who came."""
+    """Serve a port and handle each connection with the function; yield the address and the list of connections."""
     came: list[int] = []
 
     def serve() -> None:
@@ -41,7 +42,7 @@ def stranger(meets: Callable[[socket.socket], None]) -> Iterator[tuple[str, list
 
 
 def greets(caller: socket.socket) -> None:
-    """As an SSH server does."""
+    """Greet a connection as an SSH server does."""
     caller.recv(65536)
     caller.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
 
@@ -67,7 +68,7 @@ def test_tls_with_a_plain_port(stub: StubServer, pauses: list[float], method: st
 
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
-    """A server's side of TLS, with a certificate that nobody trusts."""
+    """Return the server side of TLS, with a certificate that no client trusts."""
     folder = tmp_path_factory.mktemp("tls")
     key, certificate = folder / "key.pem", folder / "certificate.pem"
     subject = ["-subj", "/CN=localhost", "-days", "2", "-keyout", str(key), "-out", str(certificate)]
@@ -79,7 +80,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
 
 
 def shakes_hands(context: ssl.SSLContext) -> Callable[[socket.socket], None]:
-    """As a server of TLS does."""
+    """Return a handler that completes the TLS handshake."""
 
     def meets(caller: socket.socket) -> None:
         with context.wrap_socket(caller, server_side=True) as inside:

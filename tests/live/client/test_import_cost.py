@@ -1,4 +1,4 @@
-"""What the client costs a program that imports it: the standard library, and of it no HTTP before the first call."""
+"""The cost of importing the client: only the standard library, and of it no HTTP module before the first call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EVERYTHING = "from poolkeeper import *"
 
 
 def imported(program: str = EVERYTHING) -> set[str]:
-    """The modules that come with the client."""
+    """Return the modules that an import of the client loads."""
     counted = f"import sys; before = set(sys.modules)\n{program}\nprint(*(set(sys.modules) - before))"
     lines = subprocess.run([sys.executable, "-I", "-c", counted], capture_output=True, text=True, check=True)
     return set(lines.stdout.split())

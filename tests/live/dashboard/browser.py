@@ -1,4 +1,4 @@
-"""The dashboard in a real Chromium: one service, one browser and one well-filled workspace for all who look."""
+"""The dashboard in a real Chromium: one service, one browser and one filled workspace for all tests."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ HEIGHT = 860
 """Of the page, in pixels."""
 PATIENCE_MS = 15_000
 LIVE_MS = 2_000
-"""How soon a change has to be seen."""
+"""The time within which a change is visible, in milliseconds."""
 
 
 def require_chromium() -> None:
-    """Skips the test without the browser; in CI that is a failure."""
+    """Skip the test if the browser is absent; in CI, fail."""
     if not shutil.which(PROGRAM):
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{PROGRAM} is not installed; Debian: chromium")
 
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """The browser."""
+    """Yield the browser."""
     require_chromium()
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=PROGRAM, args=list(OPTIONS))
