@@ -281,7 +281,7 @@ def test_who_has_gone_is_forgotten(small: Service) -> None:
             small.sweep()
             return any(event.event == "expired" and event.request == stale["id"] for event in small.events())
 
-        await until(expired, "the request that nobody asks for any more is stale", within_s=10)
+        await until(expired, "the request that is polled no more is stale", within_s=10)
         assert not stored.done()
         stored.cancel()
         assert (await crowd.ask("GET", f"{PREFIX}/requests/{fresh['id']}")).json["status"] == "queued"

@@ -94,7 +94,7 @@ def test_where_memory_is_full_what_was_counted_stays_where_it_is(memory: Path, m
     pid = counting(memory)
     before = {name: value for name, value in counter_values(memory).items() if name != "held"}
     with monkeypatch.context() as patched:
-        patched.setattr(os, "posix_fallocate", full)  # without which whoever writes to it is killed
+        patched.setattr(os, "posix_fallocate", full)  # without which a process that writes to it is killed
         multiprocess_dir.merge_process(memory, pid)
     assert counter_values(memory) == before
     multiprocess_dir.merge_process(memory, counting(memory))

@@ -194,7 +194,7 @@ def test_more_connections_than_files_can_be_open(tmp_path: Path) -> None:
         assert {line["message"] for line in made.complaints()} == {"no connection can be taken in: Too many open files"}
 
 
-# ---- who is cut off
+# ---- the clients that are cut off
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ def connections() -> Iterator[list[tuple[socket.socket, socket.socket]]]:
     [
         (10, 6, 6),
         (10, 4, 4),  # two too many
-        (10, 0, 1),  # but nobody who has come just now
+        (10, 0, 1),  # but no client that has just connected
         (3.5, 6, 4),
         (3.5, 2, 2),
         (0.2, 6, 1),

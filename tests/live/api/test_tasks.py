@@ -15,7 +15,7 @@ from tests.support.in_process_api import a_task
 
 @pytest.fixture
 def client(live: Live) -> Iterator[Client]:
-    """Of a workspace with one gpu."""
+    """Yield a client of a workspace with one gpu."""
     live.empty()
     with Client(live.url) as made:
         made.create_pool("gpus", {"gpu": 1})

@@ -76,10 +76,10 @@ def count_threads_and_files(process: int) -> tuple[int, int]:
 
 
 def test_a_copy_that_comes_too_late_takes_nothing_from_who_runs(site: Site, worker: ChildProcess) -> None:
-    result = patient.apply_async(queue="nobody", expires=3)
+    result = patient.apply_async(queue="unserved", expires=3)
     with Redis.from_url(f"{site.redis_url}/1") as broker:
-        wait_until(lambda: broker.llen("nobody"), "it is sent")
-        message: Any = broker.rpop("nobody")
+        wait_until(lambda: broker.llen("unserved"), "it is sent")
+        message: Any = broker.rpop("unserved")
         broker.lpush("celery", message)
         site.wait_for_note(result, "began")
         request = site.request(result)["id"]

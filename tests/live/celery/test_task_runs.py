@@ -184,24 +184,24 @@ def test_a_parked_task_is_revoked_for_good(site: Site) -> None:
 
 
 def test_what_was_sent_and_nobody_has_begun_is_revoked_too(site: Site) -> None:
-    result = add.apply_async((1, 1), queue="nobody")
+    result = add.apply_async((1, 1), queue="unserved")
     wait_until(lambda: site.client.task(str(result.id)).status == "sent", "it is sent")
     result.revoke()
     assert (state(result), site.used()) == ("REVOKED", 0)
     with Redis.from_url(f"{site.redis_url}/1") as broker:
-        wait_until(lambda: broker.llen("nobody") == 2, "its worker is told")
-        broker.rename("nobody", "celery")
+        wait_until(lambda: broker.llen("unserved") == 2, "its worker is told")
+        broker.rename("unserved", "celery")
     wait_until(lambda: not site.knows(result), "it was heard")
     assert not site.notes(result, "ran")
 
 
 def test_a_last_word_that_is_lost_on_its_way_is_said_again(site: Site) -> None:
-    result = add.apply_async((1, 1), resources={"gpu": 100}, queue="nobody")
+    result = add.apply_async((1, 1), resources={"gpu": 100}, queue="unserved")
     with Redis.from_url(f"{site.redis_url}/1") as broker:
-        wait_until(lambda: broker.llen("nobody") == 1, "it is told")
-        broker.delete("nobody")
-        wait_until(lambda: broker.llen("nobody") == 1, "it is told once more")
-        broker.rename("nobody", "celery")
+        wait_until(lambda: broker.llen("unserved") == 1, "it is told")
+        broker.delete("unserved")
+        wait_until(lambda: broker.llen("unserved") == 1, "it is told once more")
+        broker.rename("unserved", "celery")
     with pytest.raises(TaskNotGranted, match="100 of gpu"):
         result.get(timeout=IN_S)
     wait_until(lambda: not site.knows(result), "it was heard")
@@ -232,10 +232,10 @@ def _unacked(broker: Redis) -> set[object]:
 
 
 def test_of_several_copies_one_runs(site: Site) -> None:
-    result = patient.apply_async(queue="nobody")
+    result = patient.apply_async(queue="unserved")
     with Redis.from_url(f"{site.redis_url}/1") as broker:
-        wait_until(lambda: broker.llen("nobody"), "it is sent")
-        message: Any = broker.rpop("nobody")
+        wait_until(lambda: broker.llen("unserved"), "it is sent")
+        message: Any = broker.rpop("unserved")
         before = _unacked(broker)  # of workers that were killed
         broker.lpush("celery", message, message, message)
         site.wait_for_note(result, "began")

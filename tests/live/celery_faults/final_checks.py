@@ -135,7 +135,7 @@ def _steps_outside_fence(here: Installation, all_: Sequence[Run], *, undead: boo
     by_task = defaultdict(list)
     for run in all_:
         if run.fence not in valid:
-            yield f"{run.task} ran under fence {run.fence}, which nobody gave"
+            yield f"{run.task} ran under fence {run.fence}, which was never granted"
             continue
         tenure = valid[run.fence]
         by_task[run.task].append(tenure)

@@ -110,7 +110,7 @@ class TaskProgress:
         path.write_text(json.dumps([step, made]))
         self.record(word, step)
         self.leaving = True  # what is raised now comes after the units were given up
-        with suppress(Unavailable):  # nobody hears it; there will be another
+        with suppress(Unavailable):  # the service is away; there will be another
             self._held.checkpoint_done(str(path))
             self.record(SAVED, step)
         self.leaving = False

@@ -202,7 +202,7 @@ def test_sent_and_the_ledger_dies(here: Installation) -> None:
     here.until(lambda: here.sent(tasks), "they are sent")
     here.restart("ledger")
     assert sorted(here.list_allocations()) == sorted(tasks), "what was granted still is"
-    assert not here.journal.read(tasks), "nobody has begun"
+    assert not here.journal.read(tasks), "no task has begun"
     os.killpg(worker.pid, signal.SIGCONT)
     all_ = check_all(here, tasks)
     assert len(all_) == len(tasks), "each ran once"
@@ -245,7 +245,7 @@ def test_running_and_the_ledger_is_away_for_longer_than_a_lease(here: Installati
     steps = here.written(STEP, *tasks, step=3)
     here.kill("ledger")
     lapsed = max(line.step for line in steps) + round((LEASE_S + 1) / 0.1)
-    here.written(STEP, *tasks, step=lapsed)  # nobody can tell them anything, so they go on
+    here.written(STEP, *tasks, step=lapsed)  # no notice can reach them, so they go on
     here.start("ledger")
     here.release_tasks(*tasks)
     check_all(here, tasks, undead=True)
@@ -264,7 +264,7 @@ def test_running_and_the_broker_dies_with_the_results(here: Installation, insist
     here.written(END, *tasks)
     here.start("broker", "results")
     all_ = check_all(here, tasks | further)
-    assert len(all_) == len(tasks | further), "who ran went on, and the others ran once"
+    assert len(all_) == len(tasks | further), "the running tasks went on, and the others ran once"
 
 
 @pytest.mark.parametrize("hold", [5, END], ids=["in the middle", "at its end"])
@@ -288,7 +288,7 @@ def test_running_and_the_worker_stands_still_until_its_task_runs_elsewhere(here:
 
 
 def is_there(pid: int) -> bool:
-    """Whether there is such a process."""
+    """True if the process exists."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -300,7 +300,7 @@ def is_there(pid: int) -> bool:
 
 
 def asked_to_leave(here: Installation, **more: Any) -> tuple[Tasks, list[str]]:
-    """Tasks of both teams, and who of them has to save its work and leave, and knows it; nobody moves."""
+    """Return tasks of both teams, and those of them that must save their work and leave, and know it; all of them wait."""
     borrowers = send(GPUS, hold=5, checkpoint="manual", heeds=True, **more)
     here.written(STEP, *borrowers, step=4)
     owners = send(SHARE, "blue")
@@ -326,7 +326,7 @@ def test_asked_to_leave_and_the_ledger_dies(here: Installation) -> None:
     before = here.last_event()
     tasks, leaving = asked_to_leave(here, lease_s=LONG_LEASE_S)
     here.kill("ledger")
-    here.release_tasks(*leaving)  # and nobody else, or there would be units enough, and they could stay
+    here.release_tasks(*leaving)  # and no other task, or there would be units enough, and they could stay
     here.written(LEAVES, *leaving)
     here.start("ledger")
     happened(here, before, "preempted", SHARE)
@@ -342,7 +342,7 @@ def test_asked_to_leave_and_the_broker_dies(here: Installation) -> None:
     here.kill("broker")
     here.release_tasks(*leaving)
     happened(here, before, "preempted", SHARE)
-    here.until(lambda: here.counted("dispatch_failures") > failures, "nobody can be sent in their place")
+    here.until(lambda: here.counted("dispatch_failures") > failures, "no task can be sent in their place")
     here.start("broker")
     here.release_tasks(*tasks)
     all_ = check_all(here, tasks)

@@ -89,8 +89,8 @@ def test_two_teams_over_four_units(here: Installation, pool: str) -> None:
 
 
 def test_the_app_is_let_in_by_its_token_and_for_its_teams_only(here: Installation) -> None:
-    with Client(here.client.url) as nobody, pytest.raises(AccessDenied, match="token"):
-        nobody.pools()
+    with Client(here.client.url) as anonymous, pytest.raises(AccessDenied, match="token"):
+        anonymous.pools()
     with pytest.raises(AccessDenied, match="green"):
         work.apply_async(("green", 1, 0), component="green")
 

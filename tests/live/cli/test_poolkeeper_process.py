@@ -38,7 +38,7 @@ def test_help_imports_nothing_heavy(nowhere: Program) -> None:
     assert done.stderr == "[]\n"
 
 
-WHO = {"name": "ana", "roles": ["admin"], "workspaces": ["*"], "components": [], "workspace": "w", "permissions": ["read"]}
+CALLER = {"name": "ana", "roles": ["admin"], "workspaces": ["*"], "components": [], "workspace": "w", "permissions": ["read"]}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -53,7 +53,7 @@ def test_completion_scripts_are_scripts(nowhere: Program, shell: str, tmp_path: 
 
 
 def test_a_name_that_is_no_ascii_is_escaped_where_it_must_be(stubbed: Program, stub: StubServer) -> None:
-    component = {**WHO, "name": "→na"}
+    component = {**CALLER, "name": "→na"}
     for form in ("json", "table", "name"):
         stub.script(reply(component), reply(component))
         assert "\\u2192na" in stubbed.process("whoami", "-o", form, PYTHONIOENCODING="latin-1").out

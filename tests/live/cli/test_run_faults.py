@@ -239,7 +239,7 @@ def test_who_cannot_tell_whose_the_units_are_does_not_give_them_back(lab: RunLab
             second.wait_for_end(ExitCode.REFUSED)
         assert "of this key holds units already" in second.err
         with Client(lab.program.url, workspace=lab.program.workspace) as client, pytest.raises(Conflict) as other:
-            cancel_or_release(client, {}, "nightly", client.request(start.request), "run:of somebody else")
+            cancel_or_release(client, {}, "nightly", client.request(start.request), "run:of another run")
         assert other.value.code == "already_started"
         assert lab.request(start.request)["status"] == "allocated"
         run.send_signal(signal.SIGTERM)

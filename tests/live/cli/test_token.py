@@ -115,8 +115,8 @@ def test_beside_a_running_service_its_server_is_used_and_no_other_serves(folder:
         secret = token(folder, "create", "ci", "--role", "viewer").stdout.strip()
         record = recognised(url, secret)
         assert record
-        unknown = token(folder, "revoke", "nobody")
-        assert (unknown.returncode, unknown.stderr) == (1, "poolkeeperd: there is no token nobody\n")
+        unknown = token(folder, "revoke", "missing")
+        assert (unknown.returncode, unknown.stderr) == (1, "poolkeeperd: there is no token missing\n")
         assert record.name == "ci"
         assert "ci" in token(folder, "list").stdout
         assert token(folder, "revoke", record.id).returncode == 0
@@ -232,7 +232,7 @@ def test_after_a_service_was_killed_a_server_is_started(folder: Path) -> None:
     [
         (("create", "two words", "--role", "viewer"), 1, "poolkeeperd: a token cannot be called 'two words'"),
         (("create", "ci", "--role", "requester"), 1, "poolkeeperd: a requester acts for the components it lists"),
-        (("revoke", "nobody"), 1, "poolkeeperd: there is no ledger in"),
+        (("revoke", "missing"), 1, "poolkeeperd: there is no ledger in"),
         (("list",), 1, "poolkeeperd: there is no ledger in"),
         (("create", "ci", "--role", "king"), 2, "'king' is not one of 'admin', 'operator', 'requester', 'viewer'"),
         (("create", "ci", "--role", "viewer", "--expires", "soon"), 2, "'soon' is not a number and one of s, m, h, d, w"),

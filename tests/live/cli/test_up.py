@@ -49,7 +49,7 @@ def status(here: Up, request: dict[str, object]) -> object:
 
 
 def test_with_tokens_it_makes_the_first_and_shows_it_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("app", "workers", "gunicorn", "celery"):  # somebody's own, in the folder where the command is given
+    for name in ("app", "workers", "gunicorn", "celery"):  # a user's own, in the folder where the command is given
         (folder / name).mkdir()
         (folder / name / "__init__.py").write_text("raise SystemExit('not ours')\n")
     with up(folder, "--no-pools", HOME=str(folder), POOLKEEPER_REQUIRE_TOKEN="1", POOLKEEPER_HOST="::1") as here:

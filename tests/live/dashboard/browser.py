@@ -78,40 +78,40 @@ class Stage:
         return self.services.tokens.create(role, role, ["default", "lab"], components)[1]
 
     def pool(self, name: str, capacity: dict[str, int], **settings: Any) -> None:
-        """A pool."""
+        """Create a pool."""
         self.services.pools.create("default", PoolSpec.model_validate({"name": name, "capacity": capacity, **settings}))
 
     def policy(self, pool: str, component: str, **fields: Any) -> None:
-        """A policy."""
+        """Create a policy."""
         self.services.pools.set_policy("default", pool, component, PolicySpec.model_validate(fields))
 
     def group(self, pool: str, name: str, **fields: Any) -> None:
-        """A group."""
+        """Create a group."""
         self.services.pools.set_group("default", pool, name, GroupSpec.model_validate(fields))
 
     def submit(self, component: str, workspace: str = "default", **expected: Any) -> Request:
-        """A request that stays for as long as the tests take."""
+        """Submit a request that lives as long as the tests."""
         more = {"lease_s": 3600, "queue_ttl_s": None, **{name: expected.pop(name) for name in _FIELDS & expected.keys()}}
         ask = RequestSpec.model_validate({"component": component, "resources": expected, **more})
         return self.services.requests.submit(workspace, ask)
 
     def first(self, view: str, pool: str = "gpus") -> str:
-        """The id of the first that waits, or runs."""
+        """Return the id of the first request that waits, or runs."""
         return self.row(view, 0, pool)
 
     def row(self, view: str, place: int, pool: str = "gpus") -> str:
-        """The id of another."""
+        """Return the id of the request in this place of the view."""
         return self.services.queries.list_pool_requests("default", pool, view)[0][place].request.id
 
     def seated(self) -> float:
-        """How many the service holds on a stream."""
+        """Return the number of streams that the service holds."""
         requests = Asked(f"{self.url}/metrics", headers={"Authorization": f"Bearer {self.secrets['viewer']}"})
         with urlopen(requests) as page:
             lines = page.read().decode().splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith('poolkeeper_http_waiting{kind="stream"'))
 
     def leave(self, waiter: Request, victim: Request, pool: str) -> None:
-        """Have somebody told to leave for a waiter."""
+        """Preempt a victim for a waiter."""
         assert victim.fence is not None
         preemptions.preempt(self.client, waiter.id, [(victim.id, victim.fence)], pool=pool, clock=RedisClock())
 
@@ -121,7 +121,7 @@ _FIELDS = RequestSpec.model_fields.keys() - {"resources", "component", "settings
 
 @dataclass
 class Eyes:
-    """Pages as somebody sees them, and all that went wrong on them."""
+    """The pages in a browser, with a record of every fault on them."""
 
     browser: Browser
     stage: Stage
@@ -184,7 +184,7 @@ class Eyes:
             self.faults.append(f"{message.text} {message.location}")
 
     def shot(self, page: Page, name: str, *, full: bool = False) -> None:
-        """A picture, if a variable asks for pictures."""
+        """Save a screenshot, if a variable asks for them."""
         if not {SHOTS, KEPT} & os.environ.keys():
             return
         path = self.shots / f"{name}.png"
@@ -194,12 +194,12 @@ class Eyes:
 
 
 def is_live(page: Page) -> None:
-    """Returns when the stream is up."""
+    """Wait until the event stream is connected."""
     page.wait_for_selector("#stream[data-state=live]")
 
 
 def offences(page: Page, *rules: str) -> list[str]:
-    """What axe-core finds by these rules, or all it has, that is of any weight."""
+    """Return the violations of weight that axe-core finds, by these rules or by all."""
     result = {"resultTypes": ["violations"], "preload": False} | ({"runOnly": list(rules)} if rules else {})
     if not page.evaluate("'axe' in window"):
         page.evaluate(Axe().axe_script)
@@ -213,6 +213,6 @@ def offences(page: Page, *rules: str) -> list[str]:
 
 
 def spills(page: Page) -> int:
-    """How much wider the page is than the window."""
+    """Return the pixels by which the page is wider than the window."""
     wide: int = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     return wide

@@ -1,4 +1,4 @@
-"""What there is to look at: pools as a day finds them, and the hours before."""
+"""Sample data for the dashboard: pools in normal use, and the hours before."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LASTS = {"vision": 55, "physics": 80, "sweeps": 35}
 
 
 def fill(stage: Stage) -> None:
-    """Two pools, one with groups and somebody leaving; queues; and three hours that were noted."""
+    """Create two pools, one with groups and a preemption; queues; and three hours of recorded usage."""
     stage.pool("gpus", {"gpu": 16, "mcpu": 64_000}, description="the shared GPUs")
     stage.group("gpus", "science", reserved={"gpu": 10})
     stage.policy("gpus", "vision", group="science", reserved={"gpu": 6}, priority=20)

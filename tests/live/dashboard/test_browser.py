@@ -35,7 +35,7 @@ from tests.support.gunicorn_service import service
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """A service with pools in use, somebody leaving, a queue, and three hours behind it."""
+    """Yield a service with pools in use, a preemption, a queue, and three recorded hours."""
     require_chromium()
     folder = tmp_path_factory.mktemp("dashboard")
     with service(folder, api_processes=1, api_threads=64) as running, connect(running.redis.url) as client:
@@ -47,7 +47,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.fixture(scope="module")
 def eyes(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Eyes]:
-    """Whoever looks."""
+    """Yield the browser's pages."""
     shots = Path(os.environ[SHOTS]).absolute() if SHOTS in os.environ else tmp_path_factory.mktemp("shots")
     shots.mkdir(parents=True, exist_ok=True)
     with chromium() as browser:
@@ -56,14 +56,14 @@ def eyes(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Eye
 
 @pytest.fixture(autouse=True)
 def nothing_goes_wrong(eyes: Eyes) -> Iterator[None]:
-    """No error in the console, nothing that the policy of the page forbids, unless a test expects it."""
+    """Check that the console has no error and the page policy no violation, unless a test expects it."""
     eyes.faults.clear()
     yield
     assert eyes.faults == []
 
 
 def pages(stage: Stage) -> dict[str, str]:
-    """Every page there is, by a name for it."""
+    """Return the address of every page, by a name for it."""
     waiting, running, blocked = stage.first("queued"), stage.first("active"), stage.first("queued", "licences")
     return {
         "pools": "/",
@@ -340,7 +340,7 @@ def test_a_request_is_searched_by_keyboard_while_the_list_goes_on(eyes: Eyes, st
 
 
 def _tab_until(page: Page, condition: str) -> None:
-    """On from where the focus is, until this holds in the page."""
+    """Press Tab until the condition holds in the page."""
     for _ in range(150):
         page.keyboard.press("Tab")
         if page.evaluate(condition):
@@ -349,7 +349,7 @@ def _tab_until(page: Page, condition: str) -> None:
 
 
 def _tab_to(page: Page, name: str) -> None:
-    """On from where the focus is, to the control of this name."""
+    """Press Tab until the control of this name has the focus."""
     named = "(document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent).trim()"
     _tab_until(page, f"{named} === {json.dumps(name)}")
 
@@ -361,7 +361,7 @@ def test_a_revoked_token_ends_the_visit(eyes: Eyes, stage: Stage) -> None:
         stage.services.tokens.revoke("guest")
         page.wait_for_url("**/sign-in?*", timeout=PATIENCE_MS)
     eyes.faults.clear()  # the browser notes the 401
-    wait_until(lambda: stage.seated() == 0, "nobody holds a seat any more", within_s=5 + CACHE_TTL_S)
+    wait_until(lambda: stage.seated() == 0, "no stream holds a seat any more", within_s=5 + CACHE_TTL_S)
 
 
 def test_it_is_said_when_the_stream_is_down_and_the_page_goes_on(eyes: Eyes, stage: Stage) -> None:

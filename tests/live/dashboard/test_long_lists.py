@@ -43,7 +43,7 @@ def _wait(desk: Desk, count: int) -> None:
 
 
 def _looked_at(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Counter[str]]:
-    """The page, and which scripts were called for it."""
+    """Return the page, and the number of calls by script that it took."""
     calls: Counter[str] = Counter()
     call = Scripts.call
 
@@ -58,7 +58,7 @@ def _looked_at(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Counte
 
 
 def _last_page(desk: Desk) -> str:
-    """By way of cursors, as a person who goes on and on; nine thousand are skipped."""
+    """Return the address of the last page, by way of cursors; nine thousand rows are skipped."""
     rows, follows = desk.services.queries.list_pool_requests("default", "gpus", "queued", None, 1000)
     while follows and (rows[-1].position or 0) < MANY - 50:
         count = min(1000, MANY - 50 - (rows[-1].position or 0))

@@ -1,4 +1,4 @@
-"""Whoever installs a wheel has the pages, their files and the licences of those of others."""
+"""The wheel contains the dashboard's pages, their files and the licences of third-party files."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def lab(poolkeeper: Program, beneath: str, tmp_path: Path) -> RunLab:
 
 
 def preempted_once(lab: RunLab, run: Run, words: str) -> None:
-    """Once it has written that, it has to leave; and it is let back."""
+    """Preempt the run after it has printed the words, and let it return."""
     wait_until(lambda: words in run.out, f"it says {words!r}")
     document = lab.only_request()
     waiter = lab.preempt_request(document["id"], document["fence"])
@@ -33,7 +33,7 @@ def preempted_once(lab: RunLab, run: Run, words: str) -> None:
 
 
 def steps(out: str) -> list[int]:
-    """The steps it has made, as it wrote them."""
+    """Return the steps that the run has printed."""
     return [int(number) for number in re.findall(r"^step (\d+)", out, re.M)]
 
 

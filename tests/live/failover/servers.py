@@ -60,7 +60,7 @@ class Server:
         return dict(self.client.info("replication"))
 
     def follow(self, master: Server) -> None:
-        """Become a replica, if that is not so yet."""
+        """Become a replica of the master, unless it is one."""
         if self.replication()["role"] == "master":
             self.client.execute_command("REPLICAOF", "127.0.0.1", master.port)
 
@@ -92,7 +92,7 @@ def _wait_for_link(master: Server, replica: Server) -> None:
 
 @contextmanager
 def sentinel_topology(folder: Path, *options: str) -> Iterator[Topology]:
-    """A master and a replica under one Sentinel."""
+    """Yield a master and a replica under one Sentinel."""
     with ExitStack() as stack:
         master = Server(folder / "one", options, stack)
         replica = Server(folder / "two", options, stack)
@@ -113,7 +113,7 @@ def sentinel_topology(folder: Path, *options: str) -> Iterator[Topology]:
 
 @contextmanager
 def cluster_topology(folder: Path, *options: str) -> Iterator[Topology]:
-    """Three masters; the one with the slot of the workspace has a replica."""
+    """Yield three masters; the one with the slot of the workspace has a replica."""
     clustered = (*options, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-announce-ip", "127.0.0.1")
     with ExitStack() as stack:
         nodes = [

@@ -33,17 +33,17 @@ PROCESSES: Final = 2
 GRANTS: Final = 60
 """Grants before and after each change of the master."""
 OLD_LIVES_ON_S: Final = 1.0
-"""How long the old master goes on before it becomes a replica. With Sentinel it is up to eleven seconds."""
+"""The seconds for which the old master goes on before it becomes a replica. With Sentinel it is up to eleven seconds."""
 
 
 def command_of_sentinel(servers: Topology) -> None:
-    """SENTINEL FAILOVER: the old master lives on until it is made a replica."""
+    """Run SENTINEL FAILOVER: the old master lives on until it is made a replica."""
     servers.sentinel.execute_command("SENTINEL FAILOVER", SERVICE)
     servers.wait_for_switch()
 
 
 def command_of_the_server(servers: Topology) -> None:
-    """FAILOVER, which pauses writes until the replica has everything; then the Sentinel is told."""
+    """Run FAILOVER, which pauses writes until the replica has everything; then tell the Sentinel."""
     servers.master.client.execute_command("FAILOVER", "TIMEOUT", 5000)
     wait_until(lambda: servers.replica.replication()["role"] == "master", "the replica is promoted")
     wait_until(lambda: servers.sentinel.execute_command("SENTINEL FAILOVER", SERVICE), "the Sentinel takes the command", 40)
@@ -51,19 +51,19 @@ def command_of_the_server(servers: Topology) -> None:
 
 
 def kill(servers: Topology) -> None:
-    """kill -9 of the master."""
+    """Kill the master with kill -9."""
     servers.master.send(signal.SIGKILL)
     servers.wait_for_switch()
 
 
 def stop(servers: Topology) -> None:
-    """SIGSTOP of the master, until another one is the master."""
+    """Stop the master with SIGSTOP until another server is the master."""
     servers.master.send(signal.SIGSTOP)
     servers.wait_for_switch()
 
 
 def kill_before_a_lagging_replica(servers: Topology) -> None:
-    """A replica that stands still, and then becomes the master without what was written meanwhile."""
+    """Stop the replica, then let it become the master without the writes of the meantime."""
     servers.replica.send(signal.SIGSTOP)
     time.sleep(1)
     servers.master.send(signal.SIGKILL)
@@ -72,7 +72,7 @@ def kill_before_a_lagging_replica(servers: Topology) -> None:
 
 
 def command_of_cluster(servers: Topology) -> None:
-    """CLUSTER FAILOVER."""
+    """Run CLUSTER FAILOVER."""
     servers.replica.client.execute_command("CLUSTER FAILOVER")
     servers.wait_for_switch()
 
@@ -155,7 +155,7 @@ def replace_the_master(folder: Path, kind: Kind, replicas: int) -> list[Holding]
 def runs(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Future[list[Holding]]]]:
-    """The runs of the tests that are selected, several at a time, as they mostly wait."""
+    """Yield the runs of the selected tests; several run at a time, as they mostly wait."""
     require("redis")
     selected = [test for test in request.session.items if isinstance(test, pytest.Function) and test.module is request.module]
     with ThreadPoolExecutor(6) as pool:

@@ -23,7 +23,7 @@ LEASE_S: Final = 10
 
 
 def set_up(client: RedisClient, chunk: int = 200) -> World:
-    """Three hold all there is, and eight wait in six lanes."""
+    """Create three requests that hold all units, and eight that wait in six lanes."""
     client.flushall()
     world = World(client, WORKSPACE, chunk)
     world.pool(gpu=3, licence=6)
@@ -41,13 +41,13 @@ def set_up(client: RedisClient, chunk: int = 200) -> World:
 
 
 def submit_batch(world: World) -> Any:
-    """Some asks in one call; ids and keys are the caller's, so that it can send them again."""
+    """Submit several requests in one call; the caller chooses ids and keys, so that it can repeat the call."""
     asks = [world.request_spec("tu"[each % 2], gpu=1 + each) for each in range(3)]
     return world.ledger.submit_all(WORKSPACE, [(f"new{each}", ask, f"key{each}") for each, ask in enumerate(asks)])
 
 
 def clean_up_later(world: World) -> Any:
-    """The housekeeping some time later."""
+    """Run the cleanup some time later."""
     late = World(world.client, WORKSPACE)
     late.clock.advance(LEASE_S + 1)
     return late.ledger.clean_up(WORKSPACE).pruned_requests
@@ -80,11 +80,11 @@ REPEATED_CODES: Final = {
     "delete group": "no_such_group",
     "delete pool": "no_such_pool",
 }
-"""What a second call is told whose caller heard nothing of the first: that it is done."""
+"""The reply to a repeated call whose first call was carried out, by the name of the change."""
 
 
 def repeat_change(world: World, name: str) -> Any:
-    """Make a change whose outcome nobody heard; it may have been made."""
+    """Repeat a change whose outcome is unknown; it may have been made."""
     try:
         return CHANGES[name](world)
     except Refusal as no:
@@ -94,8 +94,9 @@ def repeat_change(world: World, name: str) -> Any:
 
 
 def read_state(client: RedisClient) -> dict[str, Any]:
-    """Everything, but for what differs from run to run: ids of events and of operations that were remembered, whether somebody
-    is to look soon, and how often rules were set, be it to what they were."""
+    """Return all data except the parts that differ from run to run: ids of events and of recorded operations, nudges, and the
+    number of changes of the rules.
+    """
     all_keys = Snapshot(client, WORKSPACE).keys
     keys = {
         key: value
@@ -122,7 +123,7 @@ class SelfKillingConnection(UnixDomainSocketConnection):
     sent: ClassVar[bool] = False
 
     def send_command(self, *args: Any, **kwargs: Any) -> None:
-        """As usual, or never again."""
+        """Send a command, or die instead of the last one."""
         script = args[0] in ("EVALSHA", "EVAL")
         SelfKillingConnection.calls += script
         dies = script and SelfKillingConnection.calls == SelfKillingConnection.last
@@ -134,7 +135,7 @@ class SelfKillingConnection(UnixDomainSocketConnection):
 
 
 def run_changes(path: str, diary: Path, last: int, sent: bool) -> None:
-    """The whole story in small pieces, until it ends or the process does; the diary says how far it came."""
+    """Run all changes in small parts, until they or the process end; the diary records the progress."""
     SelfKillingConnection.last, SelfKillingConnection.sent = last, sent
     pool = ConnectionPool(connection_class=SelfKillingConnection, path=path, decode_responses=True, protocol=2)
     world = World(track_master(Redis(connection_pool=pool)), WORKSPACE, chunk=1)

@@ -1,4 +1,4 @@
-"""What the server holds between any two calls of a client: what the client leaves behind if it is killed there."""
+"""The state of the server between any two calls of a client: the state that a killed client leaves."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ WORKSPACE: Final = "default"
 
 @dataclass(frozen=True)
 class Kill:
-    """Who was killed, when, and when there was somebody again; at once where others of its kind go on."""
+    """A kill: the process, its time, and the time at which a process of its kind ran again; at once if others go on."""
 
     kind: str
     at_s: float
@@ -72,7 +72,7 @@ class KillableService:
         return child
 
     def start(self, kind: str) -> ChildProcess:
-        """One more of them."""
+        """Start one more process of the kind."""
         self.started += 1
         settings = {"POOLKEEPER_REDIS_URL": self.url, "POOLKEEPER_LOG_FORMAT": "text"}
         settings |= {"POOLKEEPER_RECONCILE_INTERVAL_S": str(INTERVAL_S), "POOLKEEPER_CLEANUP_INTERVAL_S": "2"}
@@ -82,11 +82,11 @@ class KillableService:
         return child
 
     def log(self, kind: str) -> Path:
-        """What the newest of a kind writes."""
+        """Return the log of the newest process of the kind."""
         return self.folder / f"{kind}-{self.started}.log"
 
     def begin(self) -> None:
-        """Two of each, at work."""
+        """Start two processes of each kind, and wait until they work."""
         before = self.tick_count()
         for kind in KINDS * 2:
             self.start(kind)
@@ -94,31 +94,31 @@ class KillableService:
         wait_until(lambda: self.tick_count() > before + 2, "beats tick", 30)
 
     def listener_count(self) -> int:
-        """How many workers are there."""
+        """Return the number of workers that listen."""
         return sum(connection["name"] == CLIENT_NAME and connection["psub"] == "1" for connection in self.client.client_list())
 
     def tick_count(self) -> int:
-        """How many ticks were sent to this server."""
+        """Return the number of ticks that were sent to this server."""
         return int(self.client.info("commandstats").get("cmdstat_lpush", {"calls": 0})["calls"])
 
     # killing
 
     def kill_redis(self) -> Kill:
-        """It is gone, and comes back with all it had."""
+        """Kill Redis, and start it again with its data."""
         started_s = time.time()
         self.redis.kill()
         self.redis = self._start_redis()
         return Kill("redis", started_s, time.time())
 
     def kill(self, kind: str, which: int) -> Kill:
-        """One is gone; another is started in its place, and the others go on meanwhile."""
+        """Kill one process and start another in its place; the others go on meanwhile."""
         self.children[kind].pop(which).kill()
         now = time.time()
         self.start(kind)
         return Kill(kind, now, now)
 
     def kill_all(self) -> Kill:
-        """All workers and beats are gone at once, and others are started."""
+        """Kill all workers and beats at once, and start others."""
         started_s = time.time()
         for kind in KINDS:
             while self.children[kind]:
@@ -137,7 +137,7 @@ class RandomKiller:
         self._over = Event()
         self._thread = Thread(target=self._run, name="killer", daemon=True)
         self._beat_since = time.monotonic() - START_S
-        """When the newer of the two beats was started; while it begins, the older one is let live."""
+        """The time at which the newer of the two beats was started; until it is ready, the older one is not killed."""
 
     def __enter__(self) -> RandomKiller:
         self._thread.start()

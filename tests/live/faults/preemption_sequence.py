@@ -1,4 +1,4 @@
-"""A story in which capacity is taken back, passed on and left alone, in small pieces; who tells it may die at any of them."""
+"""A sequence in small parts in which capacity is reclaimed, reassigned and reprieved; its process may die at any of them."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ SEQUENCE: Final[Mapping[str, Callable[[PreemptionScenario], Any]]] = {
     "a third asks": lambda scenario: scenario.submit("high", own_id="y", gpu=4, preemption_class=9),
     "it is decided": PreemptionScenario.reconcile,
     "time passes": lambda scenario: scenario.clock.advance(GRACE_S),
-    "who is due ends or leaves": PreemptionScenario.enforce_deadlines,
+    "due victims end or leave": PreemptionScenario.enforce_deadlines,
     "it is decided again": PreemptionScenario.reconcile,
     "more ask": lambda scenario: [scenario.submit("high", own_id=f"z{each}", gpu=1, preemption_class=9) for each in range(3)],
     "some of them have to leave": PreemptionScenario.reconcile,
     "one of them gives up": lambda scenario: scenario.cancel_request("z0"),
     "and the next one": lambda scenario: scenario.cancel_request("z1"),
-    "whom nobody needs gone is called back": PreemptionScenario.reconcile,
+    "needless victims are reprieved": PreemptionScenario.reconcile,
     "more time passes": lambda scenario: scenario.clock.advance(TIMEOUT_S),
-    "who is due is told to end": PreemptionScenario.enforce_deadlines,
+    "due victims are told to end": PreemptionScenario.enforce_deadlines,
     "all time is up": lambda scenario: scenario.clock.advance(GRACE_S),
     "the last leave": PreemptionScenario.enforce_deadlines,
     "the rest is decided": PreemptionScenario.reconcile,
@@ -49,19 +49,19 @@ class RecordingScripts(Scripts):
         self.notes = notes
 
     def call(self, command: str, workspace: str, /, **args: Any) -> ScriptReply:
-        """As ever."""
+        """Call the script, and note its reply."""
         reply = super().call(command, workspace, **args)
         self.notes.append(f"{command} {reply.tag}")
         return reply
 
 
 def set_up(client: RedisClient) -> PreemptionScenario:
-    """What is there before the story."""
+    """Set up the workspace before the sequence."""
     return KINDS["for two"].set_up(client, CHUNK)
 
 
 def run_sequence(path: str, diary: Path, last: int, sent: bool, begun_ms: int) -> None:
-    """The whole story, until it ends or the process does; the diary says how far it came, and when that was."""
+    """Run the sequence until it or the process ends; the diary records the progress and the time."""
     SelfKillingConnection.last, SelfKillingConnection.sent = last, sent
     pool = ConnectionPool(connection_class=SelfKillingConnection, path=path, decode_responses=True, protocol=2)
     world = PreemptionScenario(track_master(Redis(connection_pool=pool)), CHUNK)

@@ -15,7 +15,7 @@ Address: TypeAlias = str | tuple[str, int]
 
 
 def connect_to(address: Address) -> socket.socket:
-    """A connection to there."""
+    """Open a connection to the address."""
     if isinstance(address, tuple):
         return socket.create_connection(address)
     here = socket.socket(socket.AF_UNIX)
@@ -44,7 +44,7 @@ class CuttingProxy:
         self._door.close()
 
     def cut(self, times: int, then: Callable[[], object] | None = None) -> None:
-        """The next calls of scripts reach the server, and are carried out; the connection then breaks, and `then` happens."""
+        """Break the connection after the server has carried out each of the next calls of scripts, then call `then`."""
         with self._lock:
             self._cuts, self._then = times, then or _nothing
 
@@ -82,4 +82,4 @@ class CuttingProxy:
 
 
 def _nothing() -> None:
-    """Nothing else happens."""
+    """Do nothing."""

@@ -18,7 +18,7 @@ _Answer = TypeVar("_Answer")
 
 
 class RetryingClient(World):
-    """One of those who submit and release, and can swear to what they were told."""
+    """A client that submits and releases, and records every reply that it got."""
 
     def __init__(self, url: str, number: int, noticed: Any) -> None:
         super().__init__(connect(url, timeout_s=2), WORKSPACE)
@@ -41,7 +41,7 @@ class RetryingClient(World):
                     raise
 
     def submit_one(self, name: str) -> None:
-        """One ask, with an id and a key of its own."""
+        """Submit one request, with an id and a key of its own."""
         ask = self.request_spec("tu"[self.number % 2], gpu=1)
         request = self.retry(lambda: self.ledger.submit(WORKSPACE, ask, f"key-{name}", name))
         self.acknowledged[name] = (str(request.status), request.fence)
@@ -55,7 +55,7 @@ class RetryingClient(World):
         self.acknowledged[name] = (str(request.status), request.fence)
 
     def poll_waiters(self) -> None:
-        """Those that were queued may have been granted since."""
+        """Poll the queued requests, as they may have been granted since."""
         for name in [name for name, (status, _) in self.acknowledged.items() if status == "queued"]:
             request = self.retry(lambda name=name: self.get(name))  # type: ignore[misc]
             self.acknowledged[name] = (str(request.status), request.fence)
@@ -66,7 +66,7 @@ class RetryingClient(World):
 def run_client(
     url: str, number: int, operations: int, answered: Any, noticed: Any
 ) -> tuple[dict[str, tuple[str, int | None]], list[str]]:
-    """What one was told of each request at last, and how the server was away when it was; counts as it goes."""
+    """Return the last reply for each request, and the errors while the server was away; count the replies as they come."""
     witness = RetryingClient(url, number, noticed)
     for turn in range(operations):
         if witness.allocations and witness.random.random() < 0.5:

@@ -1,5 +1,6 @@
-"""A client killed between any two of its calls loses nothing: whoever comes next finishes the work, and a repeated change says
-what it would have said."""
+"""A client killed between any two of its calls loses nothing: the next client finishes its work, and a repeated change gives
+the reply of the first.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from tests.support.world import World
 
 
 def run(client: RedisClient, diary: Path, last: int, *, sent: bool) -> int | None:
-    """The story in a process that dies at the given call; how the process ended."""
+    """Run the sequence in a process that dies at the given call; return its exit code."""
     path = client.connection_pool.connection_kwargs["path"]  # type: ignore[union-attr]
     process = CONTEXT.Process(target=run_changes, args=(path, diary, last, sent))
     process.start()
@@ -33,7 +34,7 @@ def run(client: RedisClient, diary: Path, last: int, *, sent: bool) -> int | Non
 
 
 def whole(client: RedisClient, diary: Path) -> tuple[int, dict[str, Any]]:
-    """The story with nobody killed: how many calls it takes, and what becomes of everything."""
+    """Run the sequence without a kill; return its number of calls and the final state."""
     for _ in range(2):  # the first time the server does not know all of the scripts yet, which takes calls of its own
         set_up(client)
         assert run(client, diary, 0, sent=False) == 0
@@ -42,7 +43,7 @@ def whole(client: RedisClient, diary: Path) -> tuple[int, dict[str, Any]]:
 
 @pytest.fixture
 def survivor(servers: Servers) -> World:
-    """Another client, which finds what the killed one has left."""
+    """Return another client, which finds the state that the killed one has left."""
     return World(servers.client("redis"), WORKSPACE, chunk=1)
 
 

@@ -23,33 +23,33 @@ TRIES = RETRIES + 1
 
 @pytest.fixture
 def direct(servers: Servers) -> RedisClient:
-    """The way that nobody cuts."""
+    """Return the client whose connections are never cut."""
     return servers.client("redis")
 
 
 @pytest.fixture
 def proxy(direct: RedisClient, tmp_path: Path) -> Iterator[CuttingProxy]:
-    """The way that can be cut."""
+    """Yield the proxy that can cut connections."""
     upstream = direct.connection_pool.connection_kwargs["path"]  # type: ignore[union-attr]
     with short_folder(tmp_path) as folder, CuttingProxy(folder, upstream) as proxy:
         yield proxy
 
 
 def undisturbed(direct: RedisClient, name: str) -> tuple[Any, dict[str, Any]]:
-    """What a change answers and leaves when nothing goes wrong."""
+    """Return the reply and the final state of an undisturbed change."""
     prepare(direct, name)
     return CHANGES[name](World(direct, WORKSPACE)), read_state(direct)
 
 
 def prepare(direct: RedisClient, name: str) -> None:
-    """Something to do for the change."""
+    """Create the state that the change needs."""
     set_up(direct)
     if name == "delete pool":
         CHANGES["create pool"](World(direct, WORKSPACE))
 
 
 def plain(answer: Any) -> Any:
-    """An answer without its story, which has the ids of events in it."""
+    """Return a reply without its history, which contains ids of events."""
     if isinstance(answer, list):
         return [plain(item) for item in answer]
     if not hasattr(answer, "status"):

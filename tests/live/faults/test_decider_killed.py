@@ -32,7 +32,7 @@ EVENTS = ("clearing", "preempting", "passed_on", "reprieved", "terminating", "fo
 
 
 def run(client: RedisClient, diary: Path, last: int, *, sent: bool) -> int | None:
-    """The story in a process that dies at the given call; how the process ended."""
+    """Run the sequence in a process that dies at the given call; return its exit code."""
     path = client.connection_pool.connection_kwargs["path"]  # type: ignore[union-attr]
     process = CONTEXT.Process(target=run_sequence, args=(path, diary, last, sent, set_up(client).clock.now_ms()))
     process.start()
@@ -45,7 +45,7 @@ def run(client: RedisClient, diary: Path, last: int, *, sent: bool) -> int | Non
 
 
 def survivor(client: RedisClient, diary: Path) -> tuple[PreemptionScenario, int]:
-    """Somebody else, at that time, and how far the story had come."""
+    """Return another process's view at the time of the kill, and the progress of the sequence."""
     number, now_ms = diary.read_text().splitlines()[0].split()
     return scenario_at(client, int(now_ms)), int(number)
 
@@ -58,7 +58,7 @@ def scenario_at(client: RedisClient, now_ms: int) -> PreemptionScenario:
 
 
 def outcome(world: PreemptionScenario) -> dict[str, str]:
-    """What has become of everybody, when all is at rest."""
+    """Return the final status of every request."""
     return {name: request.status for name, request in world.run_to_rest().model.requests.items()}
 
 
@@ -106,7 +106,7 @@ def check_recovery(world: PreemptionScenario, number: int, expected: dict[str, s
 
 
 def goes_on(world: PreemptionScenario, number: int) -> None:
-    """One pass, which leaves nothing unfinished and nobody leaving for nothing; and then the story to its end."""
+    """Run one pass, check that it leaves nothing unfinished and no needless preemption, then finish the sequence."""
     world.reconcile()
     while world.plan_store.enforce_deadlines(world.workspace)[1]:
         pass

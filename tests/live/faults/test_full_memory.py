@@ -22,7 +22,7 @@ from tests.support.world import World
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisClient]:
-    """A server of its own, whose memory can be full."""
+    """Yield a server of its own, whose memory can be full."""
     require("redis")
     folder = tmp_path_factory.mktemp("server")
     with short_folder(folder) as place:
@@ -34,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisClient]:
 
 @pytest.fixture
 def world(server: RedisClient) -> Iterator[World]:
-    """An empty workspace, on a server that has memory again afterwards."""
+    """Yield an empty workspace, on a server that has memory again afterwards."""
     server.flushall()
     yield World(server)
     server.config_set("maxmemory", 0)
@@ -58,7 +58,7 @@ def patient(world: World) -> Request:
 
 
 def with_holds(world: World) -> tuple[Request, Request]:
-    """The first of two owners of holds, and its victim."""
+    """Create two owners of holds; return the first, and its victim."""
     world.pool(gpu=2)
     world.policy()
     world.policy("u", priority=1)
@@ -79,7 +79,7 @@ def reprieved(world: World) -> Request:
 
 
 def allocated(world: World) -> Request:
-    """An allocation that a waiter will take over."""
+    """Return an allocation that a waiter will take over."""
     world.pool(gpu=2)
     world.policy()
     holder = world.submit(gpu=2)

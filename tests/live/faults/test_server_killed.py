@@ -25,12 +25,12 @@ KILLS = 5 * TIMES
 
 
 def kill(server: EmbeddedRedis, away: Callable[[], bool] = lambda: True) -> None:
-    """kill -9, and back with what is on the disk, not before `away` says so."""
+    """Kill the server with kill -9, and wait until it is back with its data, not before `away` allows it."""
     with connect(server.url) as client:
         pid = int(client.info("server")["process_id"])
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not server.alive, "the killed server is gone")
-    wait_until(away, "somebody is told that there is no server", 30)
+    wait_until(away, "a client learns that there is no server", 30)
     server.start()
 
 
@@ -58,15 +58,15 @@ def test_no_acknowledged_grant_or_release_is_lost(tmp_path: Path) -> None:
         assert_kept(snapshot, [sworn for sworn, _ in acknowledged])
         outages = {reason for _, away in acknowledged for reason in away}
         assert outages <= UNAVAILABLE_REASONS.keys()
-        assert outages, "nobody was told"
+        assert outages, "no client saw the outage"
 
 
 def assert_kept(snapshot: Snapshot, acknowledged: list[dict[str, Any]]) -> None:
-    """Whatever a client was told is so: a grant has its fence, and a release is one."""
+    """Check that every acknowledged status and fence still holds."""
     for sworn in acknowledged:
         for name, (status, fence) in sworn.items():
             now = snapshot.requests[name]
             allowed = {"queued": ("queued", "allocated")}.get(status, (status,))
             assert now["status"] in allowed, f"{name} was said to be {status}, and is {now}"
             assert fence is None or now["fence"] == str(fence), f"{name} was granted under {fence}, and has {now}"
-    assert len(snapshot.requests) == sum(len(sworn) for sworn in acknowledged), "requests nobody knows of"
+    assert len(snapshot.requests) == sum(len(sworn) for sworn in acknowledged), "requests that no client knows"

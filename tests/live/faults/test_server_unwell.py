@@ -24,7 +24,7 @@ from tests.support.world import World
 
 @dataclass(frozen=True)
 class Fault:
-    """What a server can suffer from, what makes it well, and what callers are told meanwhile."""
+    """A fault of the server, its repair, and the error that callers get meanwhile."""
 
     reason: str
     strike: Callable[[Any], object]
@@ -32,7 +32,7 @@ class Fault:
 
 
 def lose_the_disk(client: Any) -> None:
-    """A snapshot cannot be written: its folder is gone."""
+    """Remove the folder of the snapshots, so that none can be written."""
     client.config_set("save", "3600 1000000")
     if client.info("persistence")["rdb_last_bgsave_status"] == "ok":
         client.bgsave()
@@ -51,7 +51,7 @@ ILLNESSES: Final = {
 
 @pytest.fixture(scope="module")
 def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisClient]:
-    """A server that may be made ill; the folder it would write to does not exist any more."""
+    """Yield a server that a test may break; the folder of its snapshots does not exist any more."""
     require("redis")
     log, removed = tmp_path_factory.mktemp("log"), tmp_path_factory.mktemp("gone")
     with short_folder(log) as place:
@@ -101,7 +101,7 @@ class Interrupted(Ledger):
     rounds = 0
 
     def resume_unfinished(self, workspace: str) -> bool:
-        """The second time there is no memory left."""
+        """Resume unfinished work; before the second time, the memory is full."""
         self.rounds += 1
         if self.rounds == 2:
             self.strike()
@@ -153,7 +153,7 @@ def _loading(world: World) -> bool:
 
 
 def _refusal(call: Callable[[], object]) -> str:
-    """Why the server could not serve; empty if it did."""
+    """Return the error of the server, or "" if it answered."""
     try:
         call()
     except StoreUnavailable as away:

@@ -22,13 +22,13 @@ Node = tuple[int, Redis]
 
 
 def tell(node: Redis, *words: object) -> Any:
-    """A command that the client has no method for."""
+    """Run a command that the client has no method for."""
     return node.execute_command(*words)  # type: ignore[no-untyped-call]
 
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[list[Node]]:
-    """Two nodes that know each other: the first has all slots but one."""
+    """Yield two nodes that know each other: the first has all slots but one."""
     require("cluster")
     with ExitStack() as stack:
         pair: list[Node] = []
@@ -51,7 +51,7 @@ def nodes(tmp_path: Path) -> Iterator[list[Node]]:
 
 
 def whole(node: Redis) -> bool:
-    """Whether a node knows the other and that all slots are served."""
+    """True if the node knows the other one, and all slots are served."""
     info = node.cluster("INFO")
     return bool(info["cluster_state"] == "ok" and info["cluster_known_nodes"] == "2" and info["cluster_slots_ok"] == "16384")
 

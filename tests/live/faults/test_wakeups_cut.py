@@ -1,4 +1,4 @@
-"""The subscription breaks, falls silent, or the server goes: who watches learns what happened meanwhile, and what follows."""
+"""The subscription breaks, falls silent, or loses its server: a watcher gets the changes of the meantime, and later ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUIET_S = 0.2
 
 @contextmanager
 def listening(client: RedisClient, quiet_s: float = QUIET_S) -> Iterator[ChangeNotifications]:
-    """Wakeups that notice a silence soon, and whose thread has ended after the context."""
+    """Yield notifications that detect a silence soon, and check that their thread ends."""
     before = set(threading.enumerate())
     wakeups = ChangeNotifications(client, quiet_s)
     try:
@@ -45,7 +45,7 @@ def listening(client: RedisClient, quiet_s: float = QUIET_S) -> Iterator[ChangeN
 
 
 def subscribers(client: RedisClient) -> list[int]:
-    """The connections that listen, by their number on the server."""
+    """Return the numbers of the server's connections that subscribe."""
     return [
         int(connection["id"])
         for connection in client.client_list()
@@ -54,7 +54,7 @@ def subscribers(client: RedisClient) -> list[int]:
 
 
 def busy(client: RedisClient) -> World:
-    """A workspace with one that holds all there is."""
+    """Create a workspace with one request that holds all units."""
     world = World(client)
     world.pool(gpu=1)
     world.policy()
@@ -185,7 +185,7 @@ def test_a_server_that_stands_still_is_heard_again_when_it_goes_on(tmp_path: Pat
             with wakeups.watch("test", allocation.id) as watch:
                 os.kill(server.pid, signal.SIGSTOP)
                 try:
-                    assert not watch.wait(QUIET_S * 5), "nobody is sent to a server that stands still"
+                    assert not watch.wait(QUIET_S * 5), "no watcher is sent to a server that stands still"
                     assert not wakeups.closing
                 finally:
                     os.kill(server.pid, signal.SIGCONT)

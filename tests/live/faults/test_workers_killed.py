@@ -1,5 +1,6 @@
-"""Workers, beats and Redis are killed at random moments while hundreds have to leave: all of it ends, the books are clean, and
-whoever waits is granted when the deadlines are over, but for what a dead worker's lease and the next tick take."""
+"""Workers, beats and Redis are killed at random moments during hundreds of preemptions. All preemptions end, the audit is
+clean, and a waiter is granted after the deadlines, plus the delays of a dead worker's lease and of the next tick.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from tests.support.backends import require
 from tests.support.world import World
 
 PREEMPTIONS: Final = int(os.environ.get("POOLKEEPER_TEST_PREEMPTIONS", 200 * TIMES))
-"""How many have to leave, at least: `POOLKEEPER_TEST_PREEMPTIONS=5000 pytest tests/live/faults/test_workers_killed.py`."""
+"""The least number of preemptions: `POOLKEEPER_TEST_PREEMPTIONS=5000 pytest tests/live/faults/test_workers_killed.py`."""
 SIZE, ASKED, GRACE_S, TIMEOUT_S = 30, 3, 1, 1
 DEADLINES_S: Final = TIMEOUT_S * 1.5 + GRACE_S
 """Told to save, more time because it is at it, told to end: the longest way."""
@@ -33,7 +34,7 @@ STEPS: Final = 3
 BACK_S: Final = 6
 """After Redis was away: until a worker has found it again, and ticks come."""
 BUSY_S: Final = 3
-"""What a machine takes on which several processes start at the same time."""
+"""The delay, in seconds, of a machine that starts several processes at the same time."""
 UNDISTURBED_S: Final = DEADLINES_S + STEPS * INTERVAL_S + BUSY_S
 EVERYTHING: Final = {"worker", "beat", "redis", "all"}
 LONG_S: Final = 60
@@ -57,7 +58,7 @@ class TaskLoad:
         self.waves: list[list[Request]] = []
 
     def set_up(self) -> None:
-        """A pool, and those who borrow all of it; half of them can save their work."""
+        """Create a pool, and borrowers of all of it; half of them can save their work."""
         WorkspaceRegistry(self.world.client).add(WORKSPACE)
         settings = {"grace_s": GRACE_S, "checkpoint_timeout_s": TIMEOUT_S, "patience_s": None}
         self.world.pool("p", settings, gpu=SIZE)
@@ -67,7 +68,7 @@ class TaskLoad:
             self.world.submit("low", own_id=f"low{each}", gpu=1, retries=-1, checkpoint="auto" if each % 2 else "none")
 
     def retry(self, call: Callable[[], _Answer]) -> _Answer:
-        """Until Redis answers."""
+        """Repeat the call until Redis answers."""
         until = time.monotonic() + LONG_S
         while True:
             try:
@@ -77,7 +78,7 @@ class TaskLoad:
                 time.sleep(0.02)
 
     def wave(self) -> None:
-        """As many as there is room for ask, and when all of them are granted they give it back."""
+        """Submit as many requests as fit, and release them when all are granted."""
         number = len(self.waves)
         for each in range(SIZE // ASKED):
             own_id = f"high{number}-{each}"
@@ -98,7 +99,7 @@ class TaskLoad:
         return [self.retry(lambda name=name: self.world.get(name)) for name in names]  # type: ignore[misc]
 
     def _somebody_answers(self) -> None:
-        """A borrower who has to leave does, or says how far it is, or nothing."""
+        """Let a random victim leave, report its progress, or do nothing."""
         name = f"low{self.random.randrange(SIZE)}"
         try:
             request = self.world.get(name)
@@ -113,7 +114,7 @@ class TaskLoad:
 
 
 class ExcusedWait:
-    """How long somebody waited: in all, and since the last kill that hit it; and how long either may be."""
+    """A wait: its whole length, its length since the last kill that affected it, and the bound of each."""
 
     def __init__(self, request: Request, kills: list[Kill]) -> None:
         self.begun, self.granted = request.submitted_ms / 1000, (request.granted_ms or 0) / 1000
@@ -127,12 +128,13 @@ class ExcusedWait:
 
     @property
     def may_rest_s(self) -> float:
-        """The deadlines, a tick for each step, and once the lease of the dead and the tick that died with it."""
+        """Return the bound since the last kill: the deadlines, a tick for each step, one lease of a dead worker and its
+        lost tick."""
         return UNDISTURBED_S + (LEASE_S + INTERVAL_S if self.hit else 0) + max([0.0, *map(self._back, self.hit)])
 
     @property
     def may_last_s(self) -> float:
-        """The same, but once for each kill, and for as long as nobody was there."""
+        """Return the bound of the whole wait: the same, but for each kill, plus the time without any process."""
         return UNDISTURBED_S + sum(kill.over - kill.at_s + LEASE_S + INTERVAL_S + self._back(kill) for kill in self.hit)
 
     def __str__(self) -> str:
@@ -163,7 +165,7 @@ def test_everything_ends_whoever_is_killed(service: KillableService) -> None:
 
 
 def settle(work: TaskLoad) -> None:
-    """Nobody leaves any more, everything is right, and every one that had to leave did so once for each time it was told."""
+    """Check that no preemption is left, that the audit is clean, and that each victim left once for each notice."""
     world = work.world
     assert not world.get_pool().holds
     last = check_settled(world.client, world.ledger, WORKSPACE, int(time.time() * 1000) + 1000)

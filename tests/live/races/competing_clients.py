@@ -20,32 +20,32 @@ class InterruptedLedger(Ledger):
     """A ledger that dies after the first call of every change, and leaves the rest to others."""
 
     def resume_unfinished(self, workspace: str) -> bool:
-        """Never goes on."""
+        """Return False: the unfinished work stays."""
         return False
 
 
 class RaceWorld(World):
-    """A workspace as one of those who race sees it."""
+    """The workspace of a race, for one of its processes."""
 
     def __init__(self, url: str, number: int, chunk: int = 200) -> None:
         super().__init__(connect(url), "competing_clients", chunk)
         self.number, self.chunk = number, chunk
 
     def reset(self) -> None:
-        """One unit, and two who may have it."""
+        """Create one unit, and two policies that may use it."""
         self.client.flushall()
         self.pool(gpu=1, licence=9, settings={"patience_s": PATIENCE_S})
         self.policy("t")
         self.policy("u", reserved={"licence": 2})
 
     def at_later_time(self, seconds: float) -> World:
-        """The same workspace some time later."""
+        """Return the same workspace some time later."""
         late = World(self.client, self.workspace)
         late.clock.advance(seconds)
         return late
 
     def outcome(self) -> tuple[list[str], int]:
-        """What became of all requests, in order of submission, and what is in use; nothing else is wrong."""
+        """Return the status of all requests by age, and the units in use; check that nothing else is wrong."""
         snapshot = settled_invariants.check(self.client, self.ledger, self.workspace)
         by_age = sorted(snapshot.requests.values(), key=lambda request: int(request["seq"]))
         return [request["status"] for request in by_age], snapshot.column("pool:p", "used").get("gpu", 0)
@@ -53,7 +53,7 @@ class RaceWorld(World):
 
 @dataclass(frozen=True)
 class Race:
-    """What is prepared in each round, and what all then do at once."""
+    """A race: its preparation in each round, and the action that all processes do at once."""
 
     prepare: Callable[[RaceWorld], object]
     act: Callable[[RaceWorld], str]
@@ -66,13 +66,13 @@ def submit_for_last_unit(world: RaceWorld) -> str:
 
 
 def submit_with_same_key(world: RaceWorld) -> str:
-    """The same body with the same key, each under an id of its own."""
+    """Submit the same body with the same key, each process under an id of its own."""
     request = world.submit(key="once", gpu=1)
     return f"{request.id} {request.status} {request.number} {request.fence}"
 
 
 def submit_other_body_with_same_key(world: RaceWorld) -> str:
-    """The same key, but every second process means another body."""
+    """Submit with the same key; every second process sends another body."""
     body = world.number % 2
     try:
         return f"{body} {world.submit(key='once', gpu=1, licence=body + 1).id}"
@@ -81,13 +81,13 @@ def submit_other_body_with_same_key(world: RaceWorld) -> str:
 
 
 def submit_with_same_id(world: RaceWorld) -> str:
-    """The same id, without a key."""
+    """Submit with the same id, without a key."""
     request = world.submit(own_id="once", gpu=1)
     return f"{request.id} {request.status} {request.number} {request.fence}"
 
 
 def set_up_allocation_and_waiter(world: RaceWorld) -> None:
-    """Somebody holds the unit, and another waits for it."""
+    """Create an allocation of the unit, and a waiter."""
     world.reset()
     world.submit(own_id="holder", gpu=1, lease_s=LEASE_S)
     world.submit("u", own_id="waiter", gpu=1)
@@ -114,7 +114,7 @@ def end_allocation(world: RaceWorld) -> str:
 
 
 def cancel_or_grant(world: RaceWorld) -> str:
-    """The holder gives the unit back while the waiter leaves."""
+    """Release the unit in one process, cancel the waiter in another."""
     if world.number % 2:
         return f"release {release(world)}"
     try:
@@ -124,7 +124,7 @@ def cancel_or_grant(world: RaceWorld) -> str:
 
 
 def set_up_unfinished_work(world: RaceWorld) -> None:
-    """A pool has grown, waiters are to be ranked anew and some fit nowhere any more; of all that hardly anything is done."""
+    """Create unfinished work: a pool has grown, waiters must be ordered anew, and some fit nowhere any more."""
     world.reset()
     for each in range(12):
         world.submit("tu"[each % 2], gpu=1, licence=1 + each // 4)
@@ -135,7 +135,7 @@ def set_up_unfinished_work(world: RaceWorld) -> None:
 
 
 def resume_unfinished(world: RaceWorld) -> str:
-    """Go on with it until nothing is left."""
+    """Resume unfinished work until none is left."""
     rounds = 1
     while world.ledger.resume_unfinished(world.workspace):
         rounds += 1
@@ -143,7 +143,7 @@ def resume_unfinished(world: RaceWorld) -> str:
 
 
 def give_patience_hold(world: RaceWorld) -> str:
-    """Long after, give the pool's one hold."""
+    """Give the pool's one hold after the patience of the waiters."""
     return str(world.at_later_time(PATIENCE_S + 1).ledger.give_patience_hold(world.workspace, "p"))
 
 
@@ -161,7 +161,7 @@ RACES: Final = {
 
 
 def run_race(url: str, number: int, name: str, rounds: int, barrier: Any) -> list[tuple[str, Any]]:
-    """What one process was answered in each round; number 0 also says what became of it."""
+    """Return the replies of one process in each round; process 0 adds the outcome of the round."""
     race, outcomes = RACES[name], []
     world = RaceWorld(url, number, race.chunk)
     for _ in range(rounds):

@@ -30,7 +30,7 @@ CAPACITY: Final = {"p": 12, "q": 4}
 
 @dataclass(frozen=True)
 class Workload:
-    """What a crew does: from which seed, how much each, and how much a call may touch."""
+    """The work of a group of processes: its seed, its amount, and the chunk of each call."""
 
     seed: int
     operations: int
@@ -50,7 +50,7 @@ class ReconcilerProcess(World):
         self.done: Counter[str] = Counter()
 
     def set_up(self) -> None:
-        """Two pools, an owner, borrowers, and those who rank higher."""
+        """Create two pools, an owner, borrowers, and requests of higher priority."""
         self.pool("p", {"grace_s": 4, "checkpoint_timeout_s": 6, "patience_s": None, **self.shift.settings}, gpu=CAPACITY["p"])
         self.pool("q", {"grace_s": 0, "patience_s": None}, gpu=CAPACITY["q"])
         self.group("g", limit={"gpu": 10})
@@ -60,10 +60,10 @@ class ReconcilerProcess(World):
         self.policy("high", "q", priority=1)
         self.policy("low", "q", priority=0)
 
-    # who decides
+    # the processes that decide
 
     def run_passes(self) -> dict[str, int]:
-        """Pass after pass, as long as anybody else works; time goes by."""
+        """Run pass after pass while any other process works; advance the time."""
         reconciler = StrictReconciler(self.plan_store, self.ledger)
         while self.working.value:
             self.done["left" if reconciler.run(self.workspace) else "passes"] += 1
@@ -71,7 +71,7 @@ class ReconcilerProcess(World):
             self.time.advance(self.random.choice((0, 0.5, 1, 2)))
         return dict(self.done)
 
-    # who asks and holds
+    # the processes that submit and hold
 
     def run_client(self) -> dict[str, int]:
         """Run so many operations, or up to four times as many until there are enough preemptions; return how often each was."""
@@ -98,7 +98,7 @@ class ReconcilerProcess(World):
             self.done[f"{verb}: {no.code}"] += 1
 
     def ask(self, *_: Any, **__: Any) -> Any:
-        """One more waiter, or a holder at once; not too many."""
+        """Submit one more request, unless too many wait."""
         if int(self.client.zcard(key("waiting", self.workspace))) > 25:
             return self.give_up()
         pick = self.random
@@ -121,42 +121,42 @@ class ReconcilerProcess(World):
         return (name, fence) if name and fence else None
 
     def beat(self) -> None:
-        """A holder lives."""
+        """Send the heartbeat of a holder."""
         if allocation := self._random_allocation(self.random.choice(("leases", "preemption_deadlines"))):
             result = self.ledger.heartbeat(self.workspace, *allocation)
             self.done[f"told to {result.directive}"] += 1
 
     def give_back(self) -> None:
-        """A holder has finished."""
+        """Release an allocation whose work has ended."""
         if allocation := self._random_allocation("leases"):
             self.ledger.release(self.workspace, *allocation)
 
     def vacate(self) -> None:
-        """A holder has left, as it was told to."""
+        """Release an allocation that was preempted."""
         if allocation := self._random_allocation("preemption_deadlines"):
             self.ledger.release(self.workspace, *allocation, "vacated")
 
     def save(self) -> None:
-        """A holder that has to leave says something of its checkpoint."""
+        """Report a checkpoint of a preempted request."""
         if allocation := self._random_allocation("preemption_deadlines"):
             self.ledger.checkpoint(self.workspace, *allocation, self.random.choice(STATES), 1)
 
     def give_up(self) -> None:
-        """A waiter leaves."""
+        """Cancel a waiter."""
         if name := self._random_member("waiting"):
             self.ledger.cancel(self.workspace, name)
 
     def end(self) -> None:
-        """An operator ends somebody."""
+        """Drop a request as an operator."""
         if name := self._random_member(self.random.choice(("leases", "waiting"))):
             self.ledger.drop(self.workspace, name)
 
     def look_around(self) -> None:
-        """Whatever the others do, all of it agrees."""
+        """Check that the data agree, whatever the other processes do."""
         require_none(WorkspaceState(self.client, self.workspace, self.time.now_ms() + 60_000).faults())
 
 
 def run_process(url: str, number: int, workload: Workload, time: Any, working: Any, decides: bool) -> dict[str, int]:
-    """What a process does."""
+    """Run one process of the group."""
     member = ReconcilerProcess(url, number, workload, time, working)
     return member.run_passes() if decides else member.run_client()

@@ -1,5 +1,6 @@
-"""What is true at every moment, whatever runs: every unit is accounted for, every request is where its state says, every
-transition has its event, and every fence is new. Each check says what is wrong, in plain words."""
+"""Invariants that hold at every moment: every unit is accounted for, every request is where its status says, every
+transition has its event, and every fence is new. Each check describes its faults in plain words.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ def faults(snapshot: Snapshot, *, lowered: bool = False, log: EventLog | None = 
 
 
 def require_none(faults: list[str]) -> None:
-    """Nothing is wrong, or all of it is said; also where pytest explains no assertion, as in another process."""
+    """Raise an error that lists all faults, also where pytest explains no assertion, as in another process."""
     if faults:
         raise AssertionError("\n".join(faults))
 
@@ -92,7 +93,7 @@ def _compare(subject: str, actual: object, expected: object) -> Iterator[str]:
 
 
 def _states(snapshot: Snapshot) -> Iterator[str]:
-    """Each request is in exactly the structures of its state."""
+    """Yield requests that are not in exactly the structures of their status."""
     finals = [str(state) for state in FINAL_STATES]
     yield from _compare("requests", set(snapshot.zset("requests")), set(snapshot.requests))
     yield from _compare("waiting", set(snapshot.zset("waiting")), set(snapshot.of_status("queued")))
@@ -109,7 +110,7 @@ def _states(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _lanes(snapshot: Snapshot) -> Iterator[str]:
-    """Each waiter is in its one lane, and each lane with somebody in it is known by its component."""
+    """Yield waiters that are not in exactly one lane, and lanes that their component does not know."""
     expected, walltimes, lanes_by_component = defaultdict(set), defaultdict(set), defaultdict(set)
     for name, request in snapshot.of_status("queued").items():
         expected[f"lane:{lane(request)}"].add(name)
@@ -125,7 +126,7 @@ def _lanes(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _accounts(snapshot: Snapshot) -> Iterator[str]:
-    """What an account has in use is the sum over the live allocations below it."""
+    """Yield accounts whose usage is not the sum over the live allocations below them."""
     sums: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for request in snapshot.of_status(*LIVE).values():
         if request["pool"]:
@@ -141,7 +142,7 @@ def _accounts(snapshot: Snapshot) -> Iterator[str]:
 
 
 def accounts(snapshot: Snapshot) -> list[str]:
-    """The keys of all accounts there are."""
+    """Return the keys of all accounts."""
     parts = [
         f"pool:{pool}:{kind}:{name}"
         for pool in snapshot.pools
@@ -152,7 +153,7 @@ def accounts(snapshot: Snapshot) -> list[str]:
 
 
 def _holds(snapshot: Snapshot) -> Iterator[str]:
-    """Capacity is kept for the owners of holds, who wait, and for nobody else."""
+    """Yield held capacity that does not belong to a waiting owner of a hold."""
     held_units: dict[str, Counter[str]] = defaultdict(Counter)
     for pool in snapshot.pools:
         owner = snapshot.hash(f"pool:{pool}").get("patience")
@@ -166,7 +167,7 @@ def _holds(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _bounds(snapshot: Snapshot) -> Iterator[str]:
-    """Never one unit too many."""
+    """Yield accounts with a unit too many."""
     for account in accounts(snapshot):
         limit, used = snapshot.column(account, "limit"), snapshot.column(account, "used")
         over = {key: amount for key, amount in used.items() if key in limit and amount > limit[key]}
@@ -174,7 +175,7 @@ def _bounds(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _parking(snapshot: Snapshot) -> Iterator[str]:
-    """Each lane of a pool is parked in exactly one place; the slots of backfill repeat some."""
+    """Yield lanes that are not parked in exactly one place; the slots of backfill repeat some."""
     for pool in snapshot.pools:
         begin = f"pool:{pool}"
         parked = snapshot.hash(f"{begin}:parked")

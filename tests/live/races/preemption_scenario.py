@@ -27,7 +27,7 @@ OWNED: Final = {"gpu": 4}
 
 
 class PreemptionScenario(World):
-    """A pool where two borrowers, `v1` and `v2`, have to leave for a waiter `w`, who may also be granted in another one."""
+    """A pool in which two borrowers, `v1` and `v2`, must leave for a waiter `w`, which another pool can also grant."""
 
     def __init__(self, client: RedisClient, chunk: int = 200) -> None:
         super().__init__(client, "preemptions", chunk)
@@ -38,7 +38,7 @@ class PreemptionScenario(World):
     # the workspace
 
     def set_up(self, settings: Mapping[str, Any], low: Mapping[str, Any], high: Mapping[str, Any], **asks: Any) -> None:
-        """Both pools are full; of one half is owned, and the rest borrowed by those who have to leave."""
+        """Fill both pools: one half is reserved, and the rest is borrowed by the victims."""
         self.pool("p", {"grace_s": GRACE_S, "checkpoint_timeout_s": TIMEOUT_S, "patience_s": None, **settings}, gpu=8)
         self.pool("q", {"patience_s": None}, gpu=4)
         self.group("g", limit=asks.get("within", {}), reserved=high.get("reserved", {}))
@@ -66,39 +66,39 @@ class PreemptionScenario(World):
             self.refused.append(no.code)
 
     def fence(self, name: str) -> int:
-        """The fence under which somebody holds, or held at first."""
+        """Return the current fence of a request, or its first one."""
         return self.get(name).fence or 1
 
     def vacate(self, name: str) -> None:
-        """It says that it has left."""
+        """Release a victim as vacated."""
         self.ledger.release(self.workspace, name, self.fence(name), "vacated")
 
     def finish_work(self, name: str) -> None:
-        """It has finished by itself."""
+        """Release a request whose work has ended."""
         self.ledger.release(self.workspace, name, self.fence(name))
 
     def send_heartbeat(self, name: str) -> None:
-        """It lives."""
+        """Send a heartbeat."""
         self.ledger.heartbeat(self.workspace, name, self.fence(name))
 
     def report_checkpoint(self, name: str, state: str) -> None:
-        """It says something of its checkpoint."""
+        """Report a checkpoint."""
         reference = "s3://there" if state == "completed" else None
         self.ledger.checkpoint(self.workspace, name, self.fence(name), state, 5, reference)
 
     def drop_request(self, name: str) -> None:
-        """An operator ends it."""
+        """Drop a request as an operator."""
         self.ledger.drop(self.workspace, name)
 
     def expire(self, name: str) -> None:
-        """Its time is up: nobody has said that it lives, or asked for it."""
+        """Let the lease or the time to live of a request lapse."""
         for kind in ("leases", "waiting"):
             if self.client.zscore(key(kind, self.workspace), name) is not None:
                 self.client.zadd(key(kind, self.workspace), {name: 1})
         self.ledger.clean_up(self.workspace)
 
     def cancel_request(self, name: str) -> None:
-        """It does not wait any more."""
+        """Cancel a waiter."""
         self.ledger.cancel(self.workspace, name)
 
     # deciding
@@ -121,7 +121,7 @@ class PreemptionScenario(World):
                     pass
 
     def reconcile(self, planning: PlanStore | None = None) -> None:
-        """A pass over everything."""
+        """Reconcile until nothing is left to do."""
         while StrictReconciler(planning or self.plan_store, self.ledger).run(self.workspace):
             pass
 
@@ -134,11 +134,11 @@ class PreemptionScenario(World):
     # and how it is
 
     def read_state(self) -> WorkspaceState:
-        """All there is."""
+        """Return the state of the workspace."""
         return WorkspaceState(self.client, self.workspace, self.clock.now_ms())
 
     def run_to_rest(self) -> WorkspaceState:
-        """Pass after pass until nobody leaves any more: all is right, and no preemption is left standing for nothing."""
+        """Reconcile until no preemption is left; check that all is right and none was needless."""
         now = self.read_state()
         for _ in range(ROUNDS):
             self.reconcile()
@@ -187,7 +187,7 @@ class RecordedScenario:
 
 @dataclass(frozen=True)
 class ScenarioKind:
-    """How the workspace is set up."""
+    """The set-up of the workspace."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     low: Mapping[str, Any] = field(default_factory=dict)
@@ -195,7 +195,7 @@ class ScenarioKind:
     asks: Mapping[str, Any] = field(default_factory=dict)
 
     def set_up(self, client: RedisClient, chunk: int = 200) -> PreemptionScenario:
-        """The workspace, on a server with nothing else in it."""
+        """Create the workspace on an empty server."""
         client.flushall()
         world = PreemptionScenario(client, chunk)
         world.set_up(self.settings, self.low, self.high, **self.asks)
@@ -231,12 +231,12 @@ STEPS: Final[Mapping[str, Action]] = {
 
 
 def resize(units: int) -> Action:
-    """The pool has so many from now on."""
+    """Return an action that resizes the pool."""
     return lambda scenario: scenario.update_pool(gpu=units)
 
 
 def reserve_borrowed(scenario: PreemptionScenario) -> None:
-    """What was borrowed is owned from now on."""
+    """Reserve the borrowed units for the borrowers."""
     scenario.group("g", reserved=OWNED)
     scenario.policy("low", group="g", reserved=OWNED)
 
@@ -272,7 +272,7 @@ INTERRUPTIONS: Final[Mapping[str, Action]] = {
 }
 
 ENDED_WAITER: Final = {"w is cancelled": "cancelled", "w is dropped": "cancelled", "w expires": "expired"}
-"""What becomes of a waiter that does not wait any more."""
+"""The final status of a waiter that an interruption ends."""
 RULE_CHANGES: Final = {
     "the pool shrinks",
     "victims rise",

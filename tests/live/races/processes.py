@@ -29,7 +29,7 @@ CONTEXT.set_forkserver_preload(
 )
 
 TIMES: Final = int(os.environ.get("POOLKEEPER_TEST_TIMES", "1"))
-"""How many times longer than usual races, crashes and many tasks go on: `POOLKEEPER_TEST_TIMES=20 pytest tests/live/races`."""
+"""A factor for the length of races, crashes and loads of tasks: `POOLKEEPER_TEST_TIMES=20 pytest tests/live/races`."""
 
 
 def _report(pipe: Any, work: Callable[..., object], job: tuple[Any, ...]) -> None:
@@ -62,7 +62,7 @@ class ProcessGroup:
             pipe.close()
 
     def answers(self, within_s: float = 120) -> list[Any]:
-        """What each answered, in the order of the jobs; the first failure is raised with its own traceback."""
+        """Return the result of each process, in the order of the jobs; raise the first failure with its own traceback."""
         answers: dict[int, Any] = {}
         until = time.monotonic() + within_s
         while missing := [pipe for place, (pipe, _) in enumerate(self._members) if place not in answers]:

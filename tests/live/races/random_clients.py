@@ -54,7 +54,7 @@ class SharedClock:
         self._value = value
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970."""
+        """Return milliseconds since 1970."""
         return int(self._value.value)
 
     def advance(self, seconds: float) -> None:
@@ -65,7 +65,7 @@ class SharedClock:
 
 @dataclass(frozen=True)
 class ClientMix:
-    """What a crowd does: how much, in which pieces, and whether capacities only grow or only shrink."""
+    """The operations of the clients: their number, the chunk, and whether capacities only grow or only shrink."""
 
     seed: int
     operations: int
@@ -104,7 +104,7 @@ class RandomClient(World):
     # requests
 
     def random_spec(self) -> RequestSpec:
-        """Some of this and that."""
+        """Return a random spec."""
         pick = self.random
         fields: dict[str, Any] = {"gpu": pick.choice((1, 1, 1, 2, 3, 5)), "preemptible": pick.random() < 0.85}
         if pick.random() < 0.3:
@@ -116,18 +116,18 @@ class RandomClient(World):
         return self.request_spec(pick.choice(COMPONENTS), **fields)
 
     def submit_one(self) -> None:
-        """One ask, sometimes one that was sent before with another id."""
+        """Submit a request; sometimes repeat one with another id."""
         idempotency_key = f"key{self.random.randrange(50)}" if self.random.random() < 0.2 else None
         self.ledger.submit(WORKSPACE, self.random_spec(), idempotency_key)
 
     def submit_some(self) -> None:
-        """A batch."""
+        """Submit a batch."""
         self.ledger.submit_all(
             WORKSPACE, [(request_id(), self.random_spec(), None) for _ in range(self.random.randrange(1, 6))]
         )
 
     def random_member(self, structure: str) -> str | None:
-        """Somebody of it, whoever submitted it; the others may be quicker."""
+        """Return a random member, of any process; the others may remove it first."""
         member = self.client.zrandmember(key(structure, WORKSPACE))
         return None if member is None else str(member)
 
@@ -144,17 +144,17 @@ class RandomClient(World):
             self.ledger.heartbeat(WORKSPACE, name, self.get(name).fence or 0)
 
     def cancel_one(self) -> None:
-        """Some waiter leaves."""
+        """Cancel a waiter."""
         if name := self.random_member("waiting"):
             self.ledger.cancel(WORKSPACE, name)
 
     def drop_one(self) -> None:
-        """An operator ends something."""
+        """Drop a request as an operator."""
         if name := self.random_member(self.random.choice(("leases", "waiting", "ended"))):
             self.ledger.drop(WORKSPACE, name)
 
     def poll(self) -> None:
-        """Somebody asks for some waiter."""
+        """Poll a waiter."""
         if name := self.random_member("waiting"):
             self.get(name, poll=True)
 
@@ -170,17 +170,17 @@ class RandomClient(World):
         self.ledger.clean_up(WORKSPACE)
 
     def be_patient(self) -> None:
-        """Perhaps somebody gets a hold."""
+        """Give a patience hold, if any waiter is due."""
         self.ledger.give_patience_hold(WORKSPACE, self.random.choice(("p", "q")))
 
     def advance(self) -> None:
-        """Go on with what another process is in the middle of."""
+        """Resume the unfinished work of another process."""
         self.ledger.resume_unfinished(WORKSPACE)
 
     # pools and policies
 
     def update_pool_one(self) -> None:
-        """Each pool is resized by one process, one step in the direction of the mix, so that it never goes the other way."""
+        """Resize a pool. Each pool is resized by one process, in the direction of the mix only."""
         if self.number >= 2:
             return
         pool, step = "pq"[self.number], -1 if self.mix.shrinking else 1
@@ -190,7 +190,7 @@ class RandomClient(World):
             self.update_pool(pool, None, **{resource: now + step})
 
     def set_policy(self) -> None:
-        """Another priority and share; a limit, in pool q, is only lowered where capacities are."""
+        """Set a policy's priority and share; its limit, in pool q, is only lowered where capacities are."""
         pick, pool = self.random, self.random.choice(("p", "q"))
         fields: dict[str, Any] = {"priority": pick.randrange(3), "reserved": {"gpu": pick.randrange(3)}}
         if pool == "p":
@@ -200,7 +200,7 @@ class RandomClient(World):
         self.ledger.set_policy(WORKSPACE, pool, full_component(pick.choice(COMPONENTS[:2])), PolicySpec.model_validate(fields))
 
     def settle_differently(self) -> None:
-        """Another order or way of queueing."""
+        """Change the order or the discipline of queueing."""
         setting, values = self.random.choice(
             [
                 ("discipline", ("reserved", "classes")),
@@ -212,7 +212,7 @@ class RandomClient(World):
         self.update_pool(self.random.choice(("p", "q")), settings={setting: self.random.choice(values)})
 
     def come_and_go(self) -> None:
-        """A third pool is made, joined, left and deleted, by whoever comes first."""
+        """Create, join, leave or delete a third pool, whichever is possible."""
         way: Callable[[], object] = self.random.choice(
             [
                 lambda: self.pool("r", gpu=2),
@@ -227,7 +227,7 @@ class RandomClient(World):
     # what everybody sees
 
     def get_pool(self, name: str = "") -> Pool:
-        """A pool as it is now: nobody ever sees one unit too many, nor what is too many get worse."""
+        """Return a pool, and check that it never shows a unit too many, nor a growing overuse."""
         name = name or self.random.choice(("p", "q"))
         pool = super().get_pool(name)
         before = self.before.get(name, pool)
@@ -239,7 +239,7 @@ class RandomClient(World):
         return pool
 
     def check_invariants(self) -> None:
-        """Whatever the others do, it all agrees; and as often as nothing is unfinished, nobody waits who could be granted."""
+        """Check the invariants; if nothing is unfinished, also check that no waiter could be granted."""
         snapshot = Snapshot(self.client, WORKSPACE, after=self.log.after, fields=invariants.REQUEST_FIELDS)
         invariants.require_none(invariants.faults(snapshot, lowered=self.mix.shrinking, log=self.log))
         if not {"unfinished", "orphaned_lanes"} & snapshot.keys.keys():
@@ -248,5 +248,5 @@ class RandomClient(World):
 
 
 def run_client(url: str, number: int, mix: ClientMix, time: Any = None) -> dict[str, int]:
-    """What a process does."""
+    """Run the operations of one process."""
     return RandomClient(url, number, mix, time).run_random_operations()

@@ -1,4 +1,4 @@
-"""What is true when nothing is unfinished: every queue is in order, and nobody waits who could be granted."""
+"""Invariants that hold when no work is unfinished: every queue is in order, and no waiter could be granted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check(client: RedisClient, ledger: Ledger, workspace: str, *, lowered: bool 
 
 
 def faults(snapshot: Snapshot) -> list[str]:
-    """All that is wrong for a time at which nothing is unfinished."""
+    """Return all faults at a time without unfinished work."""
     pools = [PoolRules(snapshot, pool) for pool in snapshot.pools]
     problems = list(_unfinished(snapshot, pools))
     for rules in pools:
@@ -65,16 +65,16 @@ class PoolRules:
         self.waiting = {name: request for name, request in queued.items() if eligible[lane(request)]}
 
     def total(self, key: str) -> int:
-        """The capacity, also of a key the pool does not list."""
+        """Return the capacity, also for a key that the pool does not list."""
         return self.capacity.get(key, MAX_AMOUNT if key in UNBOUNDED else 0)
 
     def limit(self, account: str, key: str) -> int:
-        """What counts of a policy's or a group's limit: one as large as the pool is none."""
+        """Return the effective limit of a policy or group: one as large as the pool is none."""
         limit = self.snapshot.column(account, "limit").get(key, MAX_AMOUNT)
         return limit if limit < self.total(key) else MAX_AMOUNT
 
     def eligible(self, waiter: Shape) -> bool:
-        """Whether it could be granted if nothing were in use."""
+        """True if the waiter could be granted in an empty pool."""
         path = self.snapshot.path(self.pool, waiter.component)
         return bool(path) and all(
             amount <= self.total(key)
@@ -86,7 +86,7 @@ class PoolRules:
         )
 
     def in_share(self, waiter: Shape) -> bool:
-        """Whether it fits into its policy's unused share, on at least one share key."""
+        """True if the waiter fits into its policy's unused share, on at least one share key."""
         policy = self.snapshot.path(self.pool, waiter.component)[0]
         reserved, taken = (
             self.snapshot.column(policy, "reserved"),
@@ -96,19 +96,19 @@ class PoolRules:
         return bool(keys) and all(waiter.ask[key] <= reserved.get(key, 0) - taken.get(key, 0) for key in keys)
 
     def rank(self, request: Record) -> Order:
-        """Rules 2 and 3 of the order."""
+        """Return criteria 2 and 3 of the order."""
         policy = self.snapshot.hash(self.snapshot.path(self.pool, request["component"])[0])
         by = (-int(policy["priority"]), -int(request["class"]))
         return (*(by if self.settings.get("discipline") != "classes" else by[::-1]), int(request["seq"]))
 
     def queue_key(self, request: Record) -> Order:
-        """Where somebody stands."""
+        """Return the sort key of a waiter in the queue."""
         *rank, age = self.rank(request)
         band = not self.in_share(shape(request))
         return (*rank, band, age) if self.settings.get("order") == "priority_first" else (band, *rank, age)
 
     def blocker(self, waiter: Shape, *, bound_by_hold: bool) -> str:
-        """What keeps it from being granted: `limit` (or the fixed share), `capacity`, or nothing."""
+        """Return the reason why the waiter cannot be granted: `limit` (or the fixed share), `capacity`, or nothing."""
         *below, pool = self.snapshot.path(self.pool, waiter.component)
         reserved, fixed = self.snapshot.column(below[0], "reserved"), self.snapshot.column(below[0], "fixed")
         for key, amount in waiter.ask.items():
@@ -130,7 +130,7 @@ class PoolRules:
         return sum(self.snapshot.column(account, column).get(key, 0) for column in columns or ("used",)) + amount > limit
 
     def queue_faults(self) -> Iterator[str]:
-        """The queue holds those who are eligible, in order, and the lanes stand by their heads."""
+        """Yield faults of the queue: it holds the eligible waiters in order, and the lanes are ordered by their heads."""
         expected = sorted(self.waiting, key=lambda name: self.rank(self.waiting[name]))
         queue = list(self.snapshot.zset(f"pool:{self.pool}:queue"))
         if queue != expected:
@@ -145,7 +145,7 @@ class PoolRules:
             yield f"lanes in share of {self.pool}: {self.snapshot.set(f'pool:{self.pool}:in_share')}, but should be {shares}"
 
     def grantable(self) -> Iterator[str]:
-        """Those who wait although the rules allow them to be granted."""
+        """Yield waiters that the rules allow to be granted."""
         owner = self.settings.get("patience")
         bound_after = self.queue_key(self.snapshot.requests[owner]) if owner else None
         if owner and self.blocker(shape(self.snapshot.requests[owner]), bound_by_hold=False) != "capacity":

@@ -18,12 +18,12 @@ ROUNDS = 25 * TIMES
 
 @pytest.fixture(scope="module")
 def url(servers: Servers) -> str:
-    """A server for all races."""
+    """Return the URL of a server for all races."""
     return url_of(servers.client("redis"))
 
 
 def rounds_of(url: str, name: str) -> Iterator[tuple[list[str], list[str], int]]:
-    """Of each round what the racers were answered, what became of the requests, and what is in use."""
+    """Yield the replies, the outcome of the requests, and the usage of each round."""
     barrier = CONTEXT.Barrier(RACERS)
     answers_by_process = run_together(run_race, [(url, number, name, ROUNDS, barrier) for number in range(RACERS)], 120 * TIMES)
     for each in zip(*answers_by_process, strict=True):

@@ -36,14 +36,14 @@ def test_many_decide_at_once(servers: Servers, name: str) -> None:
     done: Counter[str] = Counter()
     for result in run_together(run_process, jobs, 60 * TIMES):
         done.update(result)
-    assert {verb for verb in (*ODDS, "passes") if not done[verb]} == set(), "nobody did this"
+    assert {verb for verb in (*ODDS, "passes") if not done[verb]} == set(), "no process did this"
     counts = come_to_rest(head).count_events("preempting", "preempted", "forced")
-    assert counts["preempting"] >= MIN_PREEMPTIONS, f"hardly anybody had to leave: {counts}"
-    assert counts["preempted"] + counts["forced"] > 0, f"nobody left: {counts}"
+    assert counts["preempting"] >= MIN_PREEMPTIONS, f"hardly any request had to leave: {counts}"
+    assert counts["preempted"] + counts["forced"] > 0, f"no request left: {counts}"
 
 
 def come_to_rest(head: ReconcilerProcess) -> WorkspaceState:
-    """With nobody new, all who have to leave do, and nothing else happens."""
+    """Let all victims leave, without new requests, and return the final state."""
     reconciling = StrictReconciler(head.plan_store, head.ledger)
     while head.ledger.resume_unfinished(head.workspace):
         pass

@@ -1,5 +1,6 @@
-"""A preemption is disturbed at every point between two calls, in every way there is: nothing is lost or double, nobody leaves
-for nothing, and all comes to rest with clean books."""
+"""A preemption is disturbed at every point between two calls, in every way. Nothing is lost or counted twice, no request
+leaves needlessly, and the audit is clean at the end.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ WHOLE = ("by rank", "without grace", "of an owner", "for two")
 
 @pytest.fixture
 def client(servers: Servers) -> RedisClient:
-    """A client of an empty server; the fake takes several times as long for a call."""
+    """Return a client of an empty server; the fake takes several times as long for a call."""
     return servers.client("embedded")
 
 
@@ -73,7 +74,7 @@ def test_whatever_comes_in_between(client: RedisClient, kind: str) -> None:
 
 
 def interrupt(client: RedisClient, recording: RecordedScenario, point: int, act: str) -> None:
-    """Go on with the story from this point after an interruption, and check what becomes of all requests."""
+    """Interrupt the sequence at this point, finish it, and check the outcome of all requests."""
     world, before = recording.restore(client), recording.state
     world.attempt(lambda: INTERRUPTIONS[act](world))
     after = world.read_state()
@@ -84,13 +85,13 @@ def interrupt(client: RedisClient, recording: RecordedScenario, point: int, act:
 
 
 def run_steps(world: PreemptionScenario, steps: Iterable[Action]) -> None:
-    """So much of the story."""
+    """Run these steps of the sequence."""
     for step in steps:
         world.attempt(lambda step=step: step(world))  # type: ignore[misc]
 
 
 def check_outcome(act: str, before: WorkspaceState, after: WorkspaceState, last: WorkspaceState) -> None:
-    """The waiter is served, unless it left or the rules are others; who was not needed any more stays where it is."""
+    """Check that the waiter is granted unless it left or the rules changed, and that needless victims stay."""
     was, now, then = (state.model.requests["w"].status for state in (before, after, last))
     if act in ENDED_WAITER and was == "queued":
         assert (now, then) == (ENDED_WAITER[act], ENDED_WAITER[act])
@@ -119,7 +120,7 @@ class InterruptedScripts(Scripts):
         self.calls, self.at, self.then = 0, call_number, then
 
     def call(self, command: str, workspace: str, /, **args: Arg) -> ScriptReply:
-        """As ever."""
+        """Call the script, and act before the given call."""
         self.calls += 1
         if self.calls == self.at:
             self.then()
@@ -134,7 +135,7 @@ class SlowPlanStore(PlanStore):
         self.world, self.stale = world, 0
 
     def apply_step(self, workspace: str, snapshot: PoolSnapshot, step: PlanStep) -> StepResult:
-        """Too late."""
+        """Apply the step after another process has reconciled."""
         self.world.reconcile()
         taken = super().apply_step(workspace, snapshot, step)
         self.stale += not taken.applied
@@ -142,7 +143,7 @@ class SlowPlanStore(PlanStore):
 
 
 def started(client: RedisClient, kind: str, waits: bool) -> PreemptionScenario:
-    """A workspace in which somebody has to be told to leave, or in which those who leave do so for nobody any more."""
+    """Create a workspace with preemptions to start, or with preemptions whose waiter has gone."""
     world = KINDS[kind].set_up(client)
     if not waits:
         world.reconcile()
@@ -178,7 +179,7 @@ def test_who_decides_too_slowly_does_nothing_again(client: RedisClient, kind: st
 
 
 def check_one_preemption(world: PreemptionScenario, waits: bool) -> None:
-    """Each victim was told once for a waiter, and each who was told for nothing called back once; then all goes its way."""
+    """Check that each victim got one notice for a waiter, and each needless victim one reprieve; then finish the sequence."""
     now = world.read_state()
     requests = [event["request"] for _, event in now.stream if event["event"] in ("preempting", "preempted")]
     assert sorted(requests) == ["v1", "v2"]
@@ -198,10 +199,10 @@ def test_whose_way_is_cleared_in_one_pool_has_nobody_leave_in_another(client: Re
     world.finish_work("elsewhere")
     world.submit("low", own_id="v3", gpu=4, preemption_class=3)
     world.submit("high", own_id="y", gpu=4, preemption_class=9)
-    assert world.get("w").pool == "q", "who waited had what was given back"
+    assert world.get("w").pool == "q", "the waiter got the released units"
     snapshot = world.snapshot("q")
     steps = plan_pool(snapshot).steps
-    assert [step.waiter for step in steps if isinstance(step, Preempt)] == ["y"], "it would have somebody leave there"
+    assert [step.waiter for step in steps if isinstance(step, Preempt)] == ["y"], "it would preempt there"
     world.reconcile()
     before = world.read_state().snapshot.data
     taken = [world.plan_store.apply_step(world.workspace, snapshot, step) for step in steps]

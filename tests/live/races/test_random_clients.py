@@ -27,12 +27,12 @@ MIXES = {
 
 
 def url_of(client: RedisClient) -> str:
-    """Where other processes find the same server."""
+    """Return the URL under which other processes find the same server."""
     return f"unix://{client.connection_pool.connection_kwargs['path']}"  # type: ignore[union-attr]
 
 
 def set_up(client: RandomClient) -> None:
-    """Two pools with a group, shares, limits and fixed work; there is always too little."""
+    """Create two pools with a group, shares, limits and holders; capacity is always short."""
     size = 24 if client.mix.shrinking else 6
     client.pool("p", gpu=size, licence=3, settings={"patience_s": 5})
     client.group("g", reserved={"gpu": 4})
@@ -55,13 +55,13 @@ def test_a_crowd_leaves_everything_right(name: str, servers: Servers) -> None:
     done: Counter[str] = Counter()
     for result in run_together(run_client, [(url_of(client), number, mix, time) for number in range(PROCESSES)], 120 * TIMES):
         done.update(result)
-    assert {verb for verb in (*ODDS, "a look when all was quiet") if not done[verb]} == set(), "nobody did this"
+    assert {verb for verb in (*ODDS, "a look when all was quiet") if not done[verb]} == set(), "no process did this"
     settled_invariants.check(client, random_client.ledger, WORKSPACE, lowered=True)
     drain(random_client)
 
 
 def drain(client: RandomClient) -> None:
-    """Those who hold units give them back until all who wait have had theirs, and nothing is left in use."""
+    """Release allocations until all waiters have been granted and nothing is in use."""
     for turn in count():
         holders = client.client.zrange(f"pk:{{{WORKSPACE}}}:leases", 0, -1)
         for name in holders:

@@ -1,5 +1,6 @@
-"""A workspace in which capacity is taken back, as of one moment: its books by the model of the rules, and its events from the
-first to the last. Both are read in one step, between two scripts, so they are right at any time, whoever acts meanwhile."""
+"""The state of a workspace at one moment: its data by the model of the rules, and all of its events. Both are read in
+one step, between two scripts, so they agree at any time.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ HELD = {"allocated", "preempting"}
 
 
 class WorkspaceState:
-    """What is seen, the model of it, and the stream of events."""
+    """The snapshot, its model, and the stream of events."""
 
     def __init__(self, client: RedisClient, workspace: str, now_ms: int) -> None:
         begin = prefix(workspace)
@@ -43,19 +44,19 @@ class WorkspaceState:
 
     @cached_property
     def model(self) -> Model:
-        """What the rules are applied to."""
+        """Return the model of the snapshot."""
         return model(self.snapshot)
 
     def of_status(self, *statuses: str) -> list[str]:
-        """The requests in one of these states."""
+        """Return the ids of the requests in one of these states."""
         return sorted(request.id for request in self.model.requests.values() if request.status in statuses)
 
     def count_events(self, *events: str) -> Counter[str]:
-        """How often each of these was told."""
+        """Return the number of events of each of these types."""
         return Counter(event["event"] for _, event in self.stream if event["event"] in events)
 
     def faults(self, *, lowered: bool = False) -> list[str]:
-        """All that is wrong. With `lowered`, the pools may have been larger before."""
+        """Return all faults. With `lowered`, the pools may have been larger before."""
         problems = list(Structures(self.snapshot, self.model).faults())
         problems += EventHistory({name: pool.capacity for name, pool in self.model.pools.items()}, lowered).faults(self.stream)
         for name, request in self.model.requests.items():
@@ -73,18 +74,18 @@ class WorkspaceState:
             yield f"{[request.id for request in grantable]} could be granted in {pool}"
 
     def superfluous_preemptions(self) -> list[str]:
-        """Those who leave for nobody, or for one who would have enough without them, if all is decided."""
+        """Return the preemptions without a waiter, or whose waiter would have enough units without them."""
         problems = []
         for pool, leaving in self.model.leaving.items():
             for name, owner in leaving.items():
                 if owner == NO_OWNER:
-                    problems.append(f"{name} leaves {pool} for nobody")
+                    problems.append(f"{name} leaves {pool} for no waiter")
                 elif owner not in self.model.clearings[pool] or self.model.requests[owner].status != "queued":
-                    problems.append(f"{name} leaves {pool} for {owner}, who does not wait for it")
+                    problems.append(f"{name} leaves {pool} for {owner}, which does not wait for it")
         return problems
 
     def leftovers(self) -> list[str]:
-        """What is not as it is when all have left who had to."""
+        """Return the remains of preemptions that should have ended."""
         problems = [f"{name} still leaves" for name in self.of_status("preempting")]
         problems += [f"{owner} has a hold in {pool}" for pool, holds in self.model.clearings.items() for owner in holds]
         return problems + [
@@ -104,7 +105,7 @@ class EventHistory:
         self.fence = 0
 
     def faults(self, stream: Iterable[tuple[str, Event]]) -> Iterator[str]:
-        """What is wrong with each."""
+        """Yield the faults of each event."""
         for entry, event in stream:
             for fault in self._one(event):
                 yield f"{entry} {fault}: {event}"

@@ -31,7 +31,7 @@ from tests.support.world import World
 LONG_S = 20.0
 """For what must happen; it is more than the time after which a waiter looks by itself."""
 SOON_S = 2.0
-"""Less than that time: who has the answer by then was woken."""
+"""A time in seconds, shorter than that interval: a poll that is answered sooner was woken."""
 
 
 @pytest.fixture(params=("redis", "cluster"))
@@ -74,14 +74,14 @@ def requests(world: World) -> CountingRequests:
 
 @pytest.fixture
 def aside() -> Iterator[ThreadPoolExecutor]:
-    """Threads to wait in."""
+    """Yield threads in which polls wait."""
     with ThreadPoolExecutor(8) as threads:
         yield threads
 
 
 @pytest.fixture
 def waiting(client: RedisClient, requests: CountingRequests, aside: ThreadPoolExecutor) -> Iterator[LongPolls]:
-    """Closed before its threads are waited for."""
+    """Yield long polls that are closed before their threads are joined."""
     waiting = LongPolls(requests, ChangeNotifications(client), WaitSlots(polls=4, streams=2))
     yield waiting
     waiting.close()
@@ -100,7 +100,7 @@ class Polls:
         unlike: RequestState | None = None,
         is_disconnected: Callable[[], bool] = lambda: False,
     ) -> Future[PollResult]:
-        """A poll that has taken its seat when this returns."""
+        """Start a poll, and return when it has taken its seat."""
         taken = self._waiting.slots.used()["poll"]
         poll = self._threads.submit(self._waiting.wait_for_change, "test", request.id, unlike, wait_s, is_disconnected)
         wait_until(lambda: self._waiting.slots.used()["poll"] > taken or poll.done(), "it waits")
@@ -182,7 +182,7 @@ def test_time_is_up(world: World, waiting: LongPolls, requests: CountingRequests
     result = waiting.wait_for_change("test", waits.id, None, 0.5)
     took_s = time.monotonic() - started_s
     assert (result, 0.5 <= took_s < SOON_S) == (PollResult(world.get(waits)), True)
-    assert requests.looks == 3, "before it waits, when it listens and at the end: nobody asks Redis over and over"
+    assert requests.looks == 3, "before it waits, when it listens and at the end: Redis is not polled"
     assert waiting.slots.used()["poll"] == 0
 
 
@@ -247,7 +247,7 @@ def test_the_end_of_the_process_ends_every_poll(world: World, waiting: LongPolls
 def test_what_is_wrong_with_a_poll_is_said(world: World, waiting: LongPolls, polls: Polls, requests: CountingRequests) -> None:
     _, waits = world.submit(gpu=1), world.submit(gpu=1, queue_ttl_s=1)
     with pytest.raises(NotFound):
-        waiting.wait_for_change("test", "nobody", None, LONG_S)
+        waiting.wait_for_change("test", "missing", None, LONG_S)
     with pytest.raises(ValueError, match="is no name"):
         waiting.wait_for_change("a b", waits.id, None, LONG_S)
     poll = polls.begin(waits)
@@ -273,7 +273,7 @@ class Stream:
             self.came.append(event)
 
     def has(self, events: list[Event]) -> bool:
-        """Whether these have been told, and in this order."""
+        """True if all of these events have arrived; fail if they arrive in another order."""
         assert self.events == events[: len(self.events)]
         return len(self.events) == len(events)
 

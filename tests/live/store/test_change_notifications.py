@@ -1,4 +1,4 @@
-"""Who watches is told at once, hears only what it watches, and misses nothing between its look and its wait."""
+"""A watcher is notified at once, only of the requests that it watches, and misses no change between its read and its wait."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def wakeups(client: RedisClient) -> Iterator[ChangeNotifications]:
 
 
 def channels(client: RedisClient) -> dict[str, int]:
-    """What is subscribed on the server, and how many patterns."""
+    """Return the subscriptions of the server, by channel, and the number of patterns."""
     node: Any = client
     if isinstance(client, RedisCluster):
         node = client.get_redis_connection(client.get_default_node())  # type: ignore[no-untyped-call]
@@ -132,8 +132,8 @@ def test_watchers_of_one_request_share_its_subscription(
         wait_until(lambda: channels(client)[channel] == 1, "one still watches")
         world.release(request)
         assert first.wait(LONG_S)
-        assert not second.wait(0), "who has left hears nothing"
-    wait_until(lambda: channels(client) == {"patterns": 0}, "nobody watches any more")
+        assert not second.wait(0), "a closed watch hears nothing"
+    wait_until(lambda: channels(client) == {"patterns": 0}, "no watch is left")
 
 
 def test_who_has_left_is_forgotten(wakeups: ChangeNotifications, world: World) -> None:
@@ -195,7 +195,6 @@ def test_a_change_at_any_moment_is_seen(client: RedisClient, world: World, wakeu
 
 
 def test_channels_that_come_and_go_are_heard_when_it_counts(world: World, wakeups: ChangeNotifications) -> None:
-    """Many begin and stop to watch the same few requests, so that SUBSCRIBE and UNSUBSCRIBE overtake each other."""
     world.update_pool(gpu=1000)
     requests = [world.submit(gpu=1) for _ in range(4)]
     stop = threading.Event()
@@ -311,7 +310,7 @@ class Scripted:
 
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ChangeNotifications, Scripted]]:
-    """Wakeups that wait long for their subscriptions, on such a connection."""
+    """Yield notifications that wait long for their subscriptions, on a scripted connection."""
     connection = Scripted()
     monkeypatch.setattr(ChangeNotifications, "_new_connection", lambda *_: connection)
     monkeypatch.setattr(module, "SUBSCRIBE_TIMEOUT_S", LONG_S)

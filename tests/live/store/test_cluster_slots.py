@@ -50,7 +50,7 @@ from tests.support.world import World
 
 
 def guarded(command: LuaCommand) -> LuaCommand:
-    """The command with the line that makes the server strict."""
+    """Return the command with the `#!lua` line, which makes the server strict."""
     text = "#!lua\n" + command.text
     return replace(command, text=text, sha=hashlib.sha1(text.encode()).hexdigest())
 
@@ -69,7 +69,7 @@ class Guarded(Scripts):
 
 @pytest.fixture(params=["cluster", "redis"])
 def strict(request: pytest.FixtureRequest, servers: Servers) -> RedisClient:
-    """A cluster of one node, and a plain server."""
+    """Return a client of a cluster of one node, and of a plain server."""
     client = servers.client(request.param)
     if int(client.info("server")["redis_version"].split(".")[0]) < 7:
         pytest.skip("#!lua is known since Redis 7")
@@ -77,7 +77,7 @@ def strict(request: pytest.FixtureRequest, servers: Servers) -> RedisClient:
 
 
 def live(world: World) -> None:
-    """A story that goes through every command that writes."""
+    """Run every command that writes."""
     world.pool(gpu=4, settings={"patience_s": 5})
     world.pool("q", tpu=1)
     world.group("g", reserved={"gpu": 2})
@@ -121,7 +121,7 @@ def live(world: World) -> None:
 
 
 def live_with_taking_back(world: World) -> None:
-    """Every command of decisions and leaving, in a pool of its own."""
+    """Run every command of reclaim and preemption, in a pool of its own."""
     world.pool("back", gpu=4)
     world.group("g", "back")
     world.policy("low", "back", group="g")
@@ -151,7 +151,7 @@ def live_with_taking_back(world: World) -> None:
 
 
 def live_with_fair_shares(world: World) -> None:
-    """What is published, asked and evicted, in a pool of its own with somebody waiting in two shapes."""
+    """Publish shares, ask for them and evict, in a pool of its own with waiters of two shapes."""
     world.pool("fair", gpu=4, settings={"discipline": "fair_share", "patience_s": None, "grace_s": 0})
     for component in ("one", "two"):
         world.policy(component, "fair")
@@ -175,7 +175,7 @@ def live_with_fair_shares(world: World) -> None:
 
 
 def live_with_templates(world: World) -> None:
-    """Policies that a template makes, changes and deletes, in a pool of its own."""
+    """Create, change and delete policies of a template, in a pool of its own."""
     world.pool("tenants", gpu=4, settings={"template_idle_s": 60})
     world.policy("user-*", "tenants", limit={"gpu": 1})
     held, waiter = world.submit("user-ana", gpu=1), world.submit("user-ana", gpu=1)
@@ -190,7 +190,7 @@ def live_with_templates(world: World) -> None:
 
 
 def live_with_tasks(world: World, store: TaskStore) -> None:
-    """Tasks that are sent and begun, that were not, that are lost, tried again, put off and given up."""
+    """Send tasks that begin, that do not, that are lost, retried, delayed and given up."""
     here = world.workspace
     world.pool("tasks", gpu=1)
     world.policy("tasks", "tasks")
@@ -232,7 +232,7 @@ def live_with_tasks(world: World, store: TaskStore) -> None:
 
 
 def live_with_tokens(store: TokenStore, workspace: str) -> None:
-    """Every command of the service's own records, and the one of the use of a token."""
+    """Run every command of the service's own records, and the one that records the use of a token."""
     token = store.create_token("digest", Token(id="1", name="ci", role=Role.VIEWER, workspaces=("*",)), lasts_s=60)
     assert (store.find_token("digest"), store.list_tokens(), store.throttle_token("1", 1)) == (token, [token], 0)
     store.charge_token("1", 1, 2)
@@ -241,13 +241,13 @@ def live_with_tokens(store: TokenStore, workspace: str) -> None:
 
 
 def live_with_availability(store: AvailabilityStore, world: World) -> None:
-    """Both commands of the record of the API's availability."""
+    """Run both commands of the API's availability record."""
     store.record(15)
     assert store.read_since_ms(15) == world.clock.now_ms()
 
 
 def look_through(lists: QueryStore, world: World) -> None:
-    """Every command that lists."""
+    """Run every command that lists."""
     requests, _ = lists.list_requests(world.workspace, RequestFilter(), None, 10)
     assert lists.get_requests(world.workspace, [request.id for request in requests]) == requests
     assert [event.id for event in lists.read_latest_events(world.workspace, 1)] == [
@@ -257,15 +257,15 @@ def look_through(lists: QueryStore, world: World) -> None:
     assert len(lists.read_queue_positions(world.workspace, [request.id for request in requests])) == len(requests)
     assert lists.list_active(world.workspace, "p", 0, 10) == ([], None)
     assert lists.read_deadlines(world.workspace) == OpenRequests()
-    assert lists.list_component_pools(world.workspace, "orchestrator/nobody") == []
+    assert lists.list_component_pools(world.workspace, "orchestrator/absent") == []
     assert lists.get_workspace(world.workspace).settings.unmanaged == "allow"
 
 
 def look_closely(client: RedisClient, world: World) -> None:
-    """Every command that says why, and what if."""
+    """Run every command of explanations and dry runs."""
     standings, request = QueueStatusStore(client), world.submit("x/unmanaged")
     assert standings.list_statuses(world.workspace, request.id)[1] == ()
-    assert standings.read_run_times(world.workspace, "p", ["orchestrator/t"]) == {}, "nobody has a policy there any more"
+    assert standings.read_run_times(world.workspace, "p", ["orchestrator/t"]) == {}, "no policy is left there"
     assert standings.read_clock(world.workspace) > 1_700_000_000_000, "by Redis itself"
     with WorkspaceCopier(client, FakeRedisProvider()).copy(world.workspace) as scratch:
         assert World(scratch.client, world.workspace).status(request) == ["allocated"]
@@ -273,7 +273,7 @@ def look_closely(client: RedisClient, world: World) -> None:
 
 
 def rebuild_queue(scripts: Guarded, world: World) -> None:
-    """What the copy of a workspace does with its waiters, done to the workspace itself; and the repair of a sum."""
+    """Run the commands of a workspace copy on the workspace itself; then repair a sum."""
     world.pool(gpu=1)
     world.policy()
     waiters = [world.submit(gpu=1).id for _ in range(3)][1:]

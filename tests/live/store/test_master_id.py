@@ -30,7 +30,7 @@ META = key("meta", "test")
 
 @pytest.fixture
 def port(tmp_path: Path) -> Iterator[int]:
-    """The port of a Redis that lets its replication id be changed."""
+    """Yield the port of a Redis that lets a test change its replication id."""
     backends.require("redis")
     number = free_port()
     with serve(tmp_path, "--port", str(number), "--enable-debug-command", "yes", "--repl-diskless-sync-delay", "0"):
@@ -40,14 +40,14 @@ def port(tmp_path: Path) -> Iterator[int]:
 
 @pytest.fixture
 def plain(port: int) -> Iterator[Redis]:
-    """A client that knows nothing of masters."""
+    """Yield a client without the check of the master."""
     with Redis("127.0.0.1", port, decode_responses=True) as client:
         yield client
 
 
 @pytest.fixture
 def world(port: int) -> Iterator[World]:
-    """A workspace with a pool of forty units."""
+    """Yield a workspace with a pool of forty units."""
     with connect(f"redis://127.0.0.1:{port}", timeout_s=2) as client:
         world = World(client)
         world.pool(gpu=40)
@@ -146,7 +146,7 @@ def replica_of(port: int, folder: Path) -> Iterator[Redis]:
 
 @pytest.fixture
 def one_replica(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One replica has to confirm what a reply shows."""
+    """Require one replica to confirm each write that a reply shows."""
     world.submit(gpu=1)  # from now on the server knows the script
     monkeypatch.setattr(tracker_of(world.client), "replicas_acknowledge", 1)
 

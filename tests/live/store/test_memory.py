@@ -1,4 +1,4 @@
-"""What a waiting request costs: at most 1 KiB of the server's memory, its event and its places in the indexes included."""
+"""The cost of a waiting request: at most 1 KiB of the server's memory, with its event and its places in the indexes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def test_a_waiting_request_costs_at_most_a_kibibyte(servers: Servers) -> None:
 
 
 def wait(world: World, count: int) -> None:
-    """So many more that wait, with the lease and the time to live that an ask has by default."""
+    """Submit this many more requests that wait, with the default lease and time to live."""
     asks = [world.request_spec(TEAMS[number % len(TEAMS)], gpu=8, lease_s=60, queue_ttl_s=600) for number in range(count)]
     for first in range(0, count, 50):
         world.submit_all(asks[first : first + 50])
 
 
 def memory(world: World) -> int:
-    """Bytes the server uses, but for what is not data."""
+    """Return the server's memory for data, in bytes."""
     return int(world.client.info("memory")["used_memory_dataset"])

@@ -1,4 +1,5 @@
-"""Nudges: said once, claimed by one, not sent too often; and whoever finds the lease taken has not come in vain."""
+"""Nudges: sent once, claimed by one worker, and not too often; a worker that finds the lease taken leaves a note for its
+holder."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ Ask = Callable[..., object]
 
 @pytest.fixture
 def ask(tmp_path: Path) -> Callable[[RedisClient], Ask]:
-    """What a script does that leaves work for a decision."""
+    """Return a script that leaves work for the reconciler."""
     (tmp_path / "lib").mkdir()
     shutil.copy(FOLDER / "lib" / "nudges.lua", tmp_path / "lib")
     head = "-- Ask, and ask again.\n-- @use nudges\n-- @reply asked\n\n"
@@ -50,7 +51,7 @@ def ask(tmp_path: Path) -> Callable[[RedisClient], Ask]:
 
 @pytest.fixture
 def nudges(world: World) -> Nudges:
-    """With somebody who waits, so that there is something to look at."""
+    """Return the nudges of a workspace with one waiter."""
     world.pool(gpu=1)
     world.policy()
     world.submit(gpu=1)
@@ -80,7 +81,7 @@ def test_of_many_one_claims_what_was_asked(world: World, nudges: Nudges, ask: Ca
     assert (nudge(world), 4000 < world.client.pttl(key("nudge", W)) <= 5000) == ("pending", True)
     assert (nudges.claim_nudge(W), Nudges(world.client).claim_nudge(W), nudge(world)) == (0, None, "sent")
     ask(world.client)()
-    assert (nudges.claim_nudge(W), nudge(world)) == (None, "sent"), "who was sent has not looked yet"
+    assert (nudges.claim_nudge(W), nudge(world)) == (None, "sent"), "the worker has not claimed it yet"
     assert nudges.begin_reconcile(W, "a", LEASE_S) == "begun"
     ask(world.client)()
     assert nudges.claim_nudge(W) is not None, "after the look has begun it is another matter"
@@ -98,7 +99,7 @@ def test_what_is_sent_costs_a_fifth_of_the_time_at_most(
         return of.claim_nudge(W)
 
     assert waits(0.1, nudges) == 0
-    assert waits(0.1, other) == 0.5, "whoever sends it"
+    assert waits(0.1, other) == 0.5, "from any sender"
     world.clock.advance(0.5)
     assert waits(0.002, nudges) == 0.02
     world.clock.advance(0.5)
@@ -124,7 +125,7 @@ def test_where_nobody_waits_and_nobody_leaves_there_is_nothing_to_do(world: Worl
     world.cancel(waiting)
     assert nudges.begin_reconcile(W, "a", LEASE_S) == "idle"
     world.client.hset(key("pool_victims", W, "q"), request.id, "-")
-    assert nudges.begin_reconcile(W, "a", LEASE_S) == "begun", "who leaves for nobody may be called back"
+    assert nudges.begin_reconcile(W, "a", LEASE_S) == "begun", "a needless victim may be reprieved"
     world.client.delete(key("pool_victims", W, "q"))
     world.client.zadd(key("preemption_deadlines", W), {request.id: 1})
     assert nudges.begin_reconcile(W, "a", LEASE_S) == "begun"
@@ -215,7 +216,7 @@ def hears(ears: ChannelSubscription, *names: str) -> None:
 
 
 def node(client: RedisClient) -> Any:
-    """A client of the one node there is."""
+    """Return a client of the only node."""
     return client.get_redis_connection(client.get_default_node()) if isinstance(client, RedisCluster) else client  # type: ignore[no-untyped-call]
 
 

@@ -75,7 +75,7 @@ return reply.done()
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The commands of a small folder."""
+    """Return the commands of a small folder."""
     folder = tmp_path_factory.mktemp("lua")
     (folder / "lib").mkdir()
     for name, text in TREE.items():
@@ -85,7 +85,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @contextmanager
 def served(folder: Path, *options: str) -> Iterator[str]:
-    """A redis-server of its own behind a socket in the folder, ended with the block."""
+    """Yield the socket of a redis-server in the folder, for as long as the context."""
     if not shutil.which("redis-server"):
         pytest.skip("there is no redis-server on the PATH")
     path = str(folder / "redis.sock")
@@ -102,14 +102,14 @@ def served(folder: Path, *options: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The socket of a redis-server."""
+    """Yield the socket of a redis-server."""
     with served(tmp_path_factory.mktemp("s"), "--port", "0") as path:
         yield path
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """The port of a cluster of one node."""
+    """Yield the port of a cluster of one node."""
     with socket.socket() as port_socket, socket.socket() as other:  # both at once, so that they differ, and both are free
         for free in (port_socket, other):
             free.bind(("127.0.0.1", 0))
@@ -124,7 +124,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 @pytest.fixture(params=["fake", "fake, decoding", "redis", "redis, decoding", "cluster"])
 def client(request: pytest.FixtureRequest) -> Iterator[RedisClient]:
-    """An empty backend that knows no script."""
+    """Yield an empty backend that knows no script."""
     kind, _, decoding = request.param.partition(", ")
     made: RedisClient
     if kind == "fake":
@@ -141,7 +141,7 @@ def client(request: pytest.FixtureRequest) -> Iterator[RedisClient]:
 
 @pytest.fixture
 def scripts(client: RedisClient, commands: dict[str, Any]) -> Scripts:
-    """The commands on the backend."""
+    """Return the commands on the backend."""
     return Scripts(client, commands)
 
 
@@ -216,7 +216,7 @@ def test_an_answer_that_is_not_declared_is_a_bug(scripts: Scripts, how: str) -> 
 
 @pytest.fixture
 def real(server: str) -> Iterator[Redis]:
-    """The redis-server, as it was when it started."""
+    """Yield the redis-server in its initial state."""
     with Redis(unix_socket_path=server) as client:
         client.flushall()
         yield client

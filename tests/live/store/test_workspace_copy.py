@@ -42,7 +42,7 @@ FINAL = {"preempted", "released", "expired", "cancelled", "rejected"}
 
 
 def expected(client: RedisClient, workspace: str) -> dict[str, Any]:
-    """What a copy has to hold, of everything that is there."""
+    """Return the data that a copy must have."""
     there = {key: value for key, value in dump(client).items() if key.startswith(prefix(workspace))}
     kinds = {key: kind_of(key.removeprefix(prefix(workspace)))[0] for key in there}
     final_keys = {key for key, kind in kinds.items() if kind == "request" and there[key]["status"] in FINAL}
@@ -76,7 +76,7 @@ def _with_waiters(value: Any) -> Any:
 
 
 def copied(client: RedisClient) -> dict[str, Any]:
-    """What a copy holds, without a nudge: it is made by scripts that send one."""
+    """Return the data of a copy without its nudge, which the copying scripts send."""
     return _without_master({key: value for key, value in dump(client).items() if not key.endswith(":nudge")}, "test")
 
 
@@ -283,7 +283,7 @@ def place() -> ThrowawayRedis:
 
 
 def number_of(client: RedisClient) -> int:
-    """The process of a server."""
+    """Return the process id of a server."""
     process_id: int = client.info("server")["process_id"]
     return process_id
 
@@ -391,7 +391,7 @@ def test_without_any_server_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder for temporary files of this test's own."""
+    """Yield a folder for temporary files of this test."""
     require("embedded")
     with TemporaryDirectory(prefix="pk-", dir="/tmp") as folder:
         monkeypatch.setattr("tempfile.tempdir", folder)

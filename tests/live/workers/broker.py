@@ -23,7 +23,7 @@ QUEUE = {"name": "celery", "exchange": {"name": "celery", "type": "direct"}, "ro
 
 
 def document(task: str = "a", **more: Any) -> dict[str, Any]:
-    """A message as it is kept."""
+    """Return a message as the ledger stores it."""
     return {
         "id": task,
         "body": base64.b64encode(BODY).decode(),
@@ -40,7 +40,7 @@ def document(task: str = "a", **more: Any) -> dict[str, Any]:
 
 
 def dispatch(task: str = "a", fence: int | None = 7, ended: TaskEnd | None = None, **more: Any) -> TaskDispatch:
-    """What is to be sent of a task."""
+    """Return the dispatch of a task."""
     message = more.pop("message", None) or document(task, **more)
     return TaskDispatch(task, f"r-{task}", fence, message, "gpus", {"gpu": 1}, 60, False, None, 1, False, ended)
 
@@ -56,34 +56,34 @@ class Broker:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Return the URL of the broker."""
         return f"redis://:{self.password}@127.0.0.1:{self.port}/0"
 
     @property
     def socket(self) -> Path:
-        """Where it is as well."""
+        """Return the broker's Unix socket."""
         return self.folder / "broker.sock"
 
     @property
     def client(self) -> Redis:
-        """For looking in."""
+        """Return a client that reads the broker's data."""
         return Redis(port=self.port, password=self.password, decode_responses=True, protocol=2, socket_timeout=5)
 
     def start(self) -> None:
-        """It is there, with what it had when it was killed, and answers."""
+        """Start the broker with the data of its last run, and wait until it answers."""
         options = ("--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", str(self.socket), "--dir", str(self.folder))
         persistence_options = ("--save", "", "--appendonly", "yes", "--appendfsync", "always", "--requirepass", self.password)
         self.server = ChildProcess([find_server("path"), *options, *persistence_options], self.folder / "broker.log")
         wait_until(self.client.ping, "the broker answers")
 
     def kill(self) -> None:
-        """It is gone, without a word."""
+        """Kill the broker."""
         if self.server:
             self.server.kill()
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Connections are there, and nothing is said on them."""
+        """Stop the broker with SIGSTOP: connections stay open, and nothing is sent on them."""
         assert self.server
         self.server.send_signal(signal.SIGSTOP)
         try:
@@ -92,17 +92,17 @@ class Broker:
             self.server.send_signal(signal.SIGCONT)
 
     def arrived(self, queue: str = "celery") -> list[dict[str, Any]]:
-        """What is in a queue, the oldest first."""
+        """Return the messages in a queue, the oldest first."""
         return [json.loads(text) for text in reversed(self.client.lrange(queue, 0, -1))]
 
     def list_deliveries(self, queue: str = "celery") -> list[tuple[str, dict[str, Any]]]:
-        """Of each its task, and under what it was granted."""
+        """Return the task and the Poolkeeper header of each message."""
         return [(message["headers"]["id"], message["headers"]["poolkeeper"]) for message in self.arrived(queue)]
 
 
 @contextmanager
 def a_broker(folder: Path) -> Iterator[Broker]:
-    """One for as long as the context; it has not been started."""
+    """Yield a broker for as long as the context; it has not been started."""
     require("redis")
     folder.mkdir(exist_ok=True)
     made = Broker(folder)

@@ -23,20 +23,20 @@ from workers.broker_publisher import BrokerUnavailable, InvalidMessage, Message,
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    """One that answers."""
+    """Yield a broker that answers."""
     with a_broker(tmp_path / "broker") as made:
         made.start()
         yield made
 
 
 def publisher(url: str, **options: Any) -> Publisher:
-    """As a worker makes it of the file."""
+    """Return a publisher, as a worker makes it from the file."""
     destination = TaskBroker("the file: w", url, options)
     return Publisher(destination.address({}), destination.location)
 
 
 def received(broker: Broker, queue: str = "celery") -> Any:
-    """The next message of a queue, as any consumer has it."""
+    """Return the next message of a queue, as a consumer gets it."""
     with Connection(broker.url) as connection:
         return Queue(queue, channel=connection.default_channel).get(no_ack=True)
 
@@ -224,7 +224,7 @@ def test_a_message_half_on_its_way_when_the_broker_is_killed_is_not_sent(broker:
 
 
 def _is_writing(broker: Broker) -> bool:
-    """Whether bytes for the broker are waiting in the kernel, on either side."""
+    """True if bytes for the broker wait in the kernel, on either side."""
     here = f":{broker.port:04X}"
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return any((here in row[1] or here in row[2]) and row[4] != "00000000:00000000" for row in rows)

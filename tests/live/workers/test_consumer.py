@@ -26,7 +26,7 @@ OUTAGES: Final[dict[str, tuple[Callable[[Any], object], Callable[[Any], object]]
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Redis]:
-    """A server of its own."""
+    """Yield a server of its own."""
     require("redis")
     with short_folder(tmp_path) as place:
         path = str(place / "broker.sock")
@@ -39,7 +39,7 @@ def server(tmp_path: Path) -> Iterator[Redis]:
 
 
 def worker(folder: Path, server: Redis) -> Any:
-    """The worker as the service runs it, on this server."""
+    """Start the worker of the service on this server."""
     url = f"unix://{server.connection_pool.connection_kwargs['path']}"
     env = environment(folder, POOLKEEPER_REDIS_URL=url)
     return running(commands()["worker"], folder / "worker.log", env)

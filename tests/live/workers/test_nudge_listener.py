@@ -34,7 +34,7 @@ def client(request: pytest.FixtureRequest, servers: Servers) -> RedisClient:
 
 @pytest.fixture
 def listen(client: RedisClient) -> Iterator[Listen]:
-    """A listener that listens until the test ends."""
+    """Return a function that starts a listener for the time of the test."""
     with ExitStack() as stack:
 
         def listening(send: Callable[[str], object]) -> NudgeListener:
@@ -49,24 +49,24 @@ def listen(client: RedisClient) -> Iterator[Listen]:
 
 
 def node(client: RedisClient) -> Any:
-    """A client of the one node there is."""
+    """Return a client of the only node."""
     return client.get_redis_connection(client.get_default_node()) if isinstance(client, RedisCluster) else client  # type: ignore[no-untyped-call]
 
 
 def ears(client: RedisClient) -> list[str]:
-    """The connections on which nudges are listened for."""
+    """Return the connections that listen for nudges."""
     return [each["id"] for each in node(client).client_list() if each["name"] == CLIENT_NAME and each["psub"] == "1"]
 
 
 def ask(client: RedisClient, workspace: str = W) -> None:
-    """As a script does; there is somebody who waits."""
-    client.zadd(key("waiting", workspace), {"somebody": 1})
+    """Send a nudge as a script does, with one waiter in the workspace."""
+    client.zadd(key("waiting", workspace), {"waiter": 1})
     if client.set(key("nudge", workspace), "pending", nx=True, ex=5):
         node(client).publish(key("nudged", workspace), "")
 
 
 def work(client: RedisClient) -> Callable[[str], None]:
-    """What a task does, at once."""
+    """Return a function that does the work of a task at once."""
     nudges = Nudges(client)
 
     def reconcile(workspace: str) -> None:

@@ -1,4 +1,4 @@
-"""Nudges through real workers: what is asked is done at once, by one, whoever is doubled, dead or away."""
+"""Nudges through real workers: the work is done at once, by one worker, even if workers are doubled, dead or away."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SLOW = {f"POOLKEEPER_{name}_INTERVAL_S": "3600" for name in ("CLEANUP", "RECONCI
 
 @pytest.fixture
 def installation(tmp_path: Path) -> Iterator[Place]:
-    """A Redis of its own on a port."""
+    """Yield a Redis of its own on a port."""
     require("redis")
     port = free_port()
     with serve(tmp_path, "--port", str(port)), ExitStack() as stack:
@@ -38,12 +38,12 @@ def installation(tmp_path: Path) -> Iterator[Place]:
 
 
 def listener_count(installation: Place) -> int:
-    """How many workers listen."""
+    """Return the number of workers that listen."""
     return sum(each["name"] == CLIENT_NAME and each["psub"] == "1" for each in installation.client.client_list())
 
 
 def start_workers(installation: Place, count: int, **more: str) -> list[int]:
-    """Workers that listen; their process ids."""
+    """Start workers and wait until they listen; return their process ids."""
     before = listener_count(installation)
     started = [installation.start("worker", **more) for _ in range(count)]
     wait_until(lambda: listener_count(installation) == before + count, "all of them listen")
@@ -51,13 +51,13 @@ def start_workers(installation: Place, count: int, **more: str) -> list[int]:
 
 
 def ask(installation: Place) -> None:
-    """As a script does."""
+    """Send a nudge as a script does."""
     if installation.client.set(key("nudge", W), "pending", nx=True, ex=5):
         installation.client.publish(key("nudged", W), "")
 
 
 def impatient(installation: Place) -> Request:
-    """Somebody who has waited too long, and whom nobody has looked at."""
+    """Return a request that has waited longer than its patience without any reconciliation."""
     installation.submit()
     waits = installation.submit(resources={"gpu": 1})
     installation.here.pools.update(W, "p", PoolUpdate.model_validate({"settings": {"patience_s": 0}}))
@@ -83,7 +83,7 @@ def test_a_nudge_is_followed_without_any_beat_and_the_broker_may_be_another_redi
         wait_until_ready(url)
         start_workers(installation, 2, POOLKEEPER_BROKER_URL=url)
         ask(installation)
-        wait_until(lambda: is_held_for(installation, waits), "it is held for who has waited")
+        wait_until(lambda: is_held_for(installation, waits), "it is held for the waiter")
         assert not list(installation.client.scan_iter(f"{KEY_PREFIX}*")), "nothing of Celery is beside the ledger"
         with connect(url) as broker:
             wait_until(lambda: not broker.hlen(f"{KEY_PREFIX}unacked"), "the task is acknowledged")
@@ -97,7 +97,7 @@ def test_many_nudges_are_few_reconciles_and_the_last_is_not_missed(installation:
     while time.monotonic() - started_s < 2 or not counted(installation):
         ask(installation)
         assert time.monotonic() - started_s < 20, "they work"
-    wait_until(lambda: is_held_for(installation, waits), "it is held for who has waited")
+    wait_until(lambda: is_held_for(installation, waits), "it is held for the waiter")
     installation.here.requests.cancel(W, waits.id)
     ask(installation)
     last = installation.submit(resources={"gpu": 1})
@@ -125,7 +125,7 @@ def test_a_worker_killed_at_work_keeps_nobody_waiting_longer_than_the_tick(insta
 
 
 def stopped_at_work(installation: Place, group: int) -> bool:
-    """Stops a worker, and lets it go on if it has no lease just now."""
+    """Stop a worker that has the lease; let it go on if it has none."""
     ask(installation)
     if not installation.client.exists(key("job_lock", W, "reconcile")):
         return False
@@ -157,7 +157,7 @@ def test_without_a_beat_and_with_two_the_work_is_the_same(installation: Place) -
 def test_a_poisoned_workspace_is_not_tried_at_every_nudge_and_stops_no_other(installation: Place) -> None:
     waits = impatient(installation)
     WorkspaceRegistry(installation.client).add("poisoned")
-    installation.client.zadd(key("waiting", "poisoned"), {"somebody": 1})
+    installation.client.zadd(key("waiting", "poisoned"), {"waiter": 1})
     installation.client.set(key("pools", "poisoned"), "no hash")
     start_workers(installation, 1)
     started_s = time.monotonic()

@@ -37,7 +37,7 @@ class OutboxInstallation:
     file: Path
 
     def worker(self, url: str = "${BROKER_OF_TEAM}", **more: str) -> ChildProcess:
-        """One that sends; returns when it listens."""
+        """Start a worker that dispatches; return when it listens."""
         self.file.write_text(f'[{W}]\nurl = "{url}"\nstart_tries = 2\n', "utf-8")
         environ = {"POOLKEEPER_BROKERS": str(self.file), "BROKER_OF_TEAM": self.broker.url, **more}
         before = self.ears()
@@ -46,34 +46,34 @@ class OutboxInstallation:
         return child
 
     def ears(self) -> int:
-        """How many connections listen there."""
+        """Return the number of connections that listen for tasks."""
         return sum(each["name"] == CLIENT_NAME and each["psub"] == "1" for each in self.installation.client.client_list())
 
     def park(self, task: str = "a", **more: Any) -> Task:
-        """A task of one gpu; nothing lapses."""
+        """Park a task of one gpu without time limits."""
         request = {"component": "t", "resources": {"gpu": 1}, "lease_s": None, **more.pop("request", {})}
         ask = {"task": task, "name": "proj.train", "request": request, "message": document(task), **more}
         return self.store.park_task(W, TaskSpec.model_validate(ask))
 
     def wait_for_deliveries(self, *tasks: str) -> list[dict[str, Any]]:
-        """Returns when just these have arrived, in this order, with what each was told."""
+        """Wait until exactly these tasks have arrived, in this order; return the header of each."""
         wait_until(lambda: [task for task, _ in self.broker.list_deliveries()] == list(tasks), f"{', '.join(tasks)} arrive")
         return [deliveries for _, deliveries in self.broker.list_deliveries()]
 
     def expire(self, key_name: str, task: str = "a") -> None:
-        """The time of a claim, or that to begin, is over."""
+        """Expire a claim on a task, or its time to begin."""
         changed = self.installation.client.zadd(key(key_name, W), {task: 1}, xx=True, ch=True)
         assert changed == 1
         self.installation.client.publish(key("outbox_ready", W), "")
 
     def counted(self, name: str) -> int:
-        """What the ledger counts for the metrics."""
+        """Return a counter of the ledger."""
         return self.installation.here.requests.read_counters(W).get(name, 0)
 
 
 @pytest.fixture
 def dispatching(tmp_path: Path) -> Iterator[OutboxInstallation]:
-    """A ledger on a Redis of its own."""
+    """Yield a ledger on a Redis of its own."""
     require("redis")
     port = free_port()
     with serve(tmp_path, "--port", str(port)), a_broker(tmp_path / "broker") as broker, ExitStack() as stack:
@@ -166,7 +166,6 @@ def test_a_broker_that_is_away_is_waited_for_and_nothing_forgotten(dispatching: 
 
 
 def test_a_worker_killed_with_a_message_on_its_way_is_no_loss(dispatching: OutboxInstallation) -> None:
-    """The broker has frozen under it; then it is killed as well, as the first worker was."""
     dispatching.broker.start()
     first = dispatching.worker()
     dispatching.park("before")
@@ -203,11 +202,11 @@ def test_a_worker_killed_before_it_could_say_that_it_sent_sends_it_twice_under_o
     dispatching.worker()
     dispatching.expire("outbox")
     _, once, twice = dispatching.wait_for_deliveries("before", "a", "a")
-    assert once == twice, "so who runs it knows that it is the same"
+    assert once == twice, "so its runner knows that it is the same"
 
 
 def _claimed(dispatching: OutboxInstallation, task: str) -> bool:
-    """Whether somebody has taken it and not yet said what became of it."""
+    """True if a dispatcher has claimed the task and not yet reported it."""
     due_ms = dispatching.installation.client.zscore(key("outbox", W), task)
     seconds, micros = dispatching.installation.client.time()
     return bool(due_ms and due_ms > seconds * 1000 + micros // 1000)

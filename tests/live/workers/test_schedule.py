@@ -1,4 +1,4 @@
-"""Beat and workers as real processes on a real Redis: what happens by the clock happens, whoever is doubled, dead or away."""
+"""Beat and workers as real processes on a real Redis: timed work is done even if processes are doubled, dead or away."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Place:
     stack: ExitStack
 
     def start(self, name: str, **more: str) -> ChildProcess:
-        """A beat or a worker, that ends with the test."""
+        """Start a beat or a worker, which ends with the test."""
         settings = {"POOLKEEPER_REDIS_URL": self.url, "POOLKEEPER_LOG_FORMAT": "text"}
         settings |= {f"POOLKEEPER_{name}_INTERVAL_S": "0.2" for name in ("CLEANUP", "RECONCILE")}
         environ = environment(self.folder, **settings | more)
@@ -50,20 +50,20 @@ class Place:
         return child
 
     def log(self, name: str) -> str:
-        """What all of that name have written."""
+        """Return the log of all processes of that name."""
         return (self.folder / f"{name}.log").read_text()
 
     def submit(self, **more: object) -> Request:
-        """One gpu of the pool, which has one."""
+        """Submit a request for the only gpu of the pool."""
         ask = {"component": "t", "resources": {"gpu": 1}, "lease_s": None, "queue_ttl_s": None, **more}
         return self.here.requests.submit(W, RequestSpec.model_validate(ask))
 
     def becomes(self, request: Request, status: str, within_s: float = 20) -> None:
-        """Returns when it is so."""
+        """Wait until the request has the status."""
         wait_until(lambda: self.here.requests.get(W, request.id).status == status, f"{request.id} is {status}", within_s)
 
     def lapse(self) -> None:
-        """What is granted lapses at once, and nobody says a word: the next round must find it."""
+        """Create an allocation whose lease has lapsed without a nudge, for the next scheduled run."""
         request = self.submit(lease_s=5)
         assert request.status == "allocated"
         self.client.zadd(key("leases", W), {request.id: 1})
@@ -81,7 +81,7 @@ def place(client: RedisClient, url: str, folder: Path) -> Iterator[Place]:
 
 @pytest.fixture
 def installation(tmp_path: Path) -> Iterator[Place]:
-    """A Redis of its own on a port."""
+    """Yield a Redis of its own on a port."""
     require("redis")
     port = free_port()
     with serve(tmp_path, "--port", str(port)), ExitStack() as stack:
@@ -104,7 +104,7 @@ def test_two_beats_and_two_workers_do_what_one_would(installation: Place) -> Non
     )
     installation.lapse()  # so it stops no other
 
-    # patience is given to the first who lost it
+    # the hold is given to the first whose patience ended
     installation.submit()
     installation.here.pools.update(W, "p", PoolUpdate(capacity={"gpu": 3}))
     small, large = installation.submit(), installation.submit(resources={"gpu": 2})

@@ -93,7 +93,7 @@ class Collector:
 
     @contextmanager
     def listening(self) -> Iterator[Collector]:
-        """It listens, for as long as the context."""
+        """Listen for as long as the context."""
         Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         try:
             yield self
@@ -102,7 +102,7 @@ class Collector:
             self._server.server_close()
 
     def below(self, name: str) -> set[str]:
-        """The names of the spans whose parents are called so."""
+        """Return the names of the spans whose parents have this name."""
         parents = {span.span_id for _, span in self.spans if span.name == name}
         return {span.name for _, span in self.spans if span.parent_span_id in parents}
 
@@ -111,7 +111,7 @@ class _CollectorHandler(BaseHTTPRequestHandler):
     collector: Collector
 
     def do_POST(self) -> None:
-        """Spans have come."""
+        """Receive spans."""
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
         message = ExportTraceServiceRequest.FromString(self.rfile.read(int(self.headers["Content-Length"])))
@@ -125,7 +125,7 @@ class _CollectorHandler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - so named above
-        """Nothing."""
+        """Log nothing."""
 
 
 @with_the_extra
@@ -157,11 +157,11 @@ def test_a_worker_sends_its_tasks_and_their_scripts(tmp_path: Path) -> None:
 
 
 BOTH = "import workers.tasks\nfrom app.wsgi import application\napplication(); workers.tasks.services()"
-"""What a process of the API begins with, and one of a worker."""
+"""The first lines of a process of the API, and of a worker."""
 
 
 def _loaded(program: str, **more: str) -> list[str]:
-    """What makes and sends spans that a program has imported at its end. (redis-py imports some of the rest by itself.)"""
+    """Return the tracing modules that the program has imported at its end; redis-py imports some others by itself."""
     environ: Mapping[str, str] = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_")}
     program += (
         f"\nSPANS = {SPANS!r}\nimport json, sys; print(json.dumps([name for name in sys.modules if name.startswith(SPANS)]))"
