@@ -363,7 +363,7 @@ class Histories(RuleBasedStateMachine):
             assert request.status != "queued" or ttl is None or due == self.world.clock.now_ms() + ttl * 1000
 
     @rule(act=st.sampled_from(("cancel", "drop", "get_request")))
-    def ask_for_who_is_not_there(self, act: str) -> None:
+    def poll_an_absent_request(self, act: str) -> None:
         operation: Callable[[str, str], Any] = getattr(self.world.ledger, act)
         assert isinstance(self._do("", lambda: operation(self.world.workspace, "n9999")), NotFound)
 

@@ -32,7 +32,7 @@ def _process(neighbours: ConnectionCounts, place: int, connections: int) -> Iter
     os.close(stay)
 
 
-def test_who_has_fewer_goes_first() -> None:
+def test_the_process_with_fewer_connections_accepts_first() -> None:
     neighbours = ConnectionCounts()
     neighbours.write(1, 3)
     assert not neighbours.has_less_loaded_process(1, 3), "one alone goes first"
@@ -51,7 +51,7 @@ def test_the_dead_are_not_waited_for() -> None:
         assert neighbours.has_less_loaded_process(1, 1), "its place is another's now"
 
 
-def test_a_number_that_is_somebody_elses_by_now_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_id_of_another_process_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     neighbours = ConnectionCounts()
     with _process(neighbours, 2, 0):
         assert neighbours.has_less_loaded_process(1, 1)

@@ -43,7 +43,7 @@ def _longest(live: Live, seconds: float) -> float:
 
 
 @pytest.mark.parametrize("last", LAST_REQUESTS)
-def test_the_last_answer_of_a_connection_holds_up_nobody(live: Live, clients: list[socket.socket], last: str) -> None:
+def test_the_last_response_of_a_connection_delays_no_other(live: Live, clients: list[socket.socket], last: str) -> None:
     for client in clients:
         client.sendall(LAST_REQUESTS[last])
     for client in clients:
@@ -54,7 +54,7 @@ def test_the_last_answer_of_a_connection_holds_up_nobody(live: Live, clients: li
             pass
 
 
-def test_bodies_that_are_not_read_hold_up_nobody(live: Live, clients: list[socket.socket]) -> None:
+def test_unread_bodies_delay_no_other_connection(live: Live, clients: list[socket.socket]) -> None:
     for client in clients:
         client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n")
     for client in clients:

@@ -130,7 +130,7 @@ def test_five_hundred_wait_at_the_same_time(large: Service, record_property: Any
     assert large.complaints() == []
 
 
-def test_who_finds_no_seat_has_the_present_state_at_once(small: Service) -> None:
+def test_a_poll_without_a_seat_gets_the_present_state_at_once(small: Service) -> None:
     async def play() -> None:
         crowd = Crowd(small.port)
         allocation, waiters = await _queue(crowd, 120)
@@ -219,7 +219,7 @@ def test_streams_have_their_share_of_the_seats(small: Service) -> None:
     assert small.complaints() == []
 
 
-def test_ten_times_as_many_pollers_as_seats_starve_nobody(small: Service) -> None:
+def test_ten_times_as_many_polls_as_seats_are_all_answered(small: Service) -> None:
     async def play() -> list[Answer]:
         crowd = Crowd(small.port)
         allocation, waiters = await _queue(crowd, 240)
@@ -261,7 +261,7 @@ async def _handed_on(crowd: Crowd, allocation: dict[str, Any]) -> dict[str, Any]
     return dict(holder)
 
 
-def test_who_has_gone_is_forgotten(small: Service) -> None:
+def test_a_closed_connection_frees_its_seat(small: Service) -> None:
     async def play() -> None:
         crowd = Crowd(small.port)
         await crowd.pool(gpu=1)

@@ -35,7 +35,7 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_folder_is_kept_while_anybody_uses_it_and_cleared_away_then(memory: Path) -> None:
+def test_a_folder_is_kept_while_a_process_uses_it_and_removed_afterwards(memory: Path) -> None:
     user = subprocess.Popen(
         [sys.executable, "-c", USER, str(memory)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -101,7 +101,7 @@ def test_where_memory_is_full_what_was_counted_stays_where_it_is(memory: Path, m
     assert counter_values(memory)["seen_total"] == 6
 
 
-def test_a_damaged_file_ends_nobody(memory: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_file_ends_no_process(memory: Path, caplog: pytest.LogCaptureFixture) -> None:
     pid = counting(memory)
     file = memory / f"counter_{pid}.db"
     file.write_bytes(file.read_bytes()[:8] + b"\xff\xff\xff\x7f" + file.read_bytes()[12:])
@@ -110,7 +110,7 @@ def test_a_damaged_file_ends_nobody(memory: Path, caplog: pytest.LogCaptureFixtu
     assert "seen_total" not in counter_values(memory), "and the page is whole again"
 
 
-def test_while_somebody_reads_nothing_is_put_together(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_files_are_merged_during_a_read(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multiprocess_dir, "MERGE_LOCK_WITHIN_S", 0.02)
     for name in ("counter_1.db", "gauge_livesum_1.db"):
         (memory / name).touch()

@@ -27,7 +27,7 @@ def made(tmp_path: Path) -> Iterator[Service]:
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
-def test_who_waits_is_answered_and_it_ends(made: Service, sign: signal.Signals) -> None:
+def test_held_polls_are_answered_and_the_server_ends(made: Service, sign: signal.Signals) -> None:
     async def play() -> None:
         crowd = Crowd(made.port)
         await crowd.pool(gpu=1)

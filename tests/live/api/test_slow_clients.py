@@ -63,7 +63,7 @@ THREADS = CROWDED_SHARE * (len(BEGUN) + 1)
 """So many that the clients of one test, which all stop at the same time, do not count as many: these are cut off earlier."""
 
 
-def test_who_stops_in_the_middle_is_cut_off(hurried: Service) -> None:
+def test_a_client_that_stops_in_the_middle_is_cut_off(hurried: Service) -> None:
     async def cut_off(start: bytes) -> bytes:
         async with Line(hurried.port) as line:
             line.writer.write(start)
@@ -79,7 +79,7 @@ def test_who_stops_in_the_middle_is_cut_off(hurried: Service) -> None:
     assert hurried.complaints() == []
 
 
-def test_who_drips_is_cut_off(hurried: Service) -> None:
+def test_a_client_that_drips_is_cut_off(hurried: Service) -> None:
     async def play() -> None:
         async with Line(hurried.port) as line:
             end = asyncio.create_task(_end(line))
@@ -94,7 +94,7 @@ def test_who_drips_is_cut_off(hurried: Service) -> None:
     assert hurried.complaints() == []
 
 
-def test_who_sends_nothing_holds_no_thread(hurried: Service) -> None:
+def test_a_silent_client_holds_no_thread(hurried: Service) -> None:
     async def play() -> None:
         crowd = Crowd(hurried.port)
         lines = [Line(hurried.port) for _ in range(4 * THREADS)]
@@ -111,7 +111,7 @@ def test_who_sends_nothing_holds_no_thread(hurried: Service) -> None:
     assert hurried.complaints() == []
 
 
-def test_slow_clients_beyond_all_threads_keep_nobody_out_for_long(hurried: Service) -> None:
+def test_more_slow_clients_than_threads_delay_others_only_briefly(hurried: Service) -> None:
     async def play() -> None:
         crowd = Crowd(hurried.port)
         lines = [Line(hurried.port) for _ in range(3 * THREADS)]
@@ -128,7 +128,7 @@ def test_slow_clients_beyond_all_threads_keep_nobody_out_for_long(hurried: Servi
     assert hurried.complaints() == []
 
 
-def test_who_is_slow_but_in_time_is_served(hurried: Service) -> None:
+def test_a_slow_client_within_its_deadline_is_served(hurried: Service) -> None:
     async def play() -> None:
         async with Line(hurried.port) as line:
             for piece in (HEAD, b"Content-Length: 35\r\n\r\n", BODY[:10], BODY[10:]):
@@ -151,7 +151,7 @@ def test_a_long_poll_is_not_taken_for_a_slow_client(hurried: Service) -> None:
 
 
 @pytest.mark.slow
-def test_who_takes_nothing_of_a_stream_is_let_go(hurried: Service) -> None:
+def test_a_client_that_reads_nothing_of_a_stream_is_cut_off(hurried: Service) -> None:
     async def play() -> None:
         crowd = Crowd(hurried.port)
         stuck = [_taking_nothing(hurried.port) for _ in range(2)]
@@ -242,7 +242,7 @@ def test_the_slowest_go_first(
     assert ended == 6 - left
 
 
-def test_who_takes_an_answer_has_time_by_its_length_and_is_never_hurried(
+def test_the_deadline_of_a_response_grows_with_its_length(
     connections: list[tuple[socket.socket, socket.socket]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = time.monotonic()

@@ -75,7 +75,7 @@ def count_threads_and_files(process: int) -> tuple[int, int]:
     return len(list((here / "task").iterdir())), len(list((here / "fd").iterdir()))
 
 
-def test_a_copy_that_comes_too_late_takes_nothing_from_who_runs(site: Site, worker: ChildProcess) -> None:
+def test_a_late_copy_of_a_message_takes_nothing_from_the_running_task(site: Site, worker: ChildProcess) -> None:
     result = patient.apply_async(queue="unserved", expires=3)
     with Redis.from_url(f"{site.redis_url}/1") as broker:
         wait_until(lambda: broker.llen("unserved"), "it is sent")
@@ -109,7 +109,7 @@ def test_a_worker_that_is_killed_has_its_task_run_by_another(site: Site) -> None
         assert result.get(timeout=IN_S) == "done"
 
 
-def test_who_is_lost_too_often_has_failed(site: Site, worker: ChildProcess) -> None:
+def test_a_task_that_is_lost_too_often_has_failed(site: Site, worker: ChildProcess) -> None:
     result = exits.apply_async(redeliveries=1, link_error=note_error.s())
     with pytest.raises(TaskNotGranted) as why:
         result.get(timeout=IN_S)
@@ -129,7 +129,7 @@ def test_revoked_while_it_runs_it_ends_and_stays_ended(site: Site, worker: Child
     assert len(site.notes(result, "began")) == 1
 
 
-def test_revoked_before_it_began_by_somebody_who_only_tells_the_workers_it_never_does(site: Site, worker: ChildProcess) -> None:
+def test_a_task_revoked_at_the_workers_before_it_began_never_begins(site: Site, worker: ChildProcess) -> None:
     stranger: Celery = Celery("stranger", broker=app.conf.broker_url, set_as_current=False)
     result = patient.apply_async(queue="later")
     with Redis.from_url(f"{site.redis_url}/1") as broker:
@@ -145,7 +145,7 @@ def test_revoked_before_it_began_by_somebody_who_only_tells_the_workers_it_never
 
 
 @pytest.mark.parametrize(("limit", "error"), [("time_limit", TimeLimitExceeded), ("soft_time_limit", SoftTimeLimitExceeded)])
-def test_who_takes_too_long_fails_once(site: Site, worker: ChildProcess, limit: str, error: type[Exception]) -> None:
+def test_a_task_over_its_time_limit_fails_once(site: Site, worker: ChildProcess, limit: str, error: type[Exception]) -> None:
     result = patient.apply_async(**{limit: 1})
     site.wait_for_note(result, "began")
     request = site.request(result)["id"]
@@ -155,7 +155,7 @@ def test_who_takes_too_long_fails_once(site: Site, worker: ChildProcess, limit: 
     assert len(site.notes(result, "began")) == 1
 
 
-def test_a_service_that_is_away_keeps_nobody_from_working(site: Site) -> None:
+def test_a_service_that_is_away_stops_no_running_task(site: Site) -> None:
     with FlakyProxy(port(site)) as door, site.worker("-P", "prefork", "-c", "2", queues="behind", url=door.url):
         result = patient.apply_async(queue="behind", link=add.si(1, 1).set(queue="behind"))
         site.wait_for_note(result, "began")

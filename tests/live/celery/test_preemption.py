@@ -62,7 +62,7 @@ def test_asked_to_leave_it_saves_its_work_and_goes_on_from_there(site: Site, poo
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads", "solo"], indirect=True)  # a process, a thread, the worker itself
-def test_who_cannot_save_its_work_is_told_to_go(site: Site, pool: str) -> None:
+def test_a_task_that_cannot_save_its_work_is_told_to_end(site: Site, pool: str) -> None:
     result = deaf.apply_async(lease_s=4, resources={"gpu": GPUS})
     began = site.wait_for_note(result, "began")
     with owner_comes(site) as wants:
@@ -87,7 +87,7 @@ def short_grace(site: Site) -> Iterator[None]:
 
 @pytest.mark.usefixtures("short_grace")
 @pytest.mark.parametrize("pool", ["prefork"], indirect=True)  # a thread cannot be killed
-def test_who_does_not_go_is_killed(site: Site, pool: str) -> None:
+def test_a_task_that_does_not_leave_is_killed(site: Site, pool: str) -> None:
     result = stubborn.apply_async(lease_s=4, resources={"gpu": GPUS})
     began = site.wait_for_note(result, "began")
     with owner_comes(site):
@@ -96,7 +96,7 @@ def test_who_does_not_go_is_killed(site: Site, pool: str) -> None:
     comes_back(site, result, began)
 
 
-def test_who_has_begun_in_time_is_not_too_late_when_it_comes_back(site: Site, pool: str) -> None:
+def test_a_task_that_began_before_its_expiry_may_return_after_it(site: Site, pool: str) -> None:
     expires = datetime.now(UTC) + timedelta(seconds=8)
     ask: dict[str, Any] = {"lease_s": 3, "resources": {"gpu": GPUS // 2}, "expires": expires}
     results = [patient.apply_async(checkpoint="manual", **ask), deaf.apply_async(checkpoint="none", **ask)]
@@ -109,7 +109,7 @@ def test_who_has_begun_in_time_is_not_too_late_when_it_comes_back(site: Site, po
         comes_back(site, result, first)
 
 
-def test_who_left_too_often_has_failed(site: Site, pool: str) -> None:
+def test_a_task_that_left_too_often_has_failed(site: Site, pool: str) -> None:
     result = patient.apply_async(lease_s=4, resources={"gpu": GPUS}, checkpoint="manual", preemption_retries=0)
     site.wait_for_note(result, "began")
     with owner_comes(site):

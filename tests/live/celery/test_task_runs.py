@@ -144,7 +144,7 @@ def test_another_may_take_its_place(site: Site) -> None:
 
 
 @pytest.mark.parametrize(("how", "made"), [("chain", 2), ("chord", 2)])
-def test_several_may_take_its_place_whoever_is_sooner(site: Site, how: str, made: int) -> None:
+def test_several_tasks_may_replace_it_in_any_order(site: Site, how: str, made: int) -> None:
     results = [replaced_by_many.delay(how) for _ in range(8)]
     assert [result.get(timeout=IN_S) for result in results] == [made] * 8
 
@@ -183,7 +183,7 @@ def test_a_parked_task_is_revoked_for_good(site: Site) -> None:
     assert not site.notes(result, "ran")
 
 
-def test_what_was_sent_and_nobody_has_begun_is_revoked_too(site: Site) -> None:
+def test_a_sent_task_that_has_not_begun_is_revoked_too(site: Site) -> None:
     result = add.apply_async((1, 1), queue="unserved")
     wait_until(lambda: site.client.task(str(result.id)).status == "sent", "it is sent")
     result.revoke()
@@ -217,7 +217,7 @@ def test_what_an_operator_cancels_is_revoked_and_what_is_too_late_is(site: Site)
     assert not site.notes(cancelled, "ran")
 
 
-def test_a_message_sent_by_somebody_who_does_not_ask_is_parked_by_the_worker(site: Site) -> None:
+def test_a_message_of_a_sender_without_poolkeeper_is_parked_by_the_worker(site: Site) -> None:
     with site.full(), publishing_directly():
         result = add.apply_async((4, 4), compression="gzip")
         wait_until(lambda: site.knows(result), "it is parked")

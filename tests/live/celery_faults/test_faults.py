@@ -208,7 +208,7 @@ def test_sent_and_the_ledger_dies(here: Installation) -> None:
     assert len(all_) == len(tasks), "each ran once"
 
 
-def test_sent_and_nobody_begins_it_and_the_dispatcher_dies(here: Installation) -> None:
+def test_sent_and_not_begun_and_the_dispatcher_dies(here: Installation) -> None:
     before = here.last_event()
     tasks = send(GPUS, redeliveries=0) | send(2, "blue")
     here.until(lambda: all(here.times_sent(task) == 2 for task in here.list_allocations()), "all are sent a second time")
@@ -223,7 +223,7 @@ def test_sent_and_nobody_begins_it_and_the_dispatcher_dies(here: Installation) -
 # ---- running
 
 
-def test_running_and_a_child_dies_while_nobody_dispatches(here: Installation) -> None:
+def test_running_and_a_child_dies_while_no_dispatcher_runs(here: Installation) -> None:
     here.start_worker()
     before = here.last_event()
     tasks = send(2, steps=12, hold=7, save_every=5)

@@ -76,7 +76,7 @@ def test_two_teams_over_four_units(here: Installation, pool: str) -> None:
         here.written(STEP, *borrowers, step=AT_STEP[checkpoint])
         tasks |= dict(short("blue", random) for _ in range(NUMBER // 4))
         all_ = check_all(here, tasks, unharmed=True)
-        left |= who_left(all_, checkpoint)
+        left |= tasks_that_left(all_, checkpoint)
     assert len(tasks) == NUMBER
     assert most_at_once(run.body for run in all_) == GPUS
     assert len(left) >= 2 * (GPUS - SHARE), "some had to leave"
@@ -95,7 +95,7 @@ def test_the_app_is_let_in_by_its_token_and_for_its_teams_only(here: Installatio
         work.apply_async(("green", 1, 0), component="green")
 
 
-def who_left(all_: Sequence[Run], checkpoint: str) -> set[str]:
+def tasks_that_left(all_: Sequence[Run], checkpoint: str) -> set[str]:
     """Return the tasks that left in this way."""
     word = LEAVES if checkpoint == "manual" else OUT
     task_ids = {run.task for run in all_ if run.steps(word)}

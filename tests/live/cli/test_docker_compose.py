@@ -27,7 +27,7 @@ SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml
 OURS = ("api", "worker", "beat")
 
 
-def test_who_is_waited_for_has_a_healthcheck() -> None:
+def test_every_dependency_has_a_healthcheck() -> None:
     for name in OURS:
         waits = SERVICES[name]["depends_on"]
         assert waits == {"redis": {"condition": "service_healthy"}}
@@ -39,7 +39,7 @@ def test_redis_keeps_its_data_and_is_not_published() -> None:
     assert "ports" not in SERVICES["redis"]
 
 
-def test_nobody_is_served_without_a_token_or_from_elsewhere() -> None:
+def test_no_call_is_served_without_a_token_or_from_elsewhere() -> None:
     assert SERVICES["api"]["environment"]["POOLKEEPER_REQUIRE_TOKEN"] == "1"
     assert all(published.startswith("127.0.0.1:") for published in SERVICES["api"]["ports"])
     assert not any("ports" in SERVICES[name] for name in ("worker", "beat"))

@@ -23,7 +23,7 @@ from app.settings import InvalidSetting, Settings
         ("192.0.2.1", False),
     ],
 )
-def test_who_can_reach_it(host: str, expected: bool) -> None:
+def test_the_reach_of_an_address(host: str, expected: bool) -> None:
     assert is_loopback(host) == expected
 
 
@@ -47,7 +47,7 @@ def test_strangers_are_not_served_without_tokens(host: str, required: bool, exis
         assert way in str(refusal.value)
 
 
-def test_on_loopback_nobody_is_asked_about_tokens() -> None:
+def test_loopback_needs_no_tokens() -> None:
     require_token_if_reachable(Settings(), lambda: pytest.fail("Redis was asked"))
 
 

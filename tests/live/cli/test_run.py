@@ -168,7 +168,7 @@ def test_the_time_is_up_and_it_waits_no_more(lab: RunLab) -> None:
     lab.check_invariants()
 
 
-def test_cancelled_by_somebody_else_while_it_waits(lab: RunLab) -> None:
+def test_cancelled_by_another_client_while_it_waits(lab: RunLab) -> None:
     holder = lab.submit_for_all()
     with lab.run(*ALL, script=SLEEP) as run:
         run.wait_for_message("waiting in gpus: 1st in the queue, since ")
@@ -261,7 +261,7 @@ def test_two_runs_of_a_key_that_wait_together_do_not_run_together(lab: RunLab) -
     lab.check_invariants()
 
 
-def test_who_comes_again_with_the_key_of_a_dead_run_does_not_prolong_its_lease(lab: RunLab) -> None:
+def test_a_run_with_the_key_of_a_dead_run_does_not_prolong_its_lease(lab: RunLab) -> None:
     query = ("--component", "team", "--gpu", "4", "--lease", "60", "--key", "nightly")
     with lab.run(*query, script=SLEEP) as run:
         start = lab.wait_for_start()

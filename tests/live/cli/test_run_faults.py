@@ -160,7 +160,7 @@ def lost(lab: RunLab, start: Start) -> None:
     lab.wait_for_status(start.request, "expired")
 
 
-def test_who_has_lost_the_units_is_stopped(lab: RunLab) -> None:
+def test_a_run_that_has_lost_its_units_is_stopped(lab: RunLab) -> None:
     with lab.run(*ALL, script="trap 'echo term >>\"$LOG\"; exit 0' TERM\n" + BEGIN + WORK) as run:
         lost(lab, lab.wait_for_start())
         run.wait_for_end(ExitCode.LOST)
@@ -169,7 +169,7 @@ def test_who_has_lost_the_units_is_stopped(lab: RunLab) -> None:
     lab.check_invariants()
 
 
-def test_who_has_lost_the_units_and_does_not_heed_it_is_killed(lab: RunLab) -> None:
+def test_a_run_that_has_lost_its_units_and_ignores_sigterm_is_killed(lab: RunLab) -> None:
     with lab.run(*ALL, "--grace", "2", script="trap 'echo term >>\"$LOG\"' TERM\n" + BEGIN + WORK) as run:
         start = lab.wait_for_start()
         lab.program("request", "delete", start.request, "--yes")
@@ -179,7 +179,7 @@ def test_who_has_lost_the_units_and_does_not_heed_it_is_killed(lab: RunLab) -> N
     assert lab.lines()[1:] == ["term"]
 
 
-def test_who_has_lost_the_units_may_go_on_if_that_is_wanted(lab: RunLab) -> None:
+def test_a_run_that_has_lost_its_units_goes_on_with_the_option(lab: RunLab) -> None:
     script = "trap 'exit 5' USR2\n" + BEGIN + WORK
     with lab.run(*ALL, "--on-lost", "keep", script=script) as run:
         start = lab.wait_for_start()
@@ -230,7 +230,7 @@ def test_the_way_is_cut_just_as_it_is_granted(lab: RunLab, proxy: FlakyProxy) ->
     lab.check_invariants()
 
 
-def test_who_cannot_tell_whose_the_units_are_does_not_give_them_back(lab: RunLab, proxy: FlakyProxy) -> None:
+def test_a_run_without_knowledge_of_its_fence_releases_nothing(lab: RunLab, proxy: FlakyProxy) -> None:
     with lab.run("--component", "team", "--gpu", "4", "--key", "nightly", script="trap 'exit 5' TERM\n" + BEGIN + WORK) as run:
         start = lab.wait_for_start()
         proxy.lose_answer_to(f"POST /api/v1/requests/{start.request}/start", times=7)
@@ -248,7 +248,7 @@ def test_who_cannot_tell_whose_the_units_are_does_not_give_them_back(lab: RunLab
     lab.check_invariants()
 
 
-def test_ctrl_c_while_nobody_answers_does_not_take_long(lab: RunLab, proxy: FlakyProxy) -> None:
+def test_ctrl_c_without_an_answer_of_the_service_does_not_take_long(lab: RunLab, proxy: FlakyProxy) -> None:
     holder = lab.submit_for_all()
     with lab.run(*ALL, script=SLEEP, url=proxy.url) as run:
         run.wait_for_message("waiting in gpus")
@@ -259,7 +259,7 @@ def test_ctrl_c_while_nobody_answers_does_not_take_long(lab: RunLab, proxy: Flak
     lab.release(holder)
 
 
-def test_nobody_reads_what_it_says_and_it_obeys_all_the_same(lab: RunLab) -> None:
+def test_a_run_with_a_full_output_pipe_still_leaves(lab: RunLab) -> None:
     read, write = os.pipe()
     words = [*ALL, "--", "bash", "-c", BEGIN + "exec yes"]
     run = subprocess.Popen(
@@ -347,7 +347,7 @@ def test_the_answers_to_the_last_words_are_lost(lab: RunLab, proxy: FlakyProxy) 
     lab.check_invariants()
 
 
-def test_who_is_done_just_as_its_units_are_taken_does_not_wait_again(lab: RunLab, proxy: FlakyProxy) -> None:
+def test_a_run_that_ends_as_its_units_are_taken_does_not_wait_again(lab: RunLab, proxy: FlakyProxy) -> None:
     query = ("--component", "team", "--gpu", "4", "--lease", "30")
     os.mkfifo(f"{lab.log}.go")
     with lab.run(*query, script=BEGIN + 'read <"$LOG.go"; exit 0', url=proxy.url) as run:

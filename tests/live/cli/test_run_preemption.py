@@ -170,7 +170,7 @@ def test_a_shell_around_the_work_dies_of_the_signal_and_the_work_has_its_time(la
         run.wait_for_end(4)
 
 
-def test_nobody_needs_it_any_more_before_it_has_saved_its_work(lab: RunLab) -> None:
+def test_a_reprieve_before_it_has_saved_its_work(lab: RunLab) -> None:
     lab.create_pool()
     with lab.run(*MANUAL, script="trap 'echo asked >>\"$LOG\"' USR1; trap 'exit 6' TERM\n" + BEGIN + WORK) as run:
         first = lab.wait_for_start()
@@ -187,7 +187,7 @@ def test_nobody_needs_it_any_more_before_it_has_saved_its_work(lab: RunLab) -> N
     assert len(lab.lines()) == 3
 
 
-def test_nobody_needs_it_any_more_when_it_has_ended_already(lab: RunLab) -> None:
+def test_a_reprieve_after_the_command_has_ended(lab: RunLab) -> None:
     lab.create_pool()
     script = SAVES + "trap 'while [ ! -e \"$LOG.go\" ]; do sleep 0.02; done; exit 0' TERM\n" + BEGIN + ONCE + WORK
     with lab.run(*MANUAL, script=script) as run:
@@ -234,7 +234,7 @@ def test_what_is_done_is_not_begun_again_because_of_what_it_has_left_behind(lab:
 
 
 @pytest.mark.parametrize("code", [0, 6])
-def test_who_may_stay_after_sigterm_is_left_alone_and_ends_as_it_ends(lab: RunLab, code: int) -> None:
+def test_a_reprieve_after_sigterm_keeps_the_exit_code_of_the_command(lab: RunLab, code: int) -> None:
     lab.create_pool("grace_s=3")
     with lab.run(*ALL, script=IGNORES_TERM + f"trap 'exit {code}' USR2\n" + BEGIN + WORK) as run:
         first = lab.wait_for_start()
@@ -252,7 +252,7 @@ def test_who_may_stay_after_sigterm_is_left_alone_and_ends_as_it_ends(lab: RunLa
     lab.check_invariants()
 
 
-def test_who_may_stay_twice_ends_as_it_ends(lab: RunLab) -> None:
+def test_a_second_reprieve_keeps_the_exit_code_of_the_command(lab: RunLab) -> None:
     lab.create_pool("grace_s=3")
     query = 'echo asked >>"$LOG"; if [ ! -e "$LOG.no" ]; then touch "$LOG.no" "$POOLKEEPER_CHECKPOINT_FILE.failed"; fi'
     script = f"{IGNORES_TERM}trap '{query}' USR1\ntrap 'exit 6' USR2\n{BEGIN}{WORK}"
@@ -274,7 +274,7 @@ def test_who_may_stay_twice_ends_as_it_ends(lab: RunLab) -> None:
     lab.check_invariants()
 
 
-def test_somebody_ends_what_was_done_while_its_leftovers_are_cleared_away(lab: RunLab) -> None:
+def test_a_request_dropped_during_the_cleanup_of_its_processes(lab: RunLab) -> None:
     lab.create_pool()
     with lab.run(*ALL, script=LEAVES_BEHIND) as run:
         first = lab.wait_for_start()
@@ -284,7 +284,7 @@ def test_somebody_ends_what_was_done_while_its_leftovers_are_cleared_away(lab: R
     assert lab.request(first.request)["outcome"] == "succeeded"
 
 
-def test_who_may_stay_after_sigterm_may_be_told_again(lab: RunLab) -> None:
+def test_a_second_notice_after_a_reprieve(lab: RunLab) -> None:
     lab.create_pool("grace_s=4")
     with lab.run(*ALL, "--retries", "0", script=IGNORES_TERM + BEGIN + WORK) as run:
         first = lab.wait_for_start()
@@ -311,7 +311,7 @@ def test_units_that_are_taken_by_force_and_a_place_in_the_queue(lab: RunLab) -> 
     assert "term" not in lab.lines()
 
 
-def test_who_has_left_may_be_granted_elsewhere_at_once(lab: RunLab) -> None:
+def test_a_vacated_run_may_be_granted_elsewhere_at_once(lab: RunLab) -> None:
     lab.create_pool()
     lab.program("policy", "attach", "gpus", "other")
     with lab.run(*ALL, script="trap 'sleep 1; exit 0' TERM\n" + BEGIN + ONCE + WORK) as run:

@@ -92,7 +92,7 @@ def test_the_service_is_stopped_and_started_while_it_waits_and_while_it_runs(her
     lab.check_invariants()
 
 
-def test_the_service_is_away_longer_than_somebody_likes_to_wait(here: Service, lab: RunLab) -> None:
+def test_ctrl_c_while_the_service_is_away(here: Service, lab: RunLab) -> None:
     with lab.run(*ALL, "--lease", "none", script=SLEEP) as run:
         start = lab.wait_for_start()
         here.stop()

@@ -220,7 +220,7 @@ def test_a_script_around_it_can_be_typed_to_afterwards(lab: RunLab) -> None:
         terminal.close()
 
 
-def test_a_person_who_hangs_up_leaves_nothing_behind(lab: RunLab) -> None:
+def test_a_closed_terminal_leaves_nothing_behind(lab: RunLab) -> None:
     with lab.on_a_terminal(*ALL, script=BEGIN + WORK) as output:
         start = lab.wait_for_start()
         hang_up(output)

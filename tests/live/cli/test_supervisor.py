@@ -40,7 +40,7 @@ def parts(tmp_path: Path) -> Iterator[list[ManagedProcess]]:
         part.stop(0)
 
 
-def test_pauses_grow_and_begin_anew_for_who_has_stood() -> None:
+def test_pauses_grow_and_begin_anew_after_a_process_has_been_up() -> None:
     now = [0.0]
     pauses = RestartBackoff("it", lambda: now[0])
     for expected in (0.5, 1, 2, 4):
@@ -55,7 +55,7 @@ def test_pauses_grow_and_begin_anew_for_who_has_stood() -> None:
     assert [pauses.end("") for _ in range(9)] == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
 
 
-def test_five_ends_in_a_minute_are_enough_for_who_never_stood() -> None:
+def test_a_process_that_was_never_up_is_given_up_after_five_ends_in_a_minute() -> None:
     now = [0.0]
     pauses = RestartBackoff("it", lambda: now[0])
     for _ in range(4):

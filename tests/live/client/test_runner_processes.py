@@ -20,7 +20,7 @@ def test_run_starts_without_what_it_does_not_need() -> None:
     assert done.stdout == "\n"
 
 
-def test_a_guard_alone_ends_when_nobody_is_there(tmp_path: Path) -> None:
+def test_a_guard_without_a_parent_ends(tmp_path: Path) -> None:
     program = (
         "import os, sys\nfrom poolkeeper.runner.guarded_process import GuardedProcess\n"
         "command = GuardedProcess(['sleep', '307'], dict(os.environ), foreground=False)\n"

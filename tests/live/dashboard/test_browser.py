@@ -392,7 +392,7 @@ stream.addEventListener("htmx:sse:after:connection", () => { window.connected = 
 """
 
 
-def test_who_comes_back_to_a_page_after_a_while_is_not_told_that_it_was_down(eyes: Eyes, stage: Stage) -> None:
+def test_a_page_shown_again_after_a_while_reports_no_outage(eyes: Eyes, stage: Stage) -> None:
     with eyes.looking_anew("viewer", "/pools/gpus", init_script=AWAY) as page:
         is_live(page)
         announcement = page.inner_text("#stream-announcement")  # on a busy machine the first connection may take its time

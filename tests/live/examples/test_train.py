@@ -45,7 +45,7 @@ def test_it_trains_without_poolkeeper(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_who_is_asked_saves_its_work_and_loses_none_of_it(lab: RunLab) -> None:
+def test_a_training_with_notice_saves_its_work_and_loses_none(lab: RunLab) -> None:
     state = lab.folder / "train.json"
     command = ("--", *TRAIN, "--steps", "300", "--state", str(state))
     with lab.run(*ALL, "--checkpoint", "manual", *command) as run:
@@ -59,7 +59,7 @@ def test_who_is_asked_saves_its_work_and_loses_none_of_it(lab: RunLab) -> None:
     lab.check_invariants()
 
 
-def test_who_is_not_asked_loses_no_more_than_the_work_since_its_checkpoint(lab: RunLab) -> None:
+def test_a_training_without_notice_loses_only_the_work_since_its_checkpoint(lab: RunLab) -> None:
     command = ("--", *TRAIN, "--steps", "300", "--save-every", "40", "--state", str(lab.folder / "train.json"))
     with lab.run(*ALL, *command) as run:
         preempted_once(lab, run, "saved at step 40\n")

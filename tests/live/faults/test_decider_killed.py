@@ -63,7 +63,7 @@ def outcome(world: PreemptionScenario) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("sent", [False, True], ids=["before a call", "with the answer unread"])
-def test_whoever_decides_is_killed_anywhere(servers: Servers, tmp_path: Path, sent: bool) -> None:
+def test_a_reconciler_is_killed_at_every_call(servers: Servers, tmp_path: Path, sent: bool) -> None:
     client, diary = servers.client("redis"), tmp_path / "diary"
     for _ in range(2):  # the first time the server does not know all of the scripts yet, which takes calls of its own
         assert run(client, diary, 0, sent=False) == 0

@@ -41,7 +41,7 @@ def test_nothing_lapses_while_heartbeats_are_refused(client: Redis) -> None:
     assert world.ledger.clean_up("test").expired_leases == 0
 
 
-def test_nothing_is_taken_back_while_nobody_can_begin(client: Redis) -> None:
+def test_no_task_is_reclaimed_while_no_worker_can_begin_it(client: Redis) -> None:
     world = World(client)
     world.pool(gpu=1)
     world.policy()

@@ -87,7 +87,7 @@ class TaskLoad:
         requests = self._look(number)
         while waiting := [request.id for request in requests if request.status != "allocated"]:
             assert time.monotonic() < until, f"not granted: {waiting}"
-            self._somebody_answers()
+            self._answer_of_a_victim()
             time.sleep(0.02)
             requests = self._look(number)
         self.waves.append(requests)
@@ -98,7 +98,7 @@ class TaskLoad:
         names = [f"high{number}-{each}" for each in range(SIZE // ASKED)]
         return [self.retry(lambda name=name: self.world.get(name)) for name in names]  # type: ignore[misc]
 
-    def _somebody_answers(self) -> None:
+    def _answer_of_a_victim(self) -> None:
         """Let a random victim leave, report its progress, or do nothing."""
         name = f"low{self.random.randrange(SIZE)}"
         try:
@@ -145,7 +145,7 @@ class ExcusedWait:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120 + PREEMPTIONS)
-def test_everything_ends_whoever_is_killed(service: KillableService) -> None:
+def test_every_preemption_ends_whichever_process_is_killed(service: KillableService) -> None:
     work = TaskLoad(service)
     work.set_up()
     service.begin()

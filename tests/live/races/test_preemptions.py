@@ -169,7 +169,7 @@ def test_a_second_pass_between_any_two_calls_of_one(client: RedisClient, kind: s
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_decides_too_slowly_does_nothing_again(client: RedisClient, kind: str) -> None:
+def test_a_slow_reconciler_repeats_nothing(client: RedisClient, kind: str) -> None:
     for waits in (True, False)[: 1 if kind == "without grace" else 2]:
         world = started(client, kind, waits)
         slow = SlowPlanStore(world)
@@ -193,7 +193,7 @@ def check_one_preemption(world: PreemptionScenario, waits: bool) -> None:
 # ---- plans that were right when they were made
 
 
-def test_whose_way_is_cleared_in_one_pool_has_nobody_leave_in_another(client: RedisClient) -> None:
+def test_a_waiter_with_victims_in_one_pool_gets_none_in_another(client: RedisClient) -> None:
     world = KINDS["by rank"].set_up(client)
     world.policy("low", "q")
     world.finish_work("elsewhere")
@@ -210,7 +210,7 @@ def test_whose_way_is_cleared_in_one_pool_has_nobody_leave_in_another(client: Re
     world.run_to_rest()
 
 
-def test_who_was_passed_on_meanwhile_is_not_called_back(client: RedisClient) -> None:
+def test_a_reassigned_victim_is_not_reprieved(client: RedisClient) -> None:
     world = KINDS["for two"].set_up(client)
     world.reconcile()
     world.cancel_request("w")

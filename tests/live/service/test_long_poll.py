@@ -211,7 +211,7 @@ def test_a_client_that_has_gone_frees_its_seat_and_keeps_nothing_fresh(
     assert (requests.looks, waiting.slots.used()["poll"]) == (2, 0)
 
 
-def test_who_waits_does_not_go_stale(client: RedisClient, world: World) -> None:
+def test_a_polled_request_does_not_go_stale(client: RedisClient, world: World) -> None:
     ledger = Ledger(client)
     now = LongPolls(Requests(ledger, WorkspaceRegistry(client)), ChangeNotifications(client), WaitSlots(2, 1))
     ledger.submit("test", world.request_spec(gpu=1))
@@ -226,7 +226,7 @@ def test_who_waits_does_not_go_stale(client: RedisClient, world: World) -> None:
     now.close()
 
 
-def test_a_change_that_nobody_said_is_seen_later(world: World, polls: Polls, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_without_a_notification_is_seen_later(world: World, polls: Polls, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "POLL_INTERVAL_S", 0.1)
     monkeypatch.setattr(ChangeNotifications, "_read_message", lambda *_: time.sleep(0.05))
     allocation, waits = world.submit(gpu=1), world.submit(gpu=1)

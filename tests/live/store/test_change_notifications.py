@@ -94,9 +94,7 @@ def test_every_transition_is_said_on_the_channel_of_its_request(client: RedisCli
     ]  # fmt: skip
 
 
-def test_a_change_wakes_who_watches_its_request_or_workspace_and_nobody_else(
-    world: World, wakeups: ChangeNotifications
-) -> None:
+def test_a_change_wakes_the_watchers_of_its_request_or_workspace_only(world: World, wakeups: ChangeNotifications) -> None:
     allocation, waits, other = (world.submit(gpu=1) for _ in range(3))
     with (
         wakeups.watch("test", waits.id) as mine,
@@ -136,7 +134,7 @@ def test_watchers_of_one_request_share_its_subscription(
     wait_until(lambda: channels(client) == {"patterns": 0}, "no watch is left")
 
 
-def test_who_has_left_is_forgotten(wakeups: ChangeNotifications, world: World) -> None:
+def test_a_closed_watch_is_forgotten(wakeups: ChangeNotifications, world: World) -> None:
     request = world.submit(gpu=1)
 
     def visit() -> weakref.ref[ChangeWatch]:
@@ -243,7 +241,7 @@ def test_close_wakes_everybody_for_good(client: RedisClient) -> None:
     wait_until(lambda: channels(client) == {"patterns": 0}, "the connection is closed")
 
 
-def test_a_user_who_may_neither_publish_nor_subscribe_changes_things_all_the_same(servers: Servers) -> None:
+def test_a_redis_user_without_pubsub_rights_can_write(servers: Servers) -> None:
     client = servers.client("redis")
     allowed = key("changed", "heard", "r")
     client.acl_setuser(
@@ -343,7 +341,7 @@ def test_the_answer_to_another_question_begins_no_watch(
     assert [words[0] for words in connection.sent[:3]] == ["SUBSCRIBE", "UNSUBSCRIBE", "SUBSCRIBE"]
 
 
-def test_who_gave_up_waiting_for_the_subscription_is_woken_when_it_is_there(
+def test_a_watch_without_its_subscription_is_woken_when_it_arrives(
     scripted: tuple[ChangeNotifications, Scripted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wakeups, connection = scripted
@@ -354,7 +352,7 @@ def test_who_gave_up_waiting_for_the_subscription_is_woken_when_it_is_there(
         assert watch.wait(LONG_S), "it may have looked before, and missed something"
 
 
-def test_who_is_interrupted_while_it_begins_is_forgotten(
+def test_a_watch_interrupted_at_its_start_is_forgotten(
     scripted: tuple[ChangeNotifications, Scripted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Interrupted(threading.Event):

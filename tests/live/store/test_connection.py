@@ -62,7 +62,7 @@ def test_a_wrong_or_missing_password_is_denied_at_once(port: int) -> None:
         assert unavailable(url).reason == "denied"
 
 
-def test_nobody_there() -> None:
+def test_an_address_without_a_server() -> None:
     refused = unavailable(f"redis://127.0.0.1:{free_port()}")
     assert refused.reason == "unreachable"
     assert "refused" in str(refused)

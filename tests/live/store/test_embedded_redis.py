@@ -398,7 +398,7 @@ def refusal_at(data: Path, *, offered: bool = False) -> FolderInUse:
     return refusal.value
 
 
-def test_who_comes_second_is_told_at_once_where_the_offered_one_answers(tmp_path: Path) -> None:
+def test_a_second_server_on_a_folder_gets_the_address_of_the_first(tmp_path: Path) -> None:
     with short_folder(tmp_path) as data, service(data, "offered") as (process, _):
         began = time.monotonic()
         url = refusal_at(data).url
@@ -409,7 +409,7 @@ def test_who_comes_second_is_told_at_once_where_the_offered_one_answers(tmp_path
         assert process.poll() is None
 
 
-def test_who_would_serve_as_well_is_refused_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_server_without_an_address_is_refused_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded_redis, "LOCK_TIMEOUT_S", 0.2)
     with short_folder(tmp_path) as data, service(data, "offered"):
         began = time.monotonic()

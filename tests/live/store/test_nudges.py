@@ -110,7 +110,7 @@ def test_what_is_sent_costs_a_fifth_of_the_time_at_most(
     assert waits(0.01, back) == 0.05, "a clock that was put back does not stop it"
 
 
-def test_where_nobody_waits_and_nobody_leaves_there_is_nothing_to_do(world: World, ask: Callable[[RedisClient], Ask]) -> None:
+def test_without_waiters_and_preemptions_there_is_no_nudge(world: World, ask: Callable[[RedisClient], Ask]) -> None:
     nudges = Nudges(world.client, world.clock)
     world.pool(gpu=1)
     world.pool("q", gpu=1)
@@ -132,7 +132,7 @@ def test_where_nobody_waits_and_nobody_leaves_there_is_nothing_to_do(world: Worl
     world.client.delete(key("preemption_deadlines", W))
 
 
-def test_who_finds_the_lease_taken_has_the_holder_look_again(world: World, nudges: Nudges) -> None:
+def test_a_worker_without_the_lease_makes_its_holder_repeat_the_pass(world: World, nudges: Nudges) -> None:
     assert nudges.begin_reconcile(W, "a.1", LEASE_S) == "begun"
     assert nudges.begin_reconcile(W, "a.1", LEASE_S) == "begun", "as often as it is asked"
     assert (nudges.begin_reconcile(W, "b.1", LEASE_S), nudge(world)) == ("held", "missed")
@@ -147,16 +147,14 @@ def test_who_finds_the_lease_taken_has_the_holder_look_again(world: World, nudge
     assert (holder(world), counts(world)) == (None, {"reconciles": 2, "reconcile_ms": 12, "reconcile_last_ms": 1})
 
 
-def test_a_nudge_that_is_on_its_way_is_left_to_who_is_sent(
-    world: World, nudges: Nudges, ask: Callable[[RedisClient], Ask]
-) -> None:
+def test_a_pending_nudge_is_left_to_its_worker(world: World, nudges: Nudges, ask: Callable[[RedisClient], Ask]) -> None:
     nudges.begin_reconcile(W, "a.1", LEASE_S)
     ask(world.client)()
     assert not nudges.finish_reconcile(W, "a.1", "a.2", LEASE_S, 0.1, "nothing")
     assert (nudge(world), holder(world)) == ("pending", None)
 
 
-def test_who_may_not_go_on_asks_for_another(world: World, nudges: Nudges) -> None:
+def test_a_worker_at_its_limit_sends_another_nudge(world: World, nudges: Nudges) -> None:
     nudges.begin_reconcile(W, "a.1", LEASE_S)
     assert nudges.finish_reconcile(W, "a.1", "a.2", LEASE_S, 0, "more")
     assert not nudges.finish_reconcile(W, "a.2", None, LEASE_S, 0, "more")
@@ -179,7 +177,7 @@ def test_what_failed_is_not_nudged_for_a_while(world: World, nudges: Nudges, ask
     assert nudges.begin_reconcile(W, "b.1", LEASE_S) == "begun", "a tick does not mind"
 
 
-def test_who_lost_the_lease_ends_nothing(world: World, nudges: Nudges) -> None:
+def test_a_worker_that_lost_the_lease_ends_nothing(world: World, nudges: Nudges) -> None:
     nudges.begin_reconcile(W, "a.1", LEASE_S)
     assert (nudges.extend_lock(W, "a.1", LEASE_S), nudges.extend_lock(W, "b.1", LEASE_S)) == (True, False)
     world.client.delete(key("job_lock", W, "reconcile"))
@@ -220,7 +218,7 @@ def node(client: RedisClient) -> Any:
     return client.get_redis_connection(client.get_default_node()) if isinstance(client, RedisCluster) else client  # type: ignore[no-untyped-call]
 
 
-def test_it_is_said_once_until_somebody_looks(
+def test_a_nudge_is_sent_once_until_it_is_claimed(
     server: RedisClient, ears: ChannelSubscription, ask: Callable[[RedisClient], Ask]
 ) -> None:
     asking = ask(server)
@@ -266,7 +264,7 @@ def test_it_hears_again_after_the_connection_broke(
     hears(ears, W)
 
 
-def test_who_waits_is_woken_when_all_is_closed(server: RedisClient) -> None:
+def test_waiters_are_woken_at_the_shutdown(server: RedisClient) -> None:
     with Nudges(server).subscribe() as ears:
         ears.close()
         started_s = time.monotonic()
@@ -274,7 +272,7 @@ def test_who_waits_is_woken_when_all_is_closed(server: RedisClient) -> None:
     assert time.monotonic() - started_s < LONG_S / 2
 
 
-def test_who_may_not_publish_is_not_kept_from_its_work(servers: Servers, ask: Callable[[RedisClient], Ask]) -> None:
+def test_a_redis_user_without_the_right_to_publish_can_write(servers: Servers, ask: Callable[[RedisClient], Ask]) -> None:
     client = node(servers.client("redis"))
     client.acl_setuser("mute", enabled=True, nopass=True, keys="*", commands=["+@all"], reset_channels=True)
     try:

@@ -258,7 +258,7 @@ def test_it_ends_with_its_time(world: World) -> None:
     assert late.value.reason == "late"
 
 
-def test_a_workspace_nobody_has_used_is_empty(world: World) -> None:
+def test_an_unused_workspace_is_empty(world: World) -> None:
     with WorkspaceCopier(world.client, FakeRedisProvider(), world.clock).copy("nobodys") as made:
         assert dump(made.client) == {}
 
@@ -362,7 +362,9 @@ def test_one_that_fails_under_way_is_not_taken_for_the_ledgers(world: World, pla
         assert Ledger(made.client, made.clock, world.limits).list_pools(world.workspace) == ["p"]
 
 
-def test_one_tries_at_a_time_and_nobody_waits_for_long(place: ThrowawayRedis, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_copy_is_made_at_a_time_and_no_caller_waits_for_long(
+    place: ThrowawayRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(workspace_copy, "WAIT_TIMEOUT_S", 0.05)
     refused: list[str] = []
 
@@ -429,7 +431,7 @@ def test_a_folder_whose_path_is_too_long_for_a_socket_does_no_harm(here: Path, m
     assert not folder.exists()
 
 
-def test_one_that_nobody_has_any_more_ends(here: Path) -> None:
+def test_a_server_without_an_owner_ends(here: Path) -> None:
     place = ThrowawayRedis()
     with place.empty_redis() as client:
         server = number_of(client)

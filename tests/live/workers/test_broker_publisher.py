@@ -239,7 +239,7 @@ def test_what_it_does_not_take_is_wrong_alone(broker: Broker) -> None:
     assert [task for task, _ in broker.list_deliveries("other")] == ["b"]
 
 
-def test_who_is_not_let_in_shows_no_password(broker: Broker) -> None:
+def test_a_refused_login_shows_no_password(broker: Broker) -> None:
     for url in (f"redis://:wr0ng@127.0.0.1:{broker.port}", f"redis://wr0ng:wr0ng@127.0.0.1:{broker.port}"):
         with pytest.raises(BrokerUnavailable) as away:
             publisher(url).publish(Message.from_dispatch(dispatch()))

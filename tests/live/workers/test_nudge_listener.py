@@ -76,7 +76,7 @@ def work(client: RedisClient) -> Callable[[str], None]:
     return reconcile
 
 
-def test_each_nudge_is_sent_by_one_of_those_who_listen(client: RedisClient, listen: Listen) -> None:
+def test_each_nudge_is_sent_by_one_listener(client: RedisClient, listen: Listen) -> None:
     sent: list[tuple[int, str]] = []
     for number in range(3):
         listen(lambda workspace, number=number: sent.append((number, workspace)))  # type: ignore[misc]

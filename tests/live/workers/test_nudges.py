@@ -108,7 +108,7 @@ def test_many_nudges_are_few_reconciles_and_the_last_is_not_missed(installation:
     assert counted(installation, "reconcile_ms") / 1000 <= took_s / 4, "about a fifth of a core"
 
 
-def test_a_worker_killed_at_work_keeps_nobody_waiting_longer_than_the_tick(installation: Place) -> None:
+def test_a_worker_killed_at_work_delays_a_waiter_by_one_tick_at_most(installation: Place) -> None:
     for number in range(100):  # so that a look takes a while
         installation.here.pools.create(W, PoolSpec.model_validate({"name": f"p{number}", "capacity": {"gpu": 1}}))
     impatient(installation)
@@ -170,7 +170,7 @@ def test_a_poisoned_workspace_is_not_tried_at_every_nudge_and_stops_no_other(ins
     assert installation.log("worker").count("reconcile of workspace poisoned failed") == 1
 
 
-def test_who_can_only_be_served_by_taking_back_waits_for_no_tick(installation: Place) -> None:
+def test_a_waiter_that_needs_a_reclaim_waits_for_no_tick(installation: Place) -> None:
     installation.here.pools.set_policy(W, "p", "boss", PolicySpec(priority=9))
     start_workers(installation, 2)
     allocation = installation.submit()

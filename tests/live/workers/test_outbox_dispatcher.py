@@ -114,7 +114,9 @@ def _is_over(dispatching: OutboxInstallation, task: str) -> bool:
     return False
 
 
-def test_what_nobody_begins_is_sent_again_under_its_fence_and_then_under_another(dispatching: OutboxInstallation) -> None:
+def test_a_task_that_does_not_begin_is_sent_again_under_its_fence_and_then_under_another(
+    dispatching: OutboxInstallation,
+) -> None:
     dispatching.broker.start()
     dispatching.worker()
     dispatching.park()

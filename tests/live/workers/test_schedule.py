@@ -152,7 +152,7 @@ def test_a_worker_and_beat_outlive_redis(installation: Place, tmp_path: Path) ->
         assert (beat.exit_code, worker.exit_code) == (0, 0)
 
 
-def test_ticks_do_not_pile_up_while_nobody_works(installation: Place) -> None:
+def test_ticks_do_not_pile_up_without_workers(installation: Place) -> None:
     installation.start("beat", POOLKEEPER_CLEANUP_INTERVAL_S="0.1", POOLKEEPER_AUDIT_INTERVAL_S="1")
     wait_until(lambda: "is left out" in installation.log("beat"), "beat leaves a tick out")
     assert installation.client.llen(QUEUE) == MAX_WAITING_TICKS
