@@ -265,7 +265,7 @@ def _run_jobs(world: BoundedWorld) -> None:
 
 
 def _preempt(world: BoundedWorld) -> None:
-    """Holds of victims that are passed on, ended, reprieved or forced out, and the hold of patience."""
+    """Create holds of victims that are reassigned, ended, reprieved or forced out, and a patience hold."""
     if world.large_waiter:
         assert world.preempt(world.large_waiter, *world.small_allocations).applied
         world.cancel(world.large_waiter)
@@ -443,7 +443,7 @@ def hold_for_waiters(world: BoundedWorld, count: int) -> None:
 
 
 def park_delayed_tasks(world: BoundedWorld, count: int) -> None:
-    """Have tasks whose time has not come."""
+    """Park tasks whose time has not come."""
     later = datetime.fromtimestamp(world.clock.now_ms() / 1000 + 7200, UTC)
     for number in range(count):
         world.tasks.park_task(world.workspace, _task(world, f"delayed{number}", "a", cpu=101 + number, not_before=later))
@@ -456,7 +456,7 @@ def run_without_policy(world: BoundedWorld, count: int) -> None:
 
 
 def queue_for_many_victims(world: BoundedWorld, count: int) -> None:
-    """Have a waiter that asks for the units of many allocations."""
+    """Queue a waiter that asks for the units of many allocations."""
     world.submit("b", disk=DISK - count)
     world.small_allocations = world.submit_many([world.request_spec("b", disk=1, checkpoint="auto") for _ in range(count)])
     world.large_waiter = world.submit("owner", disk=count)
@@ -469,7 +469,7 @@ def limit_components(world: BoundedWorld, count: int) -> None:
 
 
 def wait_with_limited_tokens(world: BoundedWorld, count: int) -> None:
-    """Have a waiter of each of many tokens that have limits of their own."""
+    """Queue a waiter of each of many tokens that have limits of their own."""
     for number in range(count):
         token = LimitedToken(f"token{number}", WaitLimits(max_waiting=2))
         world.ledger.submit(world.workspace, world.request_spec("a", cpu=100), token=token)

@@ -1,4 +1,4 @@
-"""The scripts as a caller meets them who repeats every call, or who dies before the work is finished."""
+"""The scripts for a caller that repeats every call, or that dies before the work is finished."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.support.small_budget import commands_with_budget
 from tests.support.world import World
 
 HOUSEKEEPING = {"clean_up", "resume_unfinished", "give_patience_hold", "enforce_deadlines"}
-"""What does the next part when called again."""
+"""The commands that do the next part of their work when they are called again."""
 STEPS = {"preempt", "evict_over_limit", "reassign_or_reprieve", "end_hold"}
-"""Steps of a plan: who takes one that was taken already is told that it is stale."""
+"""The steps of a plan: a step that was applied before is answered as stale."""
 PASSING = {"more", "created"}
-"""What is said of the call and not of the thing."""
+"""The parts of a reply that describe the call and not the request."""
 LATER = {"lapses", "victim_hold_pool"}
-"""What is told of a request beside the facts: of one that is known already, or that has just lost its hold."""
+"""The parts of a reply beside the facts of a request: of a known request, or of one that has just lost its hold."""
 
 
 class Died(Exception):  # noqa: N818
@@ -37,12 +37,12 @@ class Calls(Scripts):
         self.partly = set[str]()
         """The waiters for which only a part of the planned victims is leaving."""
         self.lives: int | None = None
-        """How many calls the caller makes before it dies."""
+        """The number of calls until the caller dies; None: it lives."""
         self.after: Callable[[str], None] | None = None
-        """What is done after every command that changed something."""
+        """The function that is called after every command that changed something, if any."""
 
     def call(self, command: str, workspace: str, /, **args: Arg) -> ScriptReply:
-        """As ever; but the retry of a call has to answer the same and to change nothing."""
+        """Call the script; a repeated call must reply the same and change nothing."""
         if self.lives == 0 or (self.dying and command == "resume_unfinished"):
             raise Died
         self.lives = self.lives - 1 if self.lives else None
@@ -72,7 +72,7 @@ class Calls(Scripts):
         return bool(self.world.client.hexists(key("request", self.world.workspace, waiter), "victim_hold_pool"))
 
     def _look(self, command: str) -> None:
-        """What is done after a call, by somebody who lives."""
+        """Call `after` as a caller that lives."""
         after, lives = self.after, self.lives
         self.after = self.lives = None
         if after:
@@ -87,7 +87,7 @@ def _said(reply: ScriptReply, first: ScriptReply) -> tuple[str, dict[str, Any]]:
         fields["outcomes"] = [_outcome(outcome, first_outcome) for outcome, first_outcome in pairs]
     if "request" in fields:
         fields["request"] = _pairs(fields["request"])
-    if reply.tag == "left":  # who left to stand in the queue may have moved on
+    if reply.tag == "left":  # a request that returned to the queue may have moved on
         return reply.tag, {}
     if "pool" in fields:  # a whole pool: its sets come in any order
         return reply.tag, {}
@@ -95,9 +95,9 @@ def _said(reply: ScriptReply, first: ScriptReply) -> tuple[str, dict[str, Any]]:
 
 
 def _outcome(outcome: list[Any], first: list[Any]) -> tuple[Any, ...]:
-    """One outcome; of a request that was new when first called only what was said of it then, as the ask said the rest."""
+    """Return one outcome; for a request that was new at the first call, only the parts that a repeated call answers as well."""
     tag, *rest = outcome
-    if tag == "released" and _status(rest[0]) != "released":  # who left to stand in the queue may have moved on
+    if tag == "released" and _status(rest[0]) != "released":  # a request that returned to the queue may have moved on
         return (tag,)
     details = [_pairs(flat) for flat in rest]
     if first[0] == "admitted":

@@ -1,7 +1,7 @@
-"""Who may have others leave by fair shares, and who has to go as an account is over its limit: written from the words.
+"""The rules of preemption by fair shares, and of accounts over their limit, written from their words.
 
-What is a fair share is not worked out again here (`tests/properties/fair_share` does that): decisions are held against what was
-published, which they rest on. So what is told is not the whole law, but what everybody can see of it.
+The fair shares themselves are not computed here (`tests/properties/fair_share` does that): decisions are compared with the
+published shares, on which they rest. So the model checks only the part of the rules that is visible in the data.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from tests.properties.oracle import FOR_NONE, NO_OWNER, Model, Request
 from tests.properties.snapshot import Snapshot
 
 PAUSE_S = 5
-"""How long nobody is stopped after somebody was, where nothing is said."""
+"""The default pause between two evictions of a pool, in seconds."""
 AFTER_S = 30
-"""How long an account may be over its limit, where nothing is said."""
+"""The default time, in seconds, for which an account may be over its limit."""
 
 
 @dataclass
@@ -36,10 +36,10 @@ class FairLaw:
         return str(self.place.accounts[account].settings.get("status", ""))
 
     def faults(self, waiter: Request, reasons: Mapping[str, str]) -> Iterator[str]:
-        """What is against the rules in a decision: for the waiter, each of these was told to leave for its reason."""
+        """Yield the faults of a decision that preempted these for the waiter, each for its reason."""
         states = {self._status(account) for account in self.place.path(waiter.component)[:-1]}
         if not states - {""}:
-            yield f"{waiter.id} asks, and nobody starves on its path"
+            yield f"{waiter.id} preempts, and no account on its path starves"
         if self.law.stands_behind(waiter, doubt=False):
             yield f"{waiter.id} asks behind one that lacks capacity"
         if self.model.blocked(self.pool, waiter) == "" and not self.model.cleared_away(self.pool, waiter):
@@ -75,7 +75,7 @@ class FairLaw:
 
 @dataclass
 class Excess:
-    """What is over its limit in one pool at one moment, and may not stay so."""
+    """The accounts of one pool that are over their limit at one moment, and may not stay so."""
 
     model: Model
     snapshot: Snapshot
@@ -86,7 +86,7 @@ class Excess:
         self.used = self.model.used(self.pool)
 
     def _said(self, account: str, setting: str) -> str | None:
-        """What the nearest account that says anything does."""
+        """Return the setting of the nearest account that has one."""
         ancestor: str | None = account
         while ancestor and ancestor in self.place.accounts:
             node = self.place.accounts[ancestor]
@@ -100,31 +100,31 @@ class Excess:
         return fields.get("over_ms")
 
     def evicts(self, account: str) -> bool:
-        """Whether what an account has over its limit may not stay."""
+        """True if units of an account over its limit may not stay."""
         usual = "evict" if self.model.is_fair(self.pool) else "keep"
         return (self._said(account, "over_limit") or usual) == "evict"
 
     def over(self, account: str, freed_units: Counter[tuple[str, str]] | None = None) -> Counter[str]:
-        """How much of each key an account has over its limit when so much is gone."""
+        """Return the units of each key by which an account is over its limit after these units have left."""
         going = freed_units or Counter[tuple[str, str]]()
         left = {key: units - going[account, key] for key, units in self.used[account].items()}
         return +Counter({key: units - self.place.limit(account, key) for key, units in left.items()})
 
     def is_due(self, account: str) -> bool:
-        """Whether it has been over its limit for as long as it may."""
+        """True if the account has been over its limit for as long as it may."""
         since, after_s = self._noted(account), int(self._said(account, "over_limit_after_s") or AFTER_S)
         noted = since is not None and self.model.now_ms - int(since) >= after_s * 1000
         return noted and self.evicts(account) and bool(self.over(account))
 
     def _going(self, more_victims: Mapping[str, object]) -> Counter[tuple[str, str]]:
-        """What those bring who are leaving for somebody, or for nobody as these do."""
+        """Return the units that leave with the present preemptions and with these victims."""
         freed_units, owners_by_victim = Counter[tuple[str, str]](), self.model.leaving[self.pool]
         for id_ in {id_ for id_, owner in owners_by_victim.items() if owner != NO_OWNER} | more_victims.keys():
             freed_units.update(dict(self._brings(self.model.requests[id_])))
         return freed_units
 
     def faults(self, victims: Mapping[str, object]) -> Iterator[str]:
-        """What is against the rules in a decision that these have to leave for nobody."""
+        """Yield the faults of a decision that evicts these."""
         for id_ in victims:
             victim = self.model.requests[id_]
             if not victim.preemptible or victim.rank == 10 or victim.status != "allocated":
@@ -135,7 +135,7 @@ class Excess:
                 yield f"{id_} is evicted, and need not: due are {path}"
 
     def overlooked(self) -> Iterator[str]:
-        """Who would have to leave, and was not told to."""
+        """Yield the allocations that should have been evicted and were not."""
         if "max_preemptions_per_minute" in self.place.settings:
             return
         law, freed_units = Law(self.model, self.snapshot, self.pool), self._going({})
@@ -147,7 +147,7 @@ class Excess:
                     yield f"{allocation.id} runs on in {self.pool}, and {account} is over its limit by {dict(over)}"
 
     def lingering(self) -> Iterator[str]:
-        """Who leaves for a limit, and need not any more; where what holds are for is not to be counted as well."""
+        """Yield the evictions that are no longer needed; units of holds do not count twice."""
         owners_by_victim = self.model.leaving[self.pool]
         for id_ in owners_by_victim if not self.model.clearings[self.pool] else ():
             victim = self.model.requests[id_]
@@ -163,7 +163,7 @@ class Excess:
             yield from (((account, key), units) for key, units in victim.amounts.items())
 
     def misnoted(self) -> Iterator[str]:
-        """Where it is not noted as it should be that an account is over its limit; after a pass that came to its end."""
+        """Yield the accounts whose time over their limit is recorded wrongly, after a completed pass."""
         for account in ("pool", *self.place.accounts):
             should = self.evicts(account) and bool(self.over(account))
             if should != (self._noted(account) is not None):

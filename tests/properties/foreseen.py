@@ -1,4 +1,4 @@
-"""What those who wait are told of their start, held against what keeps them: who is kept is never told that it is now."""
+"""The start estimates of waiters compared with their blockers: a blocked waiter never gets "now" as its estimate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FREE = {WaitReason.BEHIND, WaitReason.WAITING_FOR_VICTIMS}
 
 
 def count_estimates(scene: Scene) -> Counter[str]:
-    """How many of those who wait were told when, or not, by what keeps them; AssertionError if one was told wrongly."""
+    """Return the number of estimates by blocker and outcome; raise AssertionError for a wrong one."""
     counts: Counter[str] = Counter()
     world = scene.world
     standings = QueueStatusStore(world.client, world.clock)

@@ -1,4 +1,5 @@
-"""What holds after every step of any history: every key explained, every transition lawful, nothing grantable waiting."""
+"""Invariants after every step of any history: every key is explained, every transition is allowed, no waiter could be
+granted."""
 
 from __future__ import annotations
 
@@ -36,13 +37,13 @@ class Checker:
         self.quiet_checks = 0
         """Checks with nothing unfinished."""
         self.preemptions = 0
-        """How many were told to leave."""
+        """The number of preemptions so far."""
         self.served, self.called_back = Served(), set[str]()
         self.starved: dict[tuple[str, str], int] = {}
         """(pool, request) → since when it has been blocked by capacity and nothing else."""
 
     def check(self, *, planned: bool = False) -> None:
-        """AssertionError with everything that is wrong now; and with what is against the rules, if it was planned by them."""
+        """Raise AssertionError with all faults of the state, and with those of the rules if the planner decided."""
         snapshot = self._take()
         now = model(snapshot)
         faults = [*Structures(snapshot, now).faults(), *self._transitions(snapshot, now, planned), *_worse(self.model, now)]
@@ -57,7 +58,7 @@ class Checker:
         assert not faults, "\n".join(faults)
 
     def unchanged(self) -> None:
-        """AssertionError unless all is as it was at the last check; what was unfinished then may have gone on."""
+        """Raise AssertionError unless the state is that of the last check; unfinished work may have gone on."""
         snapshot = self._take()
         if self.snapshot.unfinished():
             return
@@ -68,7 +69,7 @@ class Checker:
         )
 
     def impatient(self, pool: str) -> str | None:
-        """The first in order who has lost patience for certain, if patience can be lost here; None if nobody."""
+        """Return the first waiter in order whose patience has certainly ended, or None."""
         settings, now = self.model.pools[pool].settings, self.world.clock.now_ms()
         if "patience_s" not in settings or settings["queueing"] == "strict" or pool in self.model.holds:
             return None
@@ -148,7 +149,7 @@ class Checker:
 
 
 def pages(world: World, pool: str, count: int) -> list[str]:
-    """A queue, page by page."""
+    """Return a queue, read page by page."""
     ids, after = world.ledger.list_queue(world.workspace, pool, count=count)
     while after is not None:
         more, after = world.ledger.list_queue(world.workspace, pool, after, count)
@@ -157,7 +158,7 @@ def pages(world: World, pool: str, count: int) -> list[str]:
 
 
 def _worse(before: Model, now: Model) -> Iterator[str]:
-    """Accounts beyond what they may hold, unless they were lowered below it and have not grown since."""
+    """Yield accounts beyond their limits, unless a limit was lowered and the use has not grown since."""
     for name, pool in now.pools.items():
         for account, used in now.used(name).items():
             was = before.used(name).get(account, Counter()) if name in before.pools else Counter()
@@ -173,7 +174,7 @@ def _worse(before: Model, now: Model) -> Iterator[str]:
 
 
 def _settled(snapshot: Snapshot, now: Model, pool: str) -> Iterator[str]:
-    """Nothing grantable waits, and every lane is parked on something that it lacks, unless a script left work here."""
+    """Yield waiters that could be granted and lanes parked on units that are free, unless a script left work here."""
     fields = snapshot.get("pool", pool)
     if "reviewing" in fields or "unsettled" in fields:
         if pool not in snapshot.get("unfinished"):
@@ -196,7 +197,7 @@ def _settled(snapshot: Snapshot, now: Model, pool: str) -> Iterator[str]:
 
 
 def _left(now: Model, pool: str, kind: str, account: str, key: str) -> int | None:
-    """What a constraint leaves; None if it is not one."""
+    """Return the free units under a constraint; None if it is not one."""
     place = now.pools[pool]
     if account != "pool" and account not in place.accounts:
         return None
@@ -209,7 +210,7 @@ def _left(now: Model, pool: str, kind: str, account: str, key: str) -> int | Non
 
 
 def _shrunk(was: Snapshot, snapshot: Snapshot) -> Iterator[str]:
-    """Counters that only grow, and did not: of an account how many units left its stack, of a pool the changes of its rules."""
+    """Yield monotonic counters that shrank: the units that left an account's stack, and the changes of a pool's rules."""
     for kind, column in (("policy", "stack_exits"), ("group", "stack_exits")):
         for parts, fields in snapshot.of(kind):
             now, before = columns(fields, column), columns(was.get(kind, *parts), column)
@@ -222,7 +223,7 @@ def _shrunk(was: Snapshot, snapshot: Snapshot) -> Iterator[str]:
 
 
 def stream_length(world: World) -> int:
-    """How many events there were."""
+    """Return the number of events."""
     return int(world.client.xlen(prefix(world.workspace) + "events"))
 
 

@@ -1,7 +1,7 @@
-"""Who may take from whom (SPEC 7), written from the words: slow, one allocation at a time, and without a memory.
+"""The rules of preemption (SPEC 7), written from their words: slow, one allocation at a time, and without a memory.
 
-Only the disciplines `reserved` and `classes`; `fairly` has the third. What an allocation costs, and who is the better victim,
-is not judged here.
+Only the disciplines `reserved` and `classes`; `fairly` has the third. The cost of an allocation and the choice of the
+better victim are not judged here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Law:
     # stacks
 
     def borrowed(self, allocation: Request, account: str) -> set[str]:
-        """Share keys on which one who runs lies at least partly beyond what an account has reserved."""
+        """Return the share keys on which an allocation lies at least partly beyond the reserved units of an account."""
         keys, reserved = set[str](), self.place.accounts[account].reserved
         for key in self.shares & allocation.amounts.keys():
             end = 0
@@ -51,7 +51,7 @@ class Law:
         return keys
 
     def _stack(self, account: str) -> list[Request]:
-        """Fixed work first, in a group then what is in share at its own policy, then in order of grant."""
+        """Return the allocations in order: fixed work, in a group then the work in share at its own policy, then by grant."""
         running = [allocation for allocation in self.model.holders(self.pool) if allocation.status == "allocated"]
         inside = [allocation for allocation in running if account in self.place.path(allocation.component)]
         group = account.startswith("group:")
@@ -69,8 +69,10 @@ class Law:
         return bool(self.shares & allocation.amounts.keys()) and not self.borrowed(allocation, account)
 
     def _is_borrowed(self, waiter: Request, allocation: Request, short: set[str]) -> bool:
-        """On a short share key it holds; or it holds a short key that is none, and is not in share: at its policy, and at the
-        child of the lowest account that both are below."""
+        """True if it holds a short share key that is borrowed, or a short key that is no share key while it is not in share.
+
+        Both are judged at its policy and at the child of the lowest common ancestor.
+        """
 
         def is_borrowed_at(account: str) -> bool:
             other = short & allocation.amounts.keys() - self.shares
@@ -79,7 +81,7 @@ class Law:
         return all(is_borrowed_at(account) for account in self._sides(allocation, waiter))
 
     def _sides(self, request: Request, other: Request) -> set[str]:
-        """The policy of one, and the account on its path just below where it meets the path of the other."""
+        """Return the policy of a request, and the account of its path just below the first one in common with the other."""
         path, other_path = self.place.path(request.component), self.place.path(other.component)
         below = [account for account in path if account not in other_path]
         return {path[0], below[-1] if below else path[0]}
@@ -87,12 +89,12 @@ class Law:
     # the waiter
 
     def short(self, waiter: Request, allocation: Request) -> set[str]:
-        """Keys that the waiter will lack at an account which both are below."""
+        """Return the keys that the waiter will lack at an account above both."""
         shared = self.model.shared_path(self.pool, waiter.component, allocation.component)
         return {key for account, key in self.model.will_lack(self.pool, waiter) if account in shared}
 
     def unused(self, waiter: Request, accounts: set[str]) -> bool:
-        """Whether it fits into the unused share of accounts: what holds with victims of others keep counts as used."""
+        """True if it fits into the unused share of the accounts; units that holds of others keep count as used."""
         keys = self.shares & waiter.amounts.keys()
         return bool(keys) and all(
             waiter.amounts[key] <= self._left(waiter, account, key) for account in accounts for key in keys
@@ -112,8 +114,9 @@ class Law:
         return self.place.accounts[account].reserved.get(key, 0) - used
 
     def within(self, waiter: Request, victims: Sequence[Request]) -> bool:
-        """Whether it lies entirely within its policy's reserved when these have left, and all who are leaving for somebody; and
-        the owners of other holds have what is kept for them."""
+        """True if the waiter lies entirely within its policy's reserved after these and all present victims have left, and the
+        owners of other holds have the units that are kept for them.
+        """
         policy, keys = f"policy:{waiter.component}", self.shares & waiter.amounts.keys()
         owners_by_victim = self.model.leaving[self.pool]
         going = [self.model.requests[id_] for id_, owner in owners_by_victim.items() if owner != NO_OWNER]
@@ -132,7 +135,7 @@ class Law:
     # the rules
 
     def protected(self, waiter: Request, allocation: Request) -> str:
-        """What keeps somebody from being taken by anybody."""
+        """Return the reason why no waiter may take the units of this allocation, or ""."""
         ran_ms = self.model.now_ms - allocation.granted_ms
         left_ms = allocation.walltime_s * 1000 - ran_ms if allocation.walltime_s else -1
         chain = self._of(waiter, "preemption_group")
@@ -149,7 +152,8 @@ class Law:
         return next((reason for reason, holds in reasons.items() if holds), "")
 
     def triggers(self, waiter: Request, allocation: Request, victims: Sequence[Request] | None = None) -> set[str]:
-        """By which triggers a waiter may take from somebody; what is judged on the whole set only if that is given."""
+        """Return the triggers by which a waiter may preempt; conditions on the whole set are judged only if the set is
+        given."""
         if self.protected(waiter, allocation):
             return set()
         short, first = self.short(waiter, allocation), self.settings["order"] == "priority_first"
@@ -183,14 +187,14 @@ class Law:
         return (request.rank,) if self.by_class else (policy.priority, request.rank)
 
     def _later(self, waiter: Request, allocation: Request) -> bool:
-        """In `classes` who was preempted takes by rank only from what was granted since."""
+        """True if the time of the grant allows it: in `classes`, a preempted waiter takes by rank only from later grants."""
         since = self._of(waiter, "preempted_fence")
         return not self.by_class or not since or allocation.fence > int(since)
 
     # decisions
 
     def faults(self, waiter: Request, reasons: dict[str, str]) -> Iterator[str]:
-        """What is against the rules in a decision: for the waiter, each of these was told to leave for its reason."""
+        """Yield the faults of a decision that preempted these for the waiter, each for its reason."""
         model, victims = self.model, [self.model.requests[id_] for id_ in reasons]
         most = self._number("max_victims", 3)
         if most and len(victims) > most:
@@ -208,15 +212,15 @@ class Law:
                 yield f"{waiter.id} takes from {victim.id} by priority, and could reclaim"
 
     def overlooked(self) -> Iterator[str]:
-        """Who may ask, and would fit if all left who may be taken from it by themselves: where nothing bounds decisions, a pass
-        leaves nobody like this."""
+        """Yield waiters that could fit by preempting every allowed allocation: without bounds on decisions, a pass leaves
+        none."""
         if self.model.is_fair(self.pool):
             return
         bounds = ("max_preemptions_per_minute", "value_per_class", "max_victims")
         if any(self.settings.get(bound) for bound in bounds) or self.by_class or self.settings.get("backoff_s", "0") != "0":
             return
         owners = {owner for holds in self.model.clearings.values() for owner in holds}
-        if owners and self.settings["queueing"] == "strict":  # until they are granted, nobody who lacks capacity is asked
+        if owners and self.settings["queueing"] == "strict":  # until they are granted, no waiter that lacks capacity preempts
             return
         for waiter in self.model.queue(self.pool):
             if waiter.id in owners or self.stands_behind(waiter) or not list(self.model.will_lack(self.pool, waiter)):
@@ -226,16 +230,16 @@ class Law:
             victims = [allocation for allocation in self.model.holders(self.pool) if self.triggers(waiter, allocation)]
             if victims and enough(self.model, self.pool, waiter, victims):
                 ids = [allocation.id for allocation in victims]
-                yield f"{waiter.id} may take from {ids} in {self.pool}, and nobody was told to leave"
+                yield f"{waiter.id} may take from {ids} in {self.pool}, and none was preempted"
 
     def _used_up(self, waiter: Request) -> bool:
-        """Whether its fixed share is, other owners of holds included."""
+        """True if the fixed share of the request is used up, with other owners of holds."""
         keys = [] if waiter.preemptible else waiter.amounts.keys() & self.place.capacity.keys()
         policy = f"policy:{waiter.component}"
         return any(waiter.amounts[key] > self._left(waiter, policy, key) for key in keys)
 
     def stands_behind(self, waiter: Request, *, doubt: bool = True) -> bool:
-        """Whether in a strict queue somebody before it is blocked by capacity."""
+        """True if the queue is strict and a waiter before this one is blocked by capacity."""
         if self.settings["queueing"] != "strict" or self.model.hold(self.pool, waiter):
             return False
         for other in self.model.queue(self.pool):
@@ -247,7 +251,7 @@ class Law:
 
 
 def fitting(model: Model, pool: str, waiter: Request, victims: list[Request]) -> bool:
-    """Whether somebody will fit when these have left as well, and would not without any of them."""
+    """True if the waiter will fit when these victims have left as well, and would not without any one of them."""
     candidates = [other for other in victims if other.status == "allocated" and other.preemptible]
     if len(candidates) < len(victims) or not _fits(model, pool, waiter, candidates):
         return False
@@ -255,7 +259,7 @@ def fitting(model: Model, pool: str, waiter: Request, victims: list[Request]) ->
 
 
 def enough(model: Model, pool: str, waiter: Request, running: list[Request]) -> list[Request]:
-    """Of those who run as many, taken in this order, as it takes for somebody to fit; nobody if that is impossible."""
+    """Return the shortest prefix of the running allocations that lets the waiter fit; [] if there is none."""
     victims: list[Request] = []
     for other in running:
         if _fits(model, pool, waiter, victims):

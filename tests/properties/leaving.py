@@ -1,7 +1,7 @@
-"""The same small world with somebody who decides: capacity is taken back, and those who have to leave answer, or do not.
+"""The same small world with a planner: capacity is reclaimed, and victims answer, or do not.
 
-Besides the planner's own decisions there are made-up ones, which keep to no rule of who may take from whom: the scripts have
-to refuse what does not fit, and whatever they take has to keep the books.
+Beside the planner's decisions there are random ones, which follow no rule of preemption: the scripts must refuse a step that
+does not fit, and every step that they apply must keep the ledger right.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ class Leavings(Histories):
 
     @property
     def planning(self) -> PlanStore:
-        """What decisions read and write, called as told."""
+        """Return the store of plans, with the calls of this machine."""
         planning = PlanStore(self.world.client, self.world.clock, self.world.ledger._limits)
         planning._scripts = self.calls
         return planning
 
     @property
     def audit(self) -> Audit:
-        """What compares the books."""
+        """Return the audit."""
         return Audit(self.world.ledger, AuditStore(self.world.client, self.world.clock))
 
     # the planner
 
     @rule(lives=st.sampled_from((None, None, None, 1, 3, 6, 10)))
     def reconcile(self, lives: int | None) -> None:
-        """One pass of the planner, looked at after each of its calls; at times it does not live to the end of it."""
+        """Run one pass of the planner, checked after each of its calls; at times it dies before its end."""
         reconciling = StrictReconciler(self.planning, self.world.ledger)
         self.calls.lives, self.calls.after = lives, self._after
         try:
@@ -63,7 +63,7 @@ class Leavings(Histories):
         self.checker.check()
 
     def _is_quiet(self) -> None:
-        """Nobody waits who may have others leave for it; of several pools it may have to ask elsewhere first."""
+        """Check that no waiter may preempt; a waiter of several pools may have to ask in another one first."""
         model, snapshot = self.checker.model, self.checker.snapshot
         if not snapshot.unfinished() and len(model.pools) == 1:
             faults = [fault for pool in model.pools for fault in Law(model, snapshot, pool).overlooked()]
@@ -82,7 +82,7 @@ class Leavings(Histories):
 
     @rule()
     def compare(self) -> None:
-        """An audit finds nothing, whatever is unfinished; and looking changes nothing."""
+        """Run an audit: it finds nothing, whatever is unfinished, and changes nothing."""
         differences = [str(difference) for difference in self.audit.run(self.world.workspace)]
         assert not differences, "\n".join(differences)
         self.checker.unchanged()
@@ -90,7 +90,7 @@ class Leavings(Histories):
     # made-up steps
 
     def _take(self, how: str, pool: str, step: PlanStep) -> bool | None:
-        """Whether the step was taken; None if the caller died of it or the pool is not fit for decisions now."""
+        """Return True if the step was applied; None if the caller died of it or the pool cannot be planned now."""
         snapshot = self._snapshot(pool)
         if not snapshot:
             return None
@@ -114,7 +114,7 @@ class Leavings(Histories):
     @precondition(there_is("queued"))
     @rule(pool=indexes, waiter=indexes, first=indexes, wild=st.sampled_from((0, 0, 0, 1, 2, 3)), how=how)
     def stop(self, pool: int, waiter: int, first: int, wild: int, how: str) -> None:
-        """Preempt for somebody: as few as it takes, or anybody at all."""
+        """Preempt for a waiter: the fewest that it needs, or any."""
         model, name = self.checker.model, self._pool(pool)
         queue = model.queue(name) if name in model.pools else []
         if not queue:
@@ -149,7 +149,7 @@ class Leavings(Histories):
     @precondition(there_is("preempting"))
     @rule(which=indexes, owner=st.sampled_from((None, 0, 1)), how=how)
     def judge(self, which: int, owner: int | None, how: str) -> None:
-        """Somebody who leaves is passed on or called back, which only those may be who leave for nobody."""
+        """Reassign or reprieve a victim, which is applied only for a victim without a waiter."""
         model, request = self.checker.model, self._pick(which, "preempting")
         if not request:
             return
@@ -164,7 +164,7 @@ class Leavings(Histories):
 
     @rule(which=indexes, how=how)
     def end_hold(self, which: int, how: str) -> None:
-        """A hold ends that nothing can fill any more, and no other."""
+        """End a hold, which is applied only to one that nothing can fill any more."""
         model = self.checker.model
         holds_by_pool = sorted((pool, owner) for pool, holds in model.clearings.items() for owner in holds)
         if holds_by_pool:
@@ -177,7 +177,7 @@ class Leavings(Histories):
 
     @rule(how=how)
     def depart(self, how: str) -> None:
-        """What the deadlines ask for."""
+        """Enforce the deadlines."""
 
         def through() -> None:
             for _ in range(ROUNDS):
@@ -199,7 +199,7 @@ class Leavings(Histories):
         assert how or not left, f"{left} had to go, and are there"
 
     def pass_time(self, seconds: float, how: str) -> None:
-        """As ever; and who had to leave by then is made to."""
+        """Let time pass, and enforce the deadlines of victims."""
         super().pass_time(seconds, how)
         self.depart("")
 
@@ -209,12 +209,12 @@ class Leavings(Histories):
         state=st.sampled_from(("started", "progress", "defer", "completed", "failed")),
         seconds=st.sampled_from((1, 3)),
         off=st.sampled_from((0, 0, 0, 1)),
-        anybody=st.booleans(),
+        any_status=st.booleans(),
         how=how,
     )
-    def answer(self, which: int, state: str, seconds: int, off: int, anybody: bool, how: str) -> None:
-        """A holder says how far its checkpoint is; at times one whom nobody asked, or with a fence that is not its own."""
-        statuses = ("preempting", "allocated") if anybody else ("preempting",)
+    def answer(self, which: int, state: str, seconds: int, off: int, any_status: bool, how: str) -> None:
+        """Report a checkpoint; at times of a request that was not preempted, or with a wrong fence."""
+        statuses = ("preempting", "allocated") if any_status else ("preempting",)
         request = self._pick(which, *statuses)
         if not request:
             return
@@ -244,7 +244,7 @@ class Leavings(Histories):
     @precondition(there_is("preempting", "allocated"))
     @rule(which=indexes, how=how)
     def vacate(self, which: int, how: str) -> None:
-        """A holder has left, as it was told to; who was not told cannot."""
+        """Release an allocation as vacated; one that was not preempted is refused."""
         request = self._pick(which, "preempting") or self._pick(which, "allocated")
         if request:
             ledger, is_preempted = self.world.ledger, self._of(request.id, "preempting_fence") == str(request.fence)
@@ -254,7 +254,7 @@ class Leavings(Histories):
     # what becomes of it all
 
     def rest(self, rounds: int = 40) -> None:
-        """With nobody new, and nobody ending by himself, all comes to rest: nobody leaves, and nobody is told to any more."""
+        """Run passes without new requests and releases until no victim leaves and none is added."""
         self.finish()
         before, quiet = self.checker.preemptions, 0
         for _ in range(rounds):
@@ -272,7 +272,8 @@ class Leavings(Histories):
 
 
 def _unpublished(model: Model, snapshot: Taken, pool: str) -> Iterator[str]:
-    """What is not as a pass that came to its end leaves it: who starves is below its share, and shares are where they count."""
+    """Yield differences from the state after a completed pass: a starving account is below its share, and shares are
+    published."""
     place = model.pools[pool]
     queue = {request.component for request in model.queue(pool) if request.amounts.keys() & place.capacity.keys()}
     for name, account in place.accounts.items():

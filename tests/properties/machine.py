@@ -75,7 +75,7 @@ BRIEF = {
     "template_max": 2,
     "template_idle_s": 4,
 }
-"""What a pool is told where it is told nothing else, so that it happens in a short history."""
+"""The settings of a pool that sets none, chosen so that much happens in a short history."""
 BUDGETS = (MAX_STEPS, MAX_STEPS, 20, 60)
 """Work budgets. With a small one, a preemption of two victims is made in parts."""
 new_settings = settings.map(lambda chosen: {**BRIEF, **chosen})
@@ -107,7 +107,7 @@ policy_arguments: dict[str, Any] = {
 
 
 def there_is(*statuses: str) -> Callable[[Any], bool]:
-    """Whether there is a request in one of these states."""
+    """Return a condition: there is a request in one of these states."""
     return lambda machine: any(request.status in statuses for request in machine.checker.model.requests.values())
 
 
@@ -127,7 +127,7 @@ class Histories(RuleBasedStateMachine):
     # how an operation is done
 
     def _do(self, how: str, operation: Callable[[], Any]) -> Any:
-        """The answer or the refusal; None from a caller who died. Then everything is looked at."""
+        """Return the reply or the refusal, None of a caller that died; then check everything."""
         self.calls.twice, self.calls.dying = how == "twice", how == "dying"
         answer: Any = None
         try:
@@ -151,12 +151,12 @@ class Histories(RuleBasedStateMachine):
         return pools[which % len(pools)]
 
     def _group(self, pool: str, group: str | None) -> str | None:
-        """A group the pool has, if it has any."""
+        """Return a group of the pool, or None."""
         groups = sorted(name[6:] for name in self.checker.model.pools[pool].accounts if name.startswith("group:"))
         return groups[GROUPS.index(group) % len(groups)] if group and groups else None
 
     def _within(self, pool: str, fields: dict[str, Any], wild: bool) -> dict[str, Any]:
-        """Numbers that the pool's capacity allows, unless they shall be wild."""
+        """Return the fields with numbers that the pool's capacity allows, unless they shall be wild."""
         place = self.checker.model.pools.get(pool)
         if wild or not place:
             return fields

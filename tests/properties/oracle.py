@@ -1,8 +1,8 @@
-"""A simple model of the rules, written from their words and not from the scripts: slow, small and obviously right.
+"""A model of the rules, written from their words and not from the scripts: slow, small and obviously right.
 
-It holds plain data (pools with their accounts, requests, who has a hold, the time) and answers what follows from it: accounts,
-eligibility, the order of every queue, and which requests may be granted now. Between two questions it remembers only the
-answers of `Memory`.
+It holds plain data (pools with their accounts, requests, holds, the time) and derives the accounts, the eligible pools, the
+order of every queue, and the requests that may be granted now. Between two questions it remembers only the results in
+`Memory`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ BOUNDLESS = 2**53 - 1
 LIVE = {"allocated", "preempting"}
 NO_OWNER = "-"
 FOR_NONE = "!"
-"""For whom somebody leaves whose account is over a limit."""
+"""The beneficiary of a victim whose account is over a limit."""
 WHOLE, TRIFLE = 10**12, 1000
-"""What a published share is told in parts of, and what of it is nothing."""
+"""The scale of a published share, and the part of it that counts as nothing."""
 
 Place = tuple[str, str]
 """An account of a pool and a key."""
@@ -50,7 +50,7 @@ class Account:
     """Of a template: how often its reserved units count."""
 
     def promised(self) -> dict[str, int]:
-        """The units reserved for it at its parent."""
+        """Return the units that its parent reserves for it."""
         return {} if self.template else {key: units * self.times for key, units in self.reserved.items()}
 
 
@@ -64,11 +64,11 @@ class Pool:
     accounts: Mapping[str, Account]
 
     def policy(self, component: str) -> Account | None:
-        """The component's policy."""
+        """Return the component's policy."""
         return self.accounts.get(f"policy:{component}")
 
     def planned(self, component: str) -> Account | None:
-        """The policy that the longest template would make for a component; None if no template matches."""
+        """Return the policy that the longest matching template would make; None if no template matches."""
         first = component.index("/") + 1
         patterns = (component[:last] + "*" for last in range(len(component), first - 1, -1))
         template = next(
@@ -79,7 +79,7 @@ class Pool:
         )
 
     def path(self, component: str) -> list[str]:
-        """Names of the accounts a grant debits, the pool's last."""
+        """Return the names of the accounts that a grant debits, the pool's last."""
         names, above = [], self.policy(component)
         while above:
             names.append(above.name)
@@ -87,18 +87,18 @@ class Pool:
         return [*names, "pool"]
 
     def total(self, key: str) -> int:
-        """Its capacity of a key."""
+        """Return the capacity of a key."""
         return self.capacity.get(key, BOUNDLESS if key in METERED else 0)
 
     def limit(self, account: str, key: str) -> int:
-        """The limit that counts: one as large as the pool is none."""
+        """Return the effective limit: one as large as the pool is none."""
         if account == "pool":
             return self.total(key)
         limit = self.accounts[account].limit.get(key, BOUNDLESS)
         return limit if limit < self.total(key) else BOUNDLESS
 
     def shared(self) -> set[str]:
-        """The share keys."""
+        """Return the share keys."""
         return {key for account in self.accounts.values() for key, units in account.reserved.items() if units > 0}
 
 
@@ -123,11 +123,11 @@ class Request:
     retries: int = 3
     preemptions: int = 0
     failed: bool = False
-    """Whether it could not save its work in time before it left."""
+    """True if it could not save its work in time before it left."""
 
     @cached_property
     def lane(self) -> str:
-        """The shape it waits with."""
+        """Return the lane in which it waits."""
         text = ",".join(f"{key}={self.amounts[key]}" for key in sorted(self.amounts))
         tail = f"|pools={','.join(self.named_pools)}" if self.named_pools else ""
         return f"{self.component}|{'p' if self.preemptible else 'f'}|{text}{tail}"
@@ -141,7 +141,7 @@ class Hold:
     number: int
     """Its place among the holds with victims of its pool: the order of time."""
     freed_units: Counter[Place]
-    """What those who have left for it brought, on the accounts of the owner's path."""
+    """The units that its victims have freed, on the accounts of the owner's path."""
 
 
 @dataclass
@@ -163,7 +163,7 @@ class Model:
     pools: dict[str, Pool]
     requests: dict[str, Request]
     holds: dict[str, str] = field(default_factory=dict)
-    """pool → who has its hold of patience."""
+    """The owner of the patience hold, by pool."""
     now_ms: int = 0
     unmanaged: str = "reject"
     clearings: dict[str, dict[str, Hold]] = field(default_factory=dict)
@@ -175,11 +175,11 @@ class Model:
     # accounts
 
     def holders(self, pool: str) -> list[Request]:
-        """Who holds units of a pool."""
+        """Return the requests that hold units of a pool."""
         return [request for request in self.requests.values() if request.status in LIVE and request.pool == pool]
 
     def used(self, pool: str, *, fixed: bool = False) -> dict[str, Counter[str]]:
-        """Account → key → units held, or only those held by work that is not preemptible; a caller must not change them."""
+        """Return the held units by account and key, at will only of fixed work; a caller must not change them."""
         holders = self.holders(pool)
         key = (pool, fixed, *(request.id for request in holders))
         if key not in self._memory.used:
@@ -196,7 +196,7 @@ class Model:
     # eligibility
 
     def with_planned(self, component: str) -> Model:
-        """The same where templates have made the policies that they would make for a component now."""
+        """Return the model with the policies that templates would make for a component now."""
         pools = dict(self.pools)
         for name, pool in pools.items():
             own, planned = pool.policy(component), pool.planned(component)
@@ -205,12 +205,12 @@ class Model:
         return replace(self, pools=pools)
 
     def preferred(self, component: str) -> list[str]:
-        """The pools a component has a policy in, in the order in which they are tried."""
+        """Return the pools in which a component has a policy, in the order in which they are tried."""
         priorities = [(policy.priority, name) for name, pool in self.pools.items() if (policy := pool.policy(component))]
         return [name for _, name in sorted(priorities, key=lambda pair: (-pair[0], pair[1]))]
 
     def candidates(self, request: Request) -> list[str]:
-        """Those of them that a request allows, in the same order."""
+        """Return the pools that a request allows, in the same order."""
         return [name for name in self.preferred(request.component) if name in (request.named_pools or self.pools)]
 
     def may_run_outside(self, request: Request) -> bool:
@@ -218,7 +218,8 @@ class Model:
         return self.unmanaged == "allow" and not request.named_pools and not self.preferred(request.component)
 
     def refusals(self, pool: str, request: Request) -> list[tuple[str, str, int, int, str]]:
-        """Each reason why the pool could never grant it: code, key, asked, bound, account. Those of one code are as good."""
+        """Return the reasons why the pool could never grant it: code, key, amount, bound, account. Reasons of one code are
+        equal."""
         place = self.pools.get(pool)
         policy, refusals = place.policy(request.component) if place else None, []
         if place is None or policy is None:
@@ -236,7 +237,7 @@ class Model:
         return refusals
 
     def eligible(self, request: Request) -> list[str]:
-        """The pools that may ever grant it, in the order in which they are tried."""
+        """Return the pools that could ever grant it, in the order in which they are tried."""
         if request.lane not in self._memory.eligible:
             pools = [name for name in self.candidates(request) if not self.refusals(name, request)]
             self._memory.eligible[request.lane] = pools
@@ -245,11 +246,11 @@ class Model:
     # order
 
     def is_fair(self, pool: str) -> bool:
-        """Whether a pool goes by fair shares."""
+        """True if the pool's discipline is fair share."""
         return self.pools[pool].settings["discipline"] == "fair_share"
 
     def satisfaction(self, pool: str, component: str) -> int:
-        """How much a policy has of what is its own, in billionths; BOUNDLESS if nothing is, and it has that already."""
+        """Return the satisfaction of a policy in billionths; BOUNDLESS if nothing is due to it."""
         policy = self.pools[pool].policy(component)
         assert policy
         used = self.used(pool)[policy.name]
@@ -280,7 +281,8 @@ class Model:
         return min(BOUNDLESS, int(ratio * 10**9))
 
     def in_share(self, pool: str, request: Request) -> bool:
-        """Whether it fits entirely into its policy's unused share: on every share key it asks, of which there must be one."""
+        """True if it fits entirely into its policy's unused share: on every share key that it asks, of which there is at
+        least one."""
         place = self.pools[pool]
         policy, keys = place.policy(request.component), place.shared() & set(request.amounts)
         assert policy
@@ -288,15 +290,16 @@ class Model:
         return bool(keys) and all(request.amounts[key] <= policy.reserved.get(key, 0) - taken[key] for key in keys)
 
     def rank(self, pool: str, request: Request) -> tuple[int, int]:
-        """The smaller the sooner."""
+        """Return the rank; the smallest is served first."""
         policy = self.pools[pool].policy(request.component)
         assert policy
         rank = (-policy.priority, -request.rank)
         return rank if self.pools[pool].settings["discipline"] == "reserved" else rank[::-1]
 
     def order_key(self, pool: str, request: Request) -> tuple[object, ...]:
-        """1. in share, 2. rank, 3. age, 4. id; `priority_first` swaps 1 and 2. With fair share: 1. the least satisfied policy,
-        2. class."""
+        """Return the sort key: 1. in share, 2. rank, 3. age, 4. id; `priority_first` swaps 1 and 2. With fair share: 1. the
+        least satisfied policy, 2. class.
+        """
         if self.is_fair(pool):
             return (self.satisfaction(pool, request.component), -request.rank, request.number, request.id)
         first, second = (0 if self.in_share(pool, request) else 1), self.rank(pool, request)
@@ -305,7 +308,7 @@ class Model:
         return (first, second, request.number, request.id)
 
     def queue(self, pool: str) -> list[Request]:
-        """Who waits for a pool, in order."""
+        """Return the waiters of a pool, in order."""
         waiting = (
             request for request in self.requests.values() if request.status == "queued" and pool in self.eligible(request)
         )
@@ -314,22 +317,22 @@ class Model:
     # holds with victims
 
     def hold(self, pool: str, request: Request) -> Hold | None:
-        """The hold with victims that somebody has in a pool."""
+        """Return the hold with victims of a request in a pool, or None."""
         return self.clearings.get(pool, {}).get(request.id)
 
     def shared_path(self, pool: str, owner: str, other: str) -> list[str]:
-        """Accounts that two components have in common."""
+        """Return the accounts that two components have in common."""
         other_path = self.pools[pool].path(other)
         return [account for account in self.pools[pool].path(owner) if account in other_path]
 
     def brings(self, pool: str, owner: Request, request: Request) -> Counter[Place]:
-        """What somebody who leaves for an owner brings it: what they share of accounts and keys."""
+        """Return the units that a victim frees for an owner: those of the common accounts and keys."""
         keys = owner.amounts.keys() & request.amounts.keys()
         shared = self.shared_path(pool, owner.component, request.component)
         return Counter({(account, key): request.amounts[key] for account in shared for key in keys})
 
     def coming(self, pool: str, hold: Hold) -> Counter[Place]:
-        """What those who leave for the owner of a hold still bring."""
+        """Return the units that victims still free for the owner of a hold."""
         owner, sums = self.requests[hold.owner], Counter[Place]()
         for id_, beneficiary in self.leaving.get(pool, {}).items():
             if beneficiary == hold.owner:
@@ -337,18 +340,19 @@ class Model:
         return sums
 
     def hold_units(self, pool: str, hold: Hold) -> Counter[Place]:
-        """What a hold keeps at present, on every account of its owner's path."""
+        """Return the units that a hold keeps now, on every account of its owner's path."""
         owner, coming = self.requests[hold.owner], self.coming(pool, hold)
         accounts = self.pools[pool].path(owner.component)
         return +Counter({(account, key): n - coming[account, key] for account in accounts for key, n in owner.amounts.items()})
 
     def cleared(self, pool: str) -> Counter[Place]:
-        """What all holds with victims of a pool keep together."""
+        """Return the units that all holds with victims of a pool keep together."""
         return sum((self.hold_units(pool, hold) for hold in self.clearings.get(pool, {}).values()), Counter[Place]())
 
     def bound(self, pool: str, request: Request) -> Counter[Place]:
-        """What holds with victims keep from somebody: all of it from who has none; an owner loses nothing to its own, and to
-        a later one no more than what has been brought to that."""
+        """Return the units that holds with victims keep from a request: all, for a request without a hold. An owner loses
+        nothing to its own hold, and to a later hold no more than its victims have freed.
+        """
         own, sums = self.hold(pool, request), Counter[Place]()
         for hold in self.clearings.get(pool, {}).values():
             if not own or hold.number < own.number:
@@ -358,8 +362,9 @@ class Model:
         return sums
 
     def will_lack(self, pool: str, request: Request) -> Iterator[Place]:
-        """Account and key of what somebody will lack when all who leave for an owner have left: holds before its own are full
-        by then, those behind it have what was brought to them."""
+        """Yield account and key of the units that an owner will lack after all of its victims have left: earlier holds are
+        full by then, later holds have the units that their victims have freed.
+        """
         own, place = self.hold(pool, request), self.pools[pool]
         left = {account: Counter(units) for account, units in self.used(pool).items()}
         for id_, beneficiary in self.leaving.get(pool, {}).items():
@@ -377,10 +382,10 @@ class Model:
                 if place.limit(account, key) - left[account][key] < units:
                     yield account, key
 
-    # who may be granted
+    # the requests that may be granted
 
     def rooms(self, pool: str, request: Request, held_units: Counter[Place] | None = None) -> Iterator[tuple[str, str, int]]:
-        """Account, key and what is left of it beyond the ask, less what is held."""
+        """Yield account, key and the free units after this request, less those that are held."""
         place, used = self.pools[pool], self.used(pool)
         for account in place.path(request.component):
             for key, units in request.amounts.items():
@@ -388,7 +393,7 @@ class Model:
                 yield account, key, place.limit(account, key) - used[account][key] - held_amount - units
 
     def blocked(self, pool: str, request: Request) -> str:
-        """What keeps it, holds apart: a limit (or its fixed share), else capacity, else nothing."""
+        """Return the blocker, apart from holds: a limit (or the fixed share), else capacity, else ""."""
         place = self.pools[pool]
         policy, short = place.policy(request.component), [name for name, _, left in self.rooms(pool, request) if left < 0]
         assert policy
@@ -401,7 +406,7 @@ class Model:
         return "capacity" if short else ""
 
     def shadow_ms(self, pool: str, owner: Request) -> int | None:
-        """When the owner of a hold can start at the latest if all promises are kept; None if nobody knows."""
+        """Return the latest start of the owner of a hold if all promises are kept; None if it is unknown."""
         left = {(account, key): room for account, key, room in self.rooms(pool, owner)}
         promised = [request for request in self.holders(pool) if request.walltime_s]
         for request in sorted(
@@ -416,12 +421,13 @@ class Model:
         return None
 
     def cleared_away(self, pool: str, request: Request) -> set[str]:
-        """The accounts of its path at which holds with victims keep it, or somebody who holds units does."""
+        """Return the accounts of its path at which holds with victims, or used units, block it."""
         return {account for account, _, left in self.rooms(pool, request, self.bound(pool, request)) if left < 0}
 
     def held_back(self, pool: str, request: Request) -> bool:
-        """Whether a hold keeps it: one with victims that binds it; or that of patience, if it stands behind the owner, has no
-        hold with victims, needs what is held, and would not end in time."""
+        """True if a hold blocks it: one with victims that binds it; or the patience hold, if the request is behind its owner,
+        has no hold with victims, needs held units, and would not end in time.
+        """
         if self.cleared_away(pool, request):
             return True
         if pool not in self.holds or self.holds[pool] == request.id or self.hold(pool, request):
@@ -437,15 +443,17 @@ class Model:
         return shadow is None or self.now_ms + (request.walltime_s or 0) * 1000 > shadow
 
     def by_capacity(self, pool: str, request: Request, *, doubt: bool = True) -> bool:
-        """Whether it lacks capacity: the pool's free units, less those kept from it for the owners of holds with victims. If
-        these keep it at another account of its path as well, that is as good as a limit, or not: in doubt it is as told."""
+        """True if it lacks capacity: the pool's free units, less those kept for owners of holds with victims. If these block
+        it at another account of its path too, that counts as a limit or not: in doubt as the argument says.
+        """
         short = self.cleared_away(pool, request)
         if self.blocked(pool, request) == "limit" or "pool" not in short:
             return False
         return doubt or short == {"pool"}
 
     def grantable(self, pool: str, *, doubt: bool = True) -> list[Request]:
-        """Who may be granted in a pool right now, in order; with `doubt` nobody passes who is in doubt by `by_capacity`."""
+        """Return the requests that may be granted in a pool now, in order; with `doubt` none passes a doubtful one of
+        `by_capacity`."""
         requests, strict, line = list[Request](), self.pools[pool].settings["queueing"] == "strict", False
         for request in self.queue(pool):
             if line and not self.hold(pool, request):

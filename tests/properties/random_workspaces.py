@@ -37,7 +37,7 @@ class Scene:
         self.settle()
 
     def settle(self) -> None:
-        """Until nothing is left to be decided."""
+        """Reconcile until nothing is left to decide."""
         for _ in range(100):
             before = self.world.ledger.get_last_event_id(self.world.workspace)
             if (
@@ -48,7 +48,7 @@ class Scene:
         raise AssertionError("it does not come to rest")
 
     def queued(self) -> list[Request]:
-        """Who waits, oldest first."""
+        """Return the waiters, oldest first."""
         return [request for request in self.requests() if request.status == "queued"]
 
     def requests(self) -> list[Request]:
@@ -56,13 +56,13 @@ class Scene:
         return self._queries.get_requests(self.world.workspace, [request.id for request in self._submitted])
 
     def explain(self, request: Request) -> Explanation:
-        """Why it waits."""
+        """Return the explanation of a request."""
         world = self.world
         explaining = Explainer(QueueStatusStore(world.client, world.clock), world.plan_store, world.ledger)
         return explaining.explain(world.workspace, request.id)
 
     def ask(self) -> tuple[str, dict[str, Any]]:
-        """A random ask: whose, and what."""
+        """Return a random request: its component and its fields."""
         draw = self.random
         fields: dict[str, Any] = {"resources": draw.choice(SHAPES), "preemption_class": draw.choice((1, 5, 5, 9))}
         fields["preemptible"] = draw.random() < 0.65

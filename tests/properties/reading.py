@@ -1,4 +1,4 @@
-"""What is in Redis as a model: only the plain facts (what people set, asks, states), nothing the scripts computed."""
+"""The data in Redis as a model: only the plain facts (settings, requests, states), and nothing that the scripts computed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.properties.snapshot import Snapshot, amounts
 
 
 def model(snapshot: Snapshot) -> Model:
-    """The model of a snapshot."""
+    """Return the model of a snapshot."""
     pools = {name: _pool(snapshot, name) for (name,), _ in snapshot.of("pool")}
     requests = {id_: request(id_, fields) for (id_,), fields in snapshot.of("request")}
     holds = {name: fields["patience"] for (name,), fields in snapshot.of("pool") if "patience" in fields}
@@ -66,7 +66,7 @@ def _column(fields: dict[str, str], column: str) -> dict[str, int]:
 
 
 def request(id_: str, fields: dict[str, str]) -> Request:
-    """A request out of its hash."""
+    """Return a request from its hash."""
     return Request(
         id=id_,
         component=fields["component"],

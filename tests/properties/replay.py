@@ -25,7 +25,7 @@ WAYS = {
 """State → event → states it may lead to."""
 TRIGGERS = {"priority", "reclaim", "sensitive", "starvation", "aggressive_starvation"}
 NOTES = {"clearing": "queued", "terminating": "preempting", "passed_on": "preempting", "started": "allocated"}
-"""What is told and is no transition → the state in which it is."""
+"""The events that are no transition, with the status of their request."""
 
 
 class Replay:
@@ -41,13 +41,13 @@ class Replay:
         self.stops: dict[str, dict[str, dict[str, str]]] = {}
         """Waiter → victim → the event that told it to leave."""
         self.evicted: dict[str, dict[str, str]] = {}
-        """Who had to leave as its account was over a limit → the event that told it to."""
+        """The event of each eviction that is not over, by request."""
         self.noted: dict[str, set[str]] = {}
         """Waiter → the victims it was told of."""
         self.quiet = {pool for pool in rules.pools if not (_busy(snapshot, pool) or _busy(was, pool))}
 
     def step(self, event: dict[str, str], last_fence: int) -> Iterator[str]:
-        """What is wrong with one event; it is applied."""
+        """Apply one event, and yield its faults."""
         id_, name = event["request"], event["event"]
         current = self.model.requests.get(id_)
         if not current:
@@ -70,7 +70,7 @@ class Replay:
         self._apply(current, event)
 
     def _apply(self, request: Request, event: dict[str, str]) -> None:
-        """What an event changes besides the numbers of a grant."""
+        """Apply the changes of an event, except the numbers of a grant."""
         if event["event"] == "passed_on":
             self._leaves(request, event)
         if event["event"] in NOTES:
@@ -137,7 +137,7 @@ class Replay:
         return self.model.order_key(pool, other) < self.model.order_key(pool, request)
 
     def _worlds(self, pool: str) -> list[Model]:
-        """The model with all holds, and without those that ended within the step, nobody knows when."""
+        """Return the possible models within a step: with all holds, and without those that ended at an unknown point of it."""
         holds, clearings = dict(self.model.holds), self.model.clearings[pool]
         patient = self.model.requests.get(holds.get(pool, ""))
         if patient and not (patient.status == "queued" and pool in self.model.eligible(patient)):
@@ -153,7 +153,7 @@ class Replay:
         return worlds
 
     def _stays(self, pool: str, owner: str) -> bool:
-        """Whether a hold is there at the end of the step as well, or ends by its owner's own event."""
+        """True if a hold is there at the end of the step, or ends by its owner's own event."""
         then = self.after.requests.get(owner)
         ends_by_event = not then or then.status != "queued"
         return self._valid(pool, owner) and (ends_by_event or owner in self.after.clearings[pool])
@@ -163,25 +163,25 @@ class Replay:
         return bool(waiter and waiter.status == "queued" and pool in self.model.eligible(waiter))
 
     def _always(self, pool: str, worlds: list[Model]) -> list[Request]:
-        """Who may be granted whatever holds there still are, in order."""
+        """Return the requests that may be granted in every model, in order."""
         lists = [world.grantable(pool) for world in worlds]
         return [request for request in lists[0] if all(request in other_list for other_list in lists[1:])]
 
     def _stopped(self, request: Request, event: dict[str, str]) -> Iterator[str]:
-        """Somebody is told to leave: for a waiter that there is, that cannot be granted, and that gets to know of it."""
+        """Yield the faults of a preemption: its waiter exists, cannot be granted, and gets an event too."""
         if event["reason"] == "limit":
             yield from self._over_limit(request, event)
             return
         pool, waiter = event["pool"], self.model.requests.get(event["by"])
         if not waiter or waiter.status != "queued" or pool not in self.model.eligible(waiter):
-            yield f"{request.id} has to leave {pool} for one who does not wait there: {event}"
+            yield f"{request.id} has to leave {pool} for a request that does not wait there: {event}"
             return
         if not request.preemptible or event["reason"] not in TRIGGERS:
             yield f"{request.id} is not to be preempted like this: {event}"
         for name in self.model.eligible(waiter):
             first = waiter.id not in self.stops
             if first and name in self.quiet and waiter in self._always(name, self._worlds(name)):
-                yield f"{request.id} has to leave {pool} for {waiter.id}, who can be granted in {name}"
+                yield f"{request.id} has to leave {pool} for {waiter.id}, which can be granted in {name}"
         if any(waiter.id in holds for name, holds in self.model.clearings.items() if name != pool):
             yield f"{request.id} has to leave {pool} for {waiter.id}, whose way is being cleared elsewhere"
         if (event.get("rank"), event.get("by_rank")) != (self._rank(pool, request), self._rank(pool, waiter)):
@@ -189,7 +189,7 @@ class Replay:
         self.stops.setdefault(waiter.id, {})[request.id] = event
 
     def _over_limit(self, request: Request, event: dict[str, str]) -> Iterator[str]:
-        """It goes for nobody: it has something of which an account of its path has more than it may."""
+        """Yield the faults of an eviction: an account of its path must be over its limit on a key that it holds."""
         pool = self.model.pools[request.pool]
         used = self.model.used(request.pool)
         over = [
@@ -217,7 +217,7 @@ class Replay:
         return f"{policy.priority if policy else None},{request.rank}"
 
     def _clearing(self, request: Request, event: dict[str, str]) -> Iterator[str]:
-        """The waiter is told of all victims of a decision; and they of it."""
+        """Yield the faults of a waiter's event, which lists all victims of its decision."""
         pool = event["pool"] or next((name for name, holds in self.after.clearings.items() if request.id in holds), "")
         ranks_by_victim = dict(pair.split("@") for pair in event.get("victims", "").split(";") if pair)
         self.noted.setdefault(request.id, set()).update(ranks_by_victim)
@@ -230,7 +230,7 @@ class Replay:
             yield f"{request.id} ranks {self._rank(pool, request)}: {event}"
 
     def _departed(self, request: Request, event: dict[str, str]) -> Iterator[str]:
-        """It goes back to the queue if it may, else it ends."""
+        """Yield the faults of the end of a preemption: the request returns to the queue if it may."""
         if request.status == "allocated" and not event["rank"]:  # it says that it has left, and was just called back
             if self.was.get("request", request.id).get("preempting_fence") != str(request.fence):
                 yield f"{request.id} was never told to leave: {event}"
@@ -251,7 +251,7 @@ class Replay:
         return self.model.pools[pool].settings.get(name)
 
     def _rejected(self, request: Request, event: dict[str, str]) -> Iterator[str]:
-        """By its policies if it waited before; else also by those that templates would make."""
+        """Yield the faults of a rejection: by the policies, and for a new request also by those that templates would make."""
         models = (self.model, self.model.with_planned(request.component))
         faults = [[*_rejection_faults(model, request, event, self.snapshot)] for model in models]
         yield from min(faults, key=len)
@@ -262,7 +262,7 @@ class Replay:
             yield f"too early: {event}, due at {self.was.get(name).get(request.id)}"
 
     def end(self, after: Model) -> Iterator[str]:
-        """What differs between where the events lead and what is there."""
+        """Yield the differences between the state that follows from the events and the actual one."""
         for id_, expected in self.model.requests.items():
             now = after.requests.get(id_)
             if now is None and expected.status in ("queued", "allocated", "preempting"):
@@ -279,7 +279,8 @@ class Replay:
                 yield f"{waiter} was told of {sorted(noted)}, and for it were stopped {sorted(stopped)}"
 
     def _end_of_holds(self, pool: str, after: Model) -> Iterator[str]:
-        """Holds are those the events lead to, but for those that ended; and who left for these leaves for nobody any more."""
+        """Yield the faults of holds: each follows from the events, unless it ended; the victims of an ended one have no
+        waiter."""
         holds_by_events, now = self.model.clearings[pool], after.clearings[pool]
         if not now.keys() <= holds_by_events.keys():
             yield f"{pool}: no event told of the holds of {now.keys() - holds_by_events.keys()}"

@@ -1,4 +1,4 @@
-"""No preemption is in vain: who has a hold with victims will fit when all have left, and loses it only for a reason."""
+"""No preemption is in vain: the owner of a hold with victims fits when all have left, and loses the hold only for a reason."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from tests.properties.snapshot import Snapshot
 
 
 class Served:
-    """Remembers who was promised capacity, from one step to the next."""
+    """The owners of holds, remembered from one step to the next."""
 
     def __init__(self) -> None:
         self.sure: set[tuple[str, str]] = set()
-        """(pool, owner) of holds that nothing has made doubtful since somebody was last told to leave for them."""
+        """(pool, owner) of holds with no doubtful event since their last preemption."""
         self.partly = set[str]()
         """The owners of holds for which only a part of the planned victims is leaving."""
         self.rules: dict[str, str] = {}
         self.ended = False
-        """Whether a hold was ended in this step because nothing can fill it, as the planner may say."""
+        """True if this step ended a hold because nothing can fill it, as the planner may decide."""
 
     def faults(self, before: Model, now: Model, snapshot: Snapshot, called_back: set[str]) -> Iterator[str]:
-        """What is wrong with the holds of this step."""
+        """Yield the faults of the holds in this step."""
         for pool in now.pools:
             rules = snapshot.get("pool", pool).get("rules", "0")
             changed = self.rules.get(pool, rules) != rules

@@ -18,7 +18,7 @@ Value = Any
 """A hash or sorted set as a dict, a set as a set, a string as a text."""
 
 _PARTS = {"lane": r"[^:]+", "slot": r".+", "key": r".+"}
-"""What stands for a part of a key, if it is more than a word without colon and bar."""
+"""The patterns of key parts that are more than a word without colon and bar."""
 
 
 def _pattern(shape: str) -> re.Pattern[str]:
@@ -32,7 +32,7 @@ _KINDS = {name: _pattern(key.shape) for name, key in KEYS.items()}
 
 @cache
 def kind_of(key: str) -> tuple[str, tuple[str, ...]]:
-    """The one kind of key this is, and its parts; AssertionError if it is none or two."""
+    """Return the kind of a key and its parts; raise AssertionError if it matches none or two."""
     matches = [(name, match.groups()) for name, pattern in _KINDS.items() if (match := pattern.fullmatch(key))]
     assert len(matches) == 1, f"the key {key} is of kinds {matches}"
     return matches[0]
@@ -46,17 +46,17 @@ class Snapshot:
     data: dict[tuple[str, ...], Value]
 
     def get(self, kind: str, *parts: str) -> Value:
-        """The value of a key; empty if there is none."""
+        """Return the value of a key; empty if it is absent."""
         empty: dict[str, Value] = {"set": set(), "string": "", "list": [], "stream": []}
         return self.data.get((kind, *parts), empty.get(KEYS[kind].type, {}))
 
     def of(self, kind: str) -> Iterator[tuple[tuple[str, ...], Value]]:
-        """Parts and value of every key of a kind."""
+        """Yield the parts and the value of every key of a kind."""
         name = KEYS[kind].name
         return ((key[1:], value) for key, value in self.data.items() if key[0] == name)
 
     def unfinished(self) -> bool:
-        """Whether a bounded script left something for the next one."""
+        """True if a bounded script left work for the next one."""
         marks = ("reviewing", "unsettled")
         pools = any(mark in pool for _, pool in self.of("pool") for mark in marks)
         of_pools = any(self.of("pool_unfinished")) or any(self.of("pool_queue_syncs"))
@@ -127,18 +127,18 @@ def _plain(redis_type: str, value: Any) -> Value:
 
 
 def events_since(client: RedisClient, workspace: str, last: str) -> list[tuple[str, dict[str, str]]]:
-    """Entries of the workspace's stream behind one."""
+    """Return the entries of the workspace's stream after this one."""
     entries: Any = client.xrange(prefix(workspace) + "events", min=f"({last}")
     return [(entry, dict(fields)) for entry, fields in entries]
 
 
 def amounts(text: str) -> dict[str, int]:
-    """`gpu=2,step_run=1` as a mapping."""
+    """Return `gpu=2,step_run=1` as a mapping."""
     pairs = (pair.split("=") for pair in text.split(","))
     return {key: int(count) for key, count in pairs}
 
 
 def columns(account: dict[str, str], name: str) -> dict[str, int]:
-    """One column of an account's hash, by key, less what is 0."""
+    """Return one column of an account's hash by key, without zeros."""
     amounts = {field[len(name) + 1 :]: int(value) for field, value in account.items() if field.startswith(name + ":")}
     return {key: value for key, value in amounts.items() if value}

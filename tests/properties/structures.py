@@ -1,7 +1,7 @@
-"""What every key must hold, derived from the plain facts: the whole of Redis is explained, or what differs is told.
+"""The value of every key, derived from the plain facts: all data in Redis are explained, or reported as a difference.
 
-`faults` yields what is wrong at any time, unfinished work or not. Places and scores are judged by the order they make, and
-only where nothing is unfinished.
+`faults` yields the differences at any time, with unfinished work or without. Places and scores are judged by the order that
+they make, and only where no work is unfinished.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Structures:
         self.queued = [request for request in model.requests.values() if request.status == "queued"]
 
     def faults(self) -> Iterator[str]:
-        """Everything that is not as it must be."""
+        """Yield every difference."""
         yield from self._states()
         yield from self._lanes()
         yield from self._components()
@@ -163,7 +163,7 @@ class Structures:
             yield f"component: {pools_by_component}, should be {policies}"
 
     def _counted(self) -> Iterator[str]:
-        """The numbers that limits read: policies, bytes of bodies."""
+        """Yield wrong counters of limits: policies, bytes of bodies."""
         meta = self.snapshot.get("meta")
         accounts = [account for pool in self.model.pools.values() for account in pool.accounts.values()]
         policies = sum(account.name.startswith("policy:") and not account.template for account in accounts)
@@ -182,7 +182,7 @@ class Structures:
                 yield f"{key} is empty"
 
     def _runs(self, pool: str) -> Iterator[str]:
-        """What is kept of run times is of policies that are there, and the steps of each add up to how many there were."""
+        """Yield run times without a policy, or whose steps do not add up to their count."""
         for (place, component), counts in self.snapshot.of("pool_run_times"):
             steps = sum(int(count) for step, count in counts.items() if step != "all")
             has_policy = f"policy:{component}" in self.model.pools[pool].accounts if place == pool else True
@@ -285,11 +285,11 @@ class Structures:
         yield from self._same_ids({allocation.id for allocation in holders}, "pool_allocation_records", pool)
         for id_, owner in owners_by_victim.items():
             if owner not in (NO_OWNER, FOR_NONE, *self.model.clearings[pool]):
-                yield f"{pool}: {id_} leaves for {owner}, who has no hold"
+                yield f"{pool}: {id_} leaves for {owner}, which has no hold"
         yield from self._listed_victims(pool)
 
     def _listed_victims(self, pool: str) -> Iterator[str]:
-        """Each hold lists its victims, the pool counts orphaned ones, and every account the units of all."""
+        """Yield holds that do not list their victims, and wrong counts of orphaned victims and freed units."""
         owners_by_victim = self.model.leaving[pool]
         for owner in self.model.clearings[pool]:
             yield from self._same({id_ for id_, of in owners_by_victim.items() if of == owner}, "hold_victims", pool, owner)
@@ -307,7 +307,7 @@ class Structures:
                 yield f"{pool} {name} leaving: {columns(fields, 'leaving')}, should be {dict(units)}"
 
     def _deadlines(self) -> Iterator[str]:
-        """Who leaves for somebody is among those with a deadline; whom nobody needs gone is not."""
+        """Yield victims without a deadline, and needless victims with one."""
         owners = {
             id_: owner
             for owners_by_victim in self.model.leaving.values()
@@ -323,10 +323,10 @@ class Structures:
             if fields.get("victim_hold_pool")
         }
         if noted_holds != owners_of_holds:
-            yield f"who has a hold with victims: {sorted(noted_holds)}, should be {sorted(owners_of_holds)}"
+            yield f"owners of holds with victims: {sorted(noted_holds)}, should be {sorted(owners_of_holds)}"
         strange = {parts for parts, _ in self.snapshot.of("hold")} - owners_of_holds
         if strange:
-            yield f"holds of nobody: {strange}"
+            yield f"holds without an owner: {strange}"
         for parts, fields in self.snapshot.of("request"):
             yield from self._directive(parts[0], fields, owners)
 
@@ -393,7 +393,7 @@ class Structures:
         return min(self.snapshot.get("lane_walltimes", lane).values(), default=None)
 
     def _spot(self, pool: str, lane: str, text: str) -> Iterator[str]:
-        """A lane waits since it came, and with fair share apart from those of other policies."""
+        """Yield lanes with a wrong time of parking, or parked with those of another policy under fair share."""
         spot, _, since = text.split(" ")
         if int(since) > self.snapshot.now_ms:
             yield f"{pool} {lane} is parked since {since}"
@@ -402,7 +402,8 @@ class Structures:
             yield f"{pool} {lane} is parked on {spot}"
 
     def _satisfied(self, pool: str) -> Iterator[str]:
-        """With fair share every policy with somebody waiting is noted by what it has; nobody is who has no policy."""
+        """Yield policies with waiters whose satisfaction is missing or wrong, under fair share, and entries without a
+        policy."""
         noted, place = self.snapshot.get("pool_satisfaction", pool), self.model.pools[pool]
         strange = [component for component in noted if not self.model.is_fair(pool) or not place.policy(component)]
         if strange:

@@ -1,4 +1,4 @@
-"""What the metrics count is what the events tell: each grant by its wait, each other transition by state and reason."""
+"""The counters of the metrics compared with the events: each grant by its wait, each other transition by state and reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Tally:
         self._queued_ms: dict[str, int] = {}
 
     def note(self, event: dict[str, str]) -> None:
-        """One more."""
+        """Count one event."""
         if event["from"] == event["to"]:
             return
         if event["to"] == "queued":
@@ -31,7 +31,7 @@ class Tally:
             self.counts[f"moves|{event['pool']}|{event['to']}|{event['reason']}"] += 1
 
     def faults(self, snapshot: Snapshot, pools: Collection[str]) -> Iterator[str]:
-        """What differs; a pool that is no more is not counted any more."""
+        """Yield the differences; a deleted pool is no longer counted."""
         for name in [name for name in self.counts if name.split("|")[1] not in ("", *pools)]:
             del self.counts[name]
         counted = {name: int(count) for name, count in snapshot.get("counters").items() if name.startswith(("waits", "moves"))}

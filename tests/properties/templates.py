@@ -42,7 +42,7 @@ def template_faults(snapshot: Snapshot, model: Model) -> Iterator[str]:
 
 
 def _decided(snapshot: Snapshot, pool: str, component: str, template: str) -> Iterator[str]:
-    """A policy is as its template says, once the changes of the template have reached it."""
+    """Yield policies that differ from their template after its changes have reached them."""
     if component in snapshot.get("pool_template_updates", pool, template):
         if f"template_updates {template}" not in snapshot.get("pool_unfinished", pool):
             yield f"{pool}: no work is noted for {template}"

@@ -22,7 +22,8 @@ ALLOWANCE = 50
 FAIR_SHARE = {"discipline": "fair_share", "backoff_s": 0, "grace_s": 30}
 
 Size: TypeAlias = tuple[Callable[[BoundedWorld, int], None], dict[str, Any], int]
-"""What makes it large, settings of the pool, and the smaller size; the larger is ten times that."""
+"""A function that makes the workspace large, the settings of the pool, and the smaller size; the larger one is ten times
+that."""
 
 MADE_BY_CLIENTS: dict[str, Size] = {
     "shapes": (bounded_world.queue_shapes, {}, 100),
@@ -37,7 +38,7 @@ MADE_BY_CLIENTS: dict[str, Size] = {
     "delayed tasks": (bounded_world.park_delayed_tasks, {}, 100),
     "running without a policy": (bounded_world.run_without_policy, {}, 100),
 }
-"""What every requester can make large: no command grows with it."""
+"""The sizes that every requester can make large: no command grows with them."""
 
 DECLARED: dict[str, Size] = {
     "policies": (bounded_world.add_policies, {}, 100),
@@ -50,13 +51,13 @@ DECLARED: dict[str, Size] = {
     "limited tokens": (bounded_world.wait_with_limited_tokens, {}, 30),
     "limited components": (bounded_world.limit_components, {}, 30),
 }
-"""What only an administrator can make large."""
+"""The sizes that only an administrator can make large."""
 
 PREEMPTED: dict[str, Size] = {
     "holds": (bounded_world.hold_for_waiters, {}, MAX_VICTIM_HOLDS),
     "victims of one waiter": (bounded_world.queue_for_many_victims, {}, 100),
 }
-"""What the planner makes large, for waiters that may preempt: no command grows with it."""
+"""The sizes that the planner makes large, for waiters that may preempt: no command grows with them."""
 
 SIZES = MADE_BY_CLIENTS | DECLARED | PREEMPTED
 
@@ -127,14 +128,15 @@ GROWS_WITH_DECLARATIONS: dict[str, set[str]] = {
     "limited tokens": {"list_subjects"},
     "limited components": {"copy_workspace", "get_workspace", "update_workspace"},
 }
-"""What an administrator declares → the commands whose steps grow with it.
+"""The commands whose steps grow with a declared size, by that size.
 
 No requester can make it large. A workspace has at most `max_pools` pools, `max_policies` policies, `template_max` policies of
 each template, and 1,000 components with limits of their own; no limit counts groups and tokens.
 
 These commands grow with policies and are not in parts: `declare`, `update_pool` and `delete_group` compare all policies
 and change all or nothing. A sample of the usage has a number of each policy. With fair
-share, the tier of a waiter is the rank of its policy among all."""
+share, the tier of a waiter is the rank of its policy among all.
+"""
 
 SCRIPT_USERS = (
     *(

@@ -44,7 +44,7 @@ mostly = st.sampled_from((True,) * 11 + (False,))
 
 @st.composite
 def pools(draw: st.DrawFn, name: str, *, wild: bool) -> dict[str, Any]:
-    """A pool whose numbers agree; a wild one's at times do not."""
+    """Draw a pool whose numbers agree; at times those of a wild one do not."""
     capacity = {"gpu": draw(st.integers(2, 6))} | draw(st.dictionaries(st.just("tpu"), st.integers(1, 3)))
     settings = {"queueing": draw(st.sampled_from(("best_effort", "best_effort", "strict"))), **draw(own)}
     groups: list[dict[str, Any]] = []
@@ -61,7 +61,8 @@ def pools(draw: st.DrawFn, name: str, *, wild: bool) -> dict[str, Any]:
 
 
 def _agree(capacity: dict[str, int], groups: list[dict[str, Any]], policies: list[dict[str, Any]]) -> None:
-    """Keys the pool lacks go, each parent has what its children reserve, and no limit is below that."""
+    """Make the numbers agree: keys that the pool lacks go, parents reserve the sum of their children, limits are not below
+    that."""
 
     def of_children(name: str | None, key: str) -> int:
         children = (account for account in (*groups, *policies) if account.get("parent", account.get("group")) == name)
@@ -83,7 +84,7 @@ def _agree(capacity: dict[str, int], groups: list[dict[str, Any]], policies: lis
 
 @dataclass(frozen=True)
 class Story:
-    """What there is, who asks for what of it, and what there shall be."""
+    """A case: the pools before, the requests, and the declared pools."""
 
     before: dict[str, dict[str, Any]]
     asks: list[dict[str, Any]]
@@ -112,12 +113,12 @@ stories = st.builds(
 
 
 def declaration(workspace: dict[str, dict[str, Any]]) -> Declaration:
-    """The pools of a workspace."""
+    """Return the declaration of a workspace."""
     return Declaration.model_validate({"pools": list(workspace.values())})
 
 
 def in_order(pools: list[PoolDeclaration]) -> dict[str, Any]:
-    """Pools without regard to the order in which things are listed."""
+    """Return pools without the order in which they are listed."""
     return {
         pool.name: pool.model_dump(exclude={"groups", "policies"})
         | {account.name: account.model_dump() for account in pool.groups}
@@ -127,7 +128,7 @@ def in_order(pools: list[PoolDeclaration]) -> dict[str, Any]:
 
 
 def seed(world: World, story: Story) -> None:
-    """Pools as they are before, with holders, waiters and holds."""
+    """Create the pools of the case, with allocations, waiters and holds."""
     world.declarations.apply(world.workspace, declaration(story.before))
     requests = [world.submit(own_id=f"r{index}", **ask) for index, ask in enumerate(story.asks)]
     if story.waits_s:
@@ -137,7 +138,7 @@ def seed(world: World, story: Story) -> None:
 
 
 def forbidden(world: World, target: Declaration, *, prune: bool) -> set[str]:
-    """The conflicts there should be, by the pools as they are seen from outside."""
+    """Return the expected conflicts, derived from the public state of the pools."""
     conflicts, named = set(), {pool.name: pool for pool in target.pools}
     for name in world.pools():
         pool, after = world.get_pool(name), named.get(name)
@@ -167,7 +168,7 @@ def against_the_rules(target: Declaration) -> bool:
 
 
 def from_here(world: World) -> Checker:
-    """Looks at what comes next; what was told before counts as known."""
+    """Return a checker for the events from now on."""
     checker = Checker(world)
     for entry, event in events_since(world.client, world.workspace, checker.last_event):
         checker.last_event = entry
@@ -178,7 +179,7 @@ def from_here(world: World) -> Checker:
 
 
 def live(client: RedisClient, story: Story) -> str:
-    """Lives one story and checks all that must hold; says how it ended."""
+    """Run one case, check everything, and return its kind of end."""
     world = World(client, chunk=story.chunk)
     declaring = world.declarations
     seed(world, story)

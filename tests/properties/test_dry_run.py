@@ -1,4 +1,4 @@
-"""What a trial says is what the real thing then does, and a trial writes nothing."""
+"""The outcome of a dry run is that of the real change, and a dry run writes nothing."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _change(scene: Scene) -> Change:
 
 
 def _outcome(act: Callable[[], Outcome]) -> tuple[Outcome | None, str | None]:
-    """What it answers, or the code of what it was refused with."""
+    """Return the outcome, or the code of the refusal."""
     try:
         return act(), None
     except Refusal as refused:
@@ -96,7 +96,7 @@ def _outcome(act: Callable[[], Outcome]) -> tuple[Outcome | None, str | None]:
 
 
 def _changed(scene: Scene) -> set[str]:
-    """Which lists of the answer had somebody in them."""
+    """Return the lists of the outcome that are not empty."""
     world = scene.world
     tried, done = _change(scene)
     before, were = dump(world.client), {request.id: request.status for request in scene.requests()}

@@ -1,4 +1,4 @@
-"""What explain says agrees with what then happens: what would have to happen is enough, and no less is."""
+"""An explanation agrees with the outcome: the change that it names is enough, and a smaller one is not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ SCENES, FIRST = int(os.environ.get("SCENES", 130)), 250
 
 
 def test_what_would_have_to_happen_is_enough_and_no_less_is(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And on the way (states are dear): who is kept by anything is not told that it may start now."""
     monkeypatch.setattr("app.planner.estimates.start_times.MAX_DRAWS", 10)  # the earliest is then that of all plays
     counts: Counter[str] = Counter()
     foretold: Counter[str] = Counter()
@@ -39,7 +38,7 @@ class Beside(Exception):  # noqa: N818
 
 
 class Trial:
-    """One who waits is told why; then just that is done."""
+    """A waiter whose explanation is put to the test."""
 
     def __init__(self, scene: Scene, waiter: Request) -> None:
         self.world, self.waiter, self.requests = scene.world, waiter, scene.requests
@@ -49,7 +48,7 @@ class Trial:
         self.running = self._active()
 
     def __call__(self) -> str:
-        """What was tried, and what came of it."""
+        """Return the change that was tried, and its outcome."""
         try:
             return f"{self.at.wait_reason}: {self._tried()}"
         except (Refusal, Beside):
@@ -81,7 +80,7 @@ class Trial:
         short[last] -= 1
         for (account, key, column), units in short.items():
             self._raise(account, key, column, units)
-        if not (self.at.patience_owner and self.waiter.walltime_s):  # who promises to be done in time may pass a hold
+        if not (self.at.patience_owner and self.waiter.walltime_s):  # a request with a walltime may pass a hold
             assert self._status() == "queued", f"less was enough than {self.at}"
         self._raise(*last, 1)
         return self._outcome()

@@ -1,4 +1,4 @@
-"""Fair share among many policies: who is granted is found without going through all of them, and is the same."""
+"""Fair share among many policies: the grants found without a scan of all policies are those found with it."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ CAPACITY = 200
 
 @dataclass
 class Books:
-    """What everybody has and asks, kept beside the ledger by the rules as they are written."""
+    """The use and the demand of each policy, kept beside the ledger by the written rules."""
 
     fair: dict[str, int]
     used: dict[str, int]
     waiting: list[tuple[str, int, int, Request]]
     """Policy, units, class, request; in order of submission."""
     spare: int = 0
-    """Units nobody who waits can use."""
+    """The units that no waiter can use."""
 
     def ratio(self, component: str) -> int:
-        """Satisfaction in billionths; who has less than its share and wants more counts by what it has of it."""
+        """Return the satisfaction in billionths; a policy below its share with demand counts by its part of the share."""
         part = self.used[component] / CAPACITY * SHARE_UNITS / self.fair[component]
         return min(MAX_AMOUNT, math.floor(part * 1e9))
 
     def grant(self, free: int) -> list[str]:
-        """Who is granted of so many units, one after the other."""
+        """Return the waiters that get the free units, in order."""
         granted = []
         while fitting := [waiter for waiter in self.waiting if waiter[1] <= free]:
             first = min(

@@ -45,7 +45,7 @@ BILLION = 10**9
 
 @pytest.fixture(scope="module")
 def client(servers: Servers) -> RedisClient:
-    """A client of a server where each random pool has a workspace of its own."""
+    """Return a client of a server on which each random pool has a workspace of its own."""
     return servers.client("embedded")
 
 
@@ -65,7 +65,7 @@ def new_world(client: RedisClient) -> World:
 
 @pytest.fixture(scope="module")
 def states(client: RedisClient) -> list[RandomPool]:
-    """Random pools for the tests that only read them."""
+    """Return random pools for the tests that only read."""
     return [random_pool(client, seed) for seed in range(STATES)]
 
 
@@ -108,7 +108,6 @@ def test_the_unused_share_orders_the_queue_as_the_planner_sees_it(states: list[R
 
 
 def test_the_unused_share_of_a_preemption_is_the_one_that_the_planner_saw(client: RedisClient) -> None:
-    """A preempt step that rests on an unused share is refused for it if, and only if, the waiter does not fit."""
     counts: Counter[bool] = Counter()
     for seed in range(STATES):
         pool, random = random_pool(client, seed, queueing="best_effort"), Random(seed)
@@ -133,14 +132,14 @@ def test_the_unused_share_of_a_preemption_is_the_one_that_the_planner_saw(client
 
 
 def _fits_where_reserved(projection: Projection, waiter: Waiter, account: str) -> bool:
-    """The planner never names an unused share to a waiter that asks no share key; the ledger would not mind."""
+    """True if the waiter fits; the planner never names an unused share to a waiter without share keys, the ledger would
+    accept it."""
     if not projection.borrowing.share_amounts(waiter.amounts):
         return True
     return projection.fits_unused_share(waiter, account, projection.all_holds)
 
 
 def test_a_preemption_suffices_for_the_ledger_as_it_does_for_the_planner(client: RedisClient) -> None:
-    """A preempt step is refused as not enough, or as superfluous, by what the planner finds short."""
     counts: Counter[str] = Counter()
     for seed in range(STATES):
         pool, random = random_pool(client, seed, queueing="best_effort"), Random(seed)
@@ -276,7 +275,6 @@ def _compare_ratio(ratio: Fraction | None, score: int, message: str) -> str:
 
 
 def test_the_grant_loop_of_an_estimate_grants_what_the_ledger_grants(client: RedisClient) -> None:
-    """One allocation ends: the waiters that start in the simulation, in order, are those that the ledger grants."""
     counts: Counter[int] = Counter()
     features: Counter[str] = Counter()
     for seed in range(80):

@@ -46,7 +46,7 @@ class History:
     # steps
 
     def park(self) -> None:
-        """A new task, now or later."""
+        """Park a new task, for now or later."""
         rng, name = self.rng, f"t{len(self.over)}"
         self.over[name] = []
         request: dict[str, Any] = {"resources": {"gpu": rng.randint(1, 2)}, "retries": rng.choice((1, -1))}
@@ -64,15 +64,15 @@ class History:
         assert self.store.park_task(self.world.workspace, ask, name) == first
 
     def later(self) -> datetime:
-        """Some seconds from now."""
+        """Return a time some seconds ahead."""
         return datetime.fromtimestamp(self.world.clock.now_ms() / 1000 + self.rng.randint(1, 20), UTC)
 
     def taken(self) -> list[TaskDispatch]:
-        """What is to be sent now."""
+        """Return the tasks that are due to be sent."""
         return [*self.store.take_outbox(self.world.workspace, CLAIM_S, START_S, TRIES, self.rng.choice((1, 2, 50))).dispatches]
 
     def send(self) -> None:
-        """A look at the outbox; some messages vanish, some come twice."""
+        """Dispatch the outbox; some messages are lost, some arrive twice."""
         taken = self.taken()
         for dispatch in taken:
             self.broker += [dispatch] * self.rng.choice((0, 1, 1, 1, 2))
@@ -82,15 +82,15 @@ class History:
                 self.broker.append(dispatch)
 
     def send_and_die(self) -> None:
-        """Sent, and not said."""
+        """Send messages, and die before reporting them."""
         self.broker += [dispatch for dispatch in self.taken() if self.rng.random() < 0.5]
 
     def refuse(self) -> None:
-        """The broker is away."""
+        """Report that the broker is away."""
         self.store.mark_dispatch_failed(self.world.workspace, self.taken(), 2)
 
     def begin(self) -> None:
-        """A worker takes a message."""
+        """Begin the task of a message."""
         if not self.broker:
             return
         got = self.broker.pop(self.rng.randrange(len(self.broker)))
@@ -98,7 +98,7 @@ class History:
             if got.end.status not in self.over[got.task]:  # told twice is told once
                 self.over[got.task].append(got.end.status)
             if self.rng.random() < 0.7:
-                with suppress(NotFound):  # somebody else has said so
+                with suppress(NotFound):  # another client has released it
                     self.store.acknowledge_end(self.world.workspace, got.task, got.request)
             return
         allocation = (got.request or "", got.fence or 0)
@@ -117,26 +117,26 @@ class History:
         self.working[allocation] = got
 
     def begin_again(self) -> None:
-        """A message of somebody at work comes once more."""
+        """Deliver the message of a running task once more."""
         for allocation, of in [*self.working.items()][:1]:
             with pytest.raises(Refusal):
                 self.store.start_task(self.world.workspace, *allocation, "another")
             self.broker.append(of)
 
     def one_at_work(self) -> tuple[tuple[str, int], TaskDispatch] | None:
-        """Somebody, who is not at work any more."""
+        """Remove and return a running task, or None."""
         if not self.working:
             return None
         allocation = self.rng.choice([*self.working])
         return allocation, self.working.pop(allocation)
 
     def finish(self) -> None:
-        """Somebody is done."""
+        """End a running task."""
         if work := self.one_at_work():
             self.release(*work, self.rng.choice(("succeeded", "failed")))
 
     def release(self, allocation: tuple[str, int], of: TaskDispatch, outcome: str) -> None:
-        """Gives back what it may still have."""
+        """Release the units that the task may still hold."""
         try:
             released = self.world.ledger.release(self.world.workspace, *allocation, outcome)
         except (StaleFence, NotFound):
@@ -145,16 +145,16 @@ class History:
             self.over[of.task].append("done")
 
     def die(self) -> None:
-        """A process dies, and its parent says so."""
+        """Report the death of a process, as its parent does."""
         if work := self.one_at_work():
             self.release(*work, "lost")
 
     def silence(self) -> None:
-        """A whole machine dies."""
+        """Lose a running task with its machine, without a report."""
         self.one_at_work()
 
     def try_again(self) -> None:
-        """Somebody failed and tries again, at once or later."""
+        """Retry a failed task, at once or later."""
         if not (work := self.one_at_work()):
             return
         (request, fence), of = work
@@ -174,29 +174,29 @@ class History:
         assert self.store.park_task(self.world.workspace, ask, key) == first
 
     def cancel(self) -> None:
-        """Somebody gives a task up, if it has not begun."""
+        """Cancel a task, if it has not begun."""
         if self.over:
             with suppress(Conflict, NotFound):
                 self.store.cancel_task(self.world.workspace, self.rng.choice([*self.over]))
 
     def drop(self) -> None:
-        """An operator ends what somebody is at."""
+        """Drop the request of a running task as an operator."""
         if work := self.one_at_work():
             self.world.ledger.drop(self.world.workspace, work[0][0])
 
     def own(self) -> None:
-        """The owner wants its share."""
+        """Submit a request of the owner."""
         self.owned.append(self.world.submit("owner", gpu=self.rng.randint(1, 3)))
 
     def give_back(self) -> None:
-        """The owner is done with some of it."""
+        """Release a request of the owner."""
         if self.owned:
             request = self.owned.pop(self.rng.randrange(len(self.owned)))
             now = self.world.get(request)
             self.world.cancel(now) if now.status == "queued" else self.world.release(now)
 
     def reconcile(self) -> None:
-        """A decision, and whose time to leave is over leaves."""
+        """Run one pass, and enforce the deadlines."""
         self.world.enforce_deadlines()
         snapshot = self.world.plan_store.read_snapshot(self.world.workspace, "p")
         if snapshot:
@@ -204,7 +204,7 @@ class History:
                 self.world.plan_store.apply_step(self.world.workspace, snapshot, step)
 
     def pass_time(self) -> None:
-        """Leases lapse, and who works keeps its own."""
+        """Let leases lapse, except those of running tasks."""
         for allocation in [*self.working]:
             try:
                 self.world.ledger.heartbeat(self.world.workspace, *allocation)
@@ -213,13 +213,13 @@ class History:
         self.world.pass_time(self.rng.choice((0.5, 2, 5)))
 
     def resize(self) -> None:
-        """The pool grows and shrinks."""
+        """Resize the pool."""
         self.world.update_pool(gpu=self.rng.randint(4, 6))
 
     # the end
 
     def is_over(self) -> bool:
-        """Whether nothing of any task is kept."""
+        """True if no data of any task are left."""
         for task in self.over:
             try:
                 self.store.get_task(self.world.workspace, task)
@@ -229,7 +229,7 @@ class History:
         return True
 
     def drain(self) -> None:
-        """All goes as it should from now on."""
+        """Run all tasks to their end without faults."""
         self.world.update_pool(gpu=5)
         for _ in range(400):
             if self.is_over():

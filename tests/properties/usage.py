@@ -26,7 +26,7 @@ def usage_faults(snapshot: Snapshot, pool: str) -> Iterator[str]:
 
 
 def _sample_faults(key_count: int, used: list[int], words: list[str]) -> Iterator[str]:
-    """In a sample of all policies the pool used what they used, and a maximum is above the use."""
+    """Yield faults of a sample: the pool's use is the sum of its policies, and no maximum is below the use."""
     units = {number: _units(text) for number, _, text in (word.partition(":") for word in words)}
     policies = {number: row for number, row in units.items() if not number.startswith("max")}
     sums = [sum(column) for column in zip([0] * key_count, *policies.values(), strict=True)]
@@ -39,7 +39,7 @@ def _sample_faults(key_count: int, used: list[int], words: list[str]) -> Iterato
 
 
 def _peak_faults(snapshot: Snapshot, pool: str) -> Iterator[str]:
-    """The highest use since the last sample is at least the use; a pool may get a capacity of a metered key while some run."""
+    """Yield peaks below the present use; a pool may get a capacity of a metered key while requests run."""
     capacity = columns(snapshot.get("pool", pool), "limit").keys() - METERED
     accounts = {parts[1]: fields for parts, fields in snapshot.of("policy") if parts[0] == pool}
     for name, fields in {"pool": snapshot.get("pool", pool), **accounts}.items():

@@ -35,10 +35,10 @@ WEIGHTS = {
 }  # fmt: skip
 
 QUARREL = {"release": 0.4, "drop": 0.4, "reconcile": 2, "submit": 2, "pass_time": 0.5}
-"""Where all want the same: what is done more or less often."""
+"""The factors for the frequency of steps where most requests compete for the same units."""
 
 HUNGER = {"stop": 0.2, "pass_time": 2, "set_group": 2, "change_pool": 2}
-"""Where some starve by fair shares: as well."""
+"""The same, where accounts starve under fair share."""
 
 
 class Walk:
@@ -49,15 +49,15 @@ class Walk:
         self.weights = {name: weight * self.rng.choice((0.3, 1, 1, 3)) for name, weight in WEIGHTS.items()}
         self.careless = self.rng.choice((0, 0.1, 0.3, 0.6))
         self.quarrel = self.rng.random() < 0.5
-        """Whether all want the same, little goes by itself, and so most is taken back."""
+        """True if most requests compete for the same units and few end by themselves, so that most units are reclaimed."""
         self.hunger = self.rng.random() < 0.4
-        """Whether fair shares count most of the time, and one component came first."""
+        """True if the discipline is mostly fair share, and one component came first."""
         for is_weighted, factors in ((self.quarrel or self.hunger, QUARREL), (self.hunger, HUNGER)):
             for name, factor in factors.items() if is_weighted else ():
                 self.weights[name] *= factor
 
     def steps(self, count: int) -> list[Step]:
-        """The beginning, and so many steps."""
+        """Return the first step, and this many more."""
         names = self.rng.choices(list(self.weights), list(self.weights.values()), k=count)
         return [("begin", self._begin()), *((name, getattr(self, f"_{name}")()) for name in names)]
 
@@ -106,7 +106,7 @@ class Walk:
         return {name: value for name, value in chosen.items() if self.rng.random() < 0.5}
 
     def _bounds(self) -> dict[str, Any]:
-        """Settings of decisions, most of which keep somebody from being stopped, and so are rare."""
+        """Return settings of decisions, most of which forbid preemptions, and so are rare."""
         rng = self.rng
         bounds = {
             "max_victims": rng.choice((None, 1, 2)),
@@ -119,7 +119,7 @@ class Walk:
         return {name: value for name, value in bounds.items() if rng.random() < 0.2}
 
     def _patience(self) -> dict[str, Any]:
-        """Settings of fair share and of what is over a limit, which groups and policies have as well."""
+        """Return settings of fair share and of limits, which groups and policies have as well."""
         rng = self.rng
         return {
             "over_limit": rng.choice(("keep", "evict", "evict", None)),
@@ -252,7 +252,7 @@ class Walk:
         rng = self.rng
         state = rng.choice(("started", "progress", "defer", "defer", "completed", "completed", "failed"))
         return {"which": self._some(), "state": state, "seconds": rng.choice((1, 2, 5)),
-            "off": rng.choice((0, 0, 0, 0, 1)), "anybody": rng.random() < 0.2, "how": self._how()}  # fmt: skip
+            "off": rng.choice((0, 0, 0, 0, 1)), "any_status": rng.random() < 0.2, "how": self._how()}  # fmt: skip
 
     def _poll(self) -> dict[str, Any]:
         return {"which": self._some()}
@@ -267,7 +267,7 @@ class Walk:
 
 
 def endless(steps: Sequence[Step]) -> list[Step]:
-    """The same history with everybody coming back as often as he is made to leave, and what becomes of it at the end."""
+    """Return the same history with unlimited requeues, and with a wait for its end."""
     return [*((name, _endless(chosen)) for name, chosen in steps), ("rest", {})]
 
 
@@ -285,7 +285,7 @@ def go(machine: type[Histories], steps: Sequence[Step]) -> None:
 
 
 def shortest(machine: type[Histories], steps: list[Step], tries: int = 400) -> list[Step]:
-    """As little of a history that fails as still fails: fewer steps, then fewer asks at once."""
+    """Return a shorter history that still fails: fewer steps, then fewer requests at once."""
     size = len(steps) // 2
     while size and tries > 0:
         for start in range(1, len(steps), size):  # the first is the beginning
@@ -313,7 +313,7 @@ def _thinner(machine: type[Histories], steps: list[Step], index: int) -> list[St
 
 
 def fails(machine: type[Histories], steps: Sequence[Step]) -> bool:
-    """Whether something is wrong in this history."""
+    """True if the history breaks a rule."""
     try:
         go(machine, steps)
     except Exception:

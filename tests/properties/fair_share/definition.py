@@ -21,7 +21,7 @@ HALVINGS = (24, 32, 40)
 
 
 def shares(capacity: Amounts, root: Branch, guarantees: dict[str, Vector]) -> dict[str, Vector]:
-    """The fair share of everybody, keys in order of name."""
+    """Return the fair share of every account, with the keys in order of name."""
     keys = sorted(capacity)
     fair_shares: dict[str, Vector] = {}
     top = _node(root, 0, capacity, keys, guarantees)
@@ -46,12 +46,12 @@ class _Node:
         self._known: dict[Fraction, Vector] = {}
 
     def takes(self, level: Fraction) -> Vector:
-        """F."""
+        """Return F(level)."""
         raise NotImplementedError
 
     @cached_property
     def bounds(self) -> list[tuple[Fraction, Fraction]]:
-        """G and L of each key."""
+        """Return G and L of each key."""
         bounds = []
         rows = zip(self.takes(Fraction(0)), self.takes(self.top), self.guarantee, self.limit, strict=True)
         for low, high, guarantee, limit in rows:
@@ -60,7 +60,7 @@ class _Node:
         return bounds
 
     def level(self, offer: Fraction) -> Fraction:
-        """M."""
+        """Return M(offer)."""
         low, high = Fraction(0), self.top
         if self._may_reach(high, offer):
             return high
@@ -76,7 +76,7 @@ class _Node:
         )
 
     def answers(self, offer: Fraction) -> Vector:
-        """S."""
+        """Return S(offer)."""
         if offer not in self._known:
             self._known[offer] = self.takes(self.level(offer))
         return self._known[offer]
@@ -101,7 +101,7 @@ class _Leaf(_Node):
         return min(self._of_key(offer, *bounds, used, demand) for bounds, used, demand in rows)
 
     def _of_key(self, offer: Fraction, guaranteed: Fraction, most: Fraction, used: Fraction, demand: Fraction) -> Fraction:
-        """Where a key is at what is offered of it, solved for the level."""
+        """Return the level of one key for its offer: the solution of the equation of the water level."""
         value = min(guaranteed + offer, most)
         if value > used:
             return 1 + (value - used) / (demand - used)

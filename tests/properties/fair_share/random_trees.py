@@ -34,7 +34,7 @@ class TreeGenerator:
         self._count = 0
 
     def tree(self) -> Branch:
-        """A whole tree, the pool at its root."""
+        """Return a whole tree, with the pool at its root."""
         return Branch("pool", children=self._children(self.capacity, self._groups, fewest=1))
 
     def _children(self, left: Amounts, groups: int, fewest: int = 0) -> tuple[Leaf | Branch, ...]:
@@ -75,7 +75,7 @@ class TreeGenerator:
 
 
 def all_accounts(node: Leaf | Branch) -> Iterator[Leaf | Branch]:
-    """A node and all below it."""
+    """Yield a node and all nodes below it."""
     yield node
     if isinstance(node, Branch):
         for child in node.children:

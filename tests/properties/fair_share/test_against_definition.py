@@ -1,6 +1,6 @@
-"""What the curves say beside what the definitions say, on trees whose levels can be searched for.
+"""The curves compared with the definitions, on trees whose levels can be searched for.
 
-`TREES=5000 make test ARGS="tests/properties/fair_share"` tries that many of each kind.
+`TREES=5000 make test ARGS="tests/properties/fair_share"` tries this many trees of each kind.
 """
 
 from __future__ import annotations

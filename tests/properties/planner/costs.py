@@ -10,7 +10,8 @@ MINUTE_MS = 60_000
 
 
 def cost(victim: Allocation, units: int, profile: str, now_ms: int) -> Fraction:
-    """The checkpoint, the work since the last one, and the value of the remaining walltime, each times units."""
+    """Return the cost: the checkpoint, the work since the last one, and the value of the remaining walltime, each times
+    units."""
     saving = {"none": 0, "manual": 10, "auto": victim.checkpoint_minutes or 5}[victim.checkpoint]
     since = victim.granted_ms
     if victim.checkpoint != "none" and victim.checkpointed_ms is not None:
@@ -23,7 +24,7 @@ def cost(victim: Allocation, units: int, profile: str, now_ms: int) -> Fraction:
 
 
 def _of_walltime(used: Fraction) -> Fraction:
-    """By the share of the walltime that is used."""
+    """Return the factor for the used part of the walltime."""
     if used < Fraction(1, 10):
         return Fraction(1)
     if used <= Fraction(9, 10):

@@ -30,7 +30,7 @@ class FairShareLedger(PoolLedger):
     # as the planner sees it
 
     def snapshot(self) -> PoolSnapshot:
-        """The pool now, with all its columns."""
+        """Return the snapshot of the pool, with all its columns."""
         now = super().snapshot()
         positions = {request.id: position for position, request in enumerate(self.queue())}
         waiters = sorted(
@@ -99,7 +99,7 @@ class FairShareLedger(PoolLedger):
     # what people do
 
     def lower_limit(self, name: str, key: str, units: int) -> None:
-        """Set the limit of a policy or group; whoever fits nowhere any more is rejected."""
+        """Set the limit of a policy or group; waiters that fit nowhere any more are rejected."""
         account = self.accounts[name]
         self.accounts[name] = replace(account, limit={**account.limit, key: max(units, account.reserved.get(key, 0))})
         for request in tuple(self.waiters.values()):

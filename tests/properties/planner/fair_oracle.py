@@ -65,13 +65,13 @@ class ShareState:
         return Leaf(account.name, account.weight, usage, demand, account.reserved, account.limit)
 
     def is_below(self, account: str) -> bool:
-        """Whether it has less than it is due."""
+        """True if the account has less than its fair share."""
         node = self.division.accounts[account]
         tolerance = self.oracle.starvation_settings(account).tolerance
         return satisfaction.is_below(node, tolerance, self.division.scale, account.startswith("policy:"))
 
     def fair_units(self, account: str, key: str) -> Fraction:
-        """Its fair share of a key, in units."""
+        """Return the fair share of a key, in units."""
         index = self.division.keys.index(key)
         return Fraction(self.division.accounts[account].fair[index] * self.oracle.capacity[key], self.division.scale)
 
@@ -118,7 +118,7 @@ class ShareState:
         return frozenset(keys)
 
     def fits_within(self, waiter: Waiter | Allocation) -> bool:
-        """Whether its policy's part has room for it."""
+        """True if its policy's fair share has room for it."""
         used = self.usage[waiter.component]
         return all(
             used[key] + units <= self.fair_units(f"policy:{waiter.component}", key) + Fraction(self.oracle.capacity[key], 10**9)
@@ -193,7 +193,7 @@ class FairShareOracle(Oracle):
         )
 
     def starvation_level(self, account: str) -> int:
-        """How it starves."""
+        """Return the level of starvation."""
         return {
             StarvationStatus.NON_STARVING: NEVER,
             StarvationStatus.STARVING: ORDINARY,
@@ -260,7 +260,7 @@ class FairShareOracle(Oracle):
     # sets of victims
 
     def state_after(self, waiter: Waiter, victims: Sequence[Allocation]) -> ShareState:
-        """The pool after the exchange."""
+        """Return the state of the pool after the exchange."""
         state = self.state(waiter)
         usage = {component: Counter(used) for component, used in state.usage.items()}
         usage[waiter.component].update(waiter.amounts)
@@ -328,12 +328,12 @@ class FairShareOracle(Oracle):
         return shortages
 
     def lawful(self, waiter: Waiter, victims: Sequence[Allocation]) -> bool:
-        """Whether all of these may be taken together."""
+        """True if all of these may be preempted together."""
         allowed = self.candidates(waiter)
         return all(allocation in allowed for allocation in victims) and not self.victims_taking_back(waiter, victims)
 
     def all_sets(self, waiter: Waiter, max_victims: int | None) -> Iterator[tuple[Allocation, ...]]:
-        """Every set that is allowed and makes it fit, the smallest first."""
+        """Yield every allowed set with which the waiter fits, the smallest first."""
         first = self.candidates(waiter)[:SEARCHED]
         for size in range(1, min(len(first), len(first) if max_victims is None else max_victims) + 1):
             for victims in combinations(first, size):
@@ -362,7 +362,7 @@ class FairShareOracle(Oracle):
     # a whole pass
 
     def satisfaction(self, component: str, state: ShareState) -> tuple[int, Fraction]:
-        """How much of its part a policy has."""
+        """Return the satisfaction of a policy."""
         ratio = satisfaction.satisfaction_ratio(state.division.accounts[f"policy:{component}"], state.division.scale)
         return (1, Fraction(0)) if ratio is None else (0, ratio)
 

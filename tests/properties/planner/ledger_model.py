@@ -57,7 +57,7 @@ class PoolLedger:
     # as the planner sees it
 
     def snapshot(self) -> PoolSnapshot:
-        """The pool now, with all its columns."""
+        """Return the snapshot of the pool, with all its columns."""
         bare = self._snapshot_without_columns()
         oracle = Oracle(bare)
         keys = {key for account in bare.accounts.values() for key in account.limit}

@@ -62,11 +62,11 @@ class Oracle:
         return names
 
     def policy(self, request: Waiter | Allocation) -> AccountSnapshot:
-        """Its policy."""
+        """Return the policy of the request."""
         return self.snapshot.accounts[self.path(request)[0]]
 
     def allocations_of(self, account: str) -> list[Allocation]:
-        """The allocations that debit it, in order of grant."""
+        """Return the allocations that debit the account, in order of grant."""
         if account not in self._allocations:
             members = [request for request in self.snapshot.allocations if account in self.path(request)]
             self._allocations[account] = members
@@ -84,7 +84,7 @@ class Oracle:
         return self._used[question]
 
     def limit(self, account: str, key: str) -> int:
-        """The limit that counts; one as large as the pool is none."""
+        """Return the effective limit; one as large as the pool is none."""
         total = self.snapshot.accounts["pool"].limit.get(key, BOUNDLESS if key in METERED else 0)
         if account == "pool":
             return total
@@ -92,13 +92,13 @@ class Oracle:
         return limit if limit < total else BOUNDLESS
 
     def reserved(self, account: str, key: str) -> int:
-        """Its reserved of a key."""
+        """Return the reserved units of a key."""
         return self.snapshot.accounts[account].reserved.get(key, 0)
 
     # holds
 
     def hold(self, waiter: Waiter) -> HoldSnapshot | None:
-        """Its hold with victims."""
+        """Return the hold with victims of the waiter, or None."""
         return next((hold for hold in self.snapshot.holds if hold.owner.id == waiter.id), None)
 
     def pending_units(self, hold: HoldSnapshot, account: str, key: str) -> int:
@@ -123,7 +123,7 @@ class Oracle:
         return total
 
     def kept_fixed_units(self, waiter: Waiter, account: str, key: str) -> int:
-        """What the holds of fixed work will take of the fixed share there, before it or beside it."""
+        """Return the units of the fixed share that holds of other fixed work will take there."""
         total = 0
         for hold in self.snapshot.holds:
             if hold.owner.id == waiter.id:
@@ -151,7 +151,7 @@ class Oracle:
         return shortages
 
     def free_after_grant(self, waiter: Waiter) -> dict[AccountKey, int]:
-        """What is left of each account of its path if it were granted now."""
+        """Return the free units of each account of its path after a grant."""
         return {
             (account, key): self.limit(account, key) - self.used(account, key) - self.kept_units(waiter, account, key) - units
             for account in self.path(waiter)
@@ -159,14 +159,14 @@ class Oracle:
         }
 
     def blocked_by(self, waiter: Waiter) -> str:
-        """What keeps it now: a limit (or its fixed share), else capacity, else nothing."""
+        """Return the blocker: a limit (or the fixed share), else capacity, else ""."""
         short_accounts = {account for (account, _), left in self.free_after_grant(waiter).items() if left < 0}
         if short_accounts - {"pool"} or self.is_fixed_share_used_up(waiter):
             return "limit"
         return "capacity" if short_accounts else ""
 
     def is_fixed_share_used_up(self, waiter: Waiter) -> bool:
-        """Whether it is not preemptible and its policy's fixed share does not reach for it, holds before it included."""
+        """True if the request is not preemptible and does not fit into its policy's fixed share, with holds before it."""
         policy, listed = self.path(waiter)[0], self.snapshot.accounts["pool"].limit
         return not waiter.preemptible and any(
             self.used(policy, key, fixed=True) + self.kept_fixed_units(waiter, policy, key) + units > self.reserved(policy, key)
@@ -177,7 +177,7 @@ class Oracle:
     # shares
 
     def fits_unused_share(self, waiter: Waiter, account: str) -> bool:
-        """Whether it fits entirely into the unused share, on every share key it asks, of which there must be one."""
+        """True if it fits entirely into the unused share, on every share key that it asks, of which there is at least one."""
         keys = self.share_keys & set(waiter.amounts)
         return bool(keys) and all(waiter.amounts[key] <= self._unused(waiter, account, key) for key in keys)
 
@@ -203,12 +203,12 @@ class Oracle:
         )
 
     def may_enter_share(self, waiter: Waiter) -> bool:
-        """Whether it would lie within its policy's reserved if it were alone there."""
+        """True if it would lie within its policy's reserved units if it were alone there."""
         policy, keys = self.path(waiter)[0], self.share_keys & set(waiter.amounts)
         return bool(keys) and all(waiter.amounts[key] <= self.reserved(policy, key) for key in keys)
 
     def borrowed_on(self, victim: Allocation, account: str, key: str) -> bool:
-        """Whether it lies at least partly beyond the account's reserved."""
+        """True if it lies at least partly beyond the account's reserved units."""
         return bool(victim.amounts.get(key)) and self.units_beyond(victim, account, key) > 0
 
     def units_beyond(self, victim: Allocation, account: str, key: str) -> int:
@@ -235,14 +235,14 @@ class Oracle:
         return with_leaving_for(self.snapshot, {victim.id}, None)
 
     def in_share(self, victim: Allocation, account: str) -> bool:
-        """Whether it is borrowed there on none of the share keys it asks, of which there must be one."""
+        """True if it is borrowed there on none of the share keys that it asks, of which there is at least one."""
         keys = self.share_keys & set(victim.amounts)
         return bool(keys) and not any(self.borrowed_on(victim, account, key) for key in keys)
 
     # the rules
 
     def protected(self, waiter: Waiter, victim: Allocation) -> bool:
-        """Whether the pool's settings or its own nature keep it from being a victim of this one."""
+        """True if the pool's settings or its own kind protect it from this waiter."""
         ran, settings = self.snapshot.now_ms - victim.granted_ms, self.settings
         if not victim.preemptible or victim.preemption_class == 10:
             return True
@@ -257,29 +257,30 @@ class Oracle:
         return victim.chain is not None and victim.chain == waiter.chain
 
     def rank(self, request: Waiter | Allocation) -> tuple[int, int]:
-        """The higher the more."""
+        """Return the rank; the highest is served first."""
         rank = (self.policy(request).priority, request.preemption_class)
         return rank[::-1] if self.ranks_by_class else rank
 
     def outranks(self, waiter: Waiter, victim: Allocation) -> bool:
-        """Whether its rank is strictly higher; in `classes`, its class."""
+        """True if the waiter's rank is strictly higher; in `classes`, its class."""
         if self.ranks_by_class:
             return waiter.preemption_class > victim.preemption_class
         return self.rank(waiter) > self.rank(victim)
 
     def helps(self, waiter: Waiter, victim: Allocation) -> bool:
-        """Whether it holds something that the waiter lacks where it is lacking."""
+        """True if the victim holds units that the waiter lacks, at the account where it lacks them."""
         return any(account in self.path(victim) and victim.amounts.get(key) for account, key in self.shortages(waiter))
 
     def judged_accounts(self, request: Waiter | Allocation, other: Waiter | Allocation) -> set[str]:
-        """The accounts at which shares are judged: its policy, and the child of the lowest common ancestor on its side."""
+        """Return the accounts at which shares are judged: the policy, and the child of the lowest common ancestor on its
+        side."""
         path, common = self.path(request), set(self.path(other))
         if path[0] in common:
             return {path[0]}
         return {path[0], [account for account in path if account not in common][-1]}
 
     def is_borrowed(self, waiter: Waiter, victim: Allocation) -> bool:
-        """Whether it is borrowed, seen from this waiter, at every account where that is judged."""
+        """True if the victim is borrowed for this waiter, at every account where that is judged."""
         short_keys = {key for account, key in self.shortages(waiter) if account in self.path(victim)}
         keys = {key for key in short_keys if victim.amounts.get(key)}
         return all(
@@ -289,7 +290,8 @@ class Oracle:
         )
 
     def rules(self, waiter: Waiter, victim: Allocation) -> set[str]:
-        """The rules by which it may be taken: reclaim, priority, own, own_fixed, own_within (if the whole set allows it)."""
+        """Return the rules that allow the preemption: reclaim, priority, own, own_fixed, own_within (if the whole set
+        allows it)."""
         if ("rules", waiter.id, victim.id) not in self._cache:
             self._cache["rules", waiter.id, victim.id] = self._rules(waiter, victim)
         rules: set[str] = self._cache["rules", waiter.id, victim.id]
@@ -320,7 +322,7 @@ class Oracle:
         return rules | ({"priority"} if borrowed or ignores_shares else set())
 
     def trigger(self, waiter: Waiter, victim: Allocation) -> Trigger:
-        """Its name in events and metrics."""
+        """Return the trigger's name in events and metrics."""
         if waiter.preemption_class == 10:
             return Trigger.SENSITIVE
         return Trigger.RECLAIM if self.rules(waiter, victim) & {"reclaim", "own_fixed"} else Trigger.PRIORITY
@@ -328,16 +330,16 @@ class Oracle:
     # cost
 
     def units(self, request: Waiter | Allocation) -> int:
-        """Units of the cost key, at least one."""
+        """Return the units of the cost key, at least one."""
         return max(1, request.amounts.get(self.settings.cost_key, 0))
 
     def cost(self, victim: Allocation) -> Fraction:
-        """What it costs to stop it, in GPU-minutes; profiles are of `classes`."""
+        """Return the cost of stopping the victim, in GPU-minutes; profiles belong to `classes`."""
         profile = self.policy(victim).profile if self.ranks_by_class else "batch"
         return cost(victim, self.units(victim), profile, self.snapshot.now_ms)
 
     def value(self, waiter: Waiter) -> Fraction | None:
-        """What it is worth to start the waiter; None is no bound."""
+        """Return the value of starting the waiter; None is no bound."""
         if not self.ranks_by_class or self.settings.value_per_class is None:
             return None
         return Fraction(self.settings.value_per_class * waiter.preemption_class * self.units(waiter))
@@ -355,19 +357,19 @@ class Oracle:
         return *self.rank(request), -request.fence, request.id
 
     def fits(self, waiter: Waiter, victims: Victims) -> bool:
-        """Whether it lacks nothing once these have left as well."""
+        """True if the waiter lacks nothing after these have left as well."""
         return all(
             sum(request.amounts.get(key, 0) for request in victims if account in self.path(request)) >= lack
             for (account, key), lack in self.shortages(waiter).items()
         )
 
     def lawful(self, waiter: Waiter, victims: Victims) -> bool:
-        """Whether the rules allow to take all of these together; budgets apart."""
+        """True if the rules allow to preempt all of these together; budgets are not judged."""
         rules = [self.rules(waiter, request) for request in victims]
         return all(rules) and ({"own_within"} not in rules or self.lies_within_reserved(waiter, victims))
 
     def affordable(self, waiter: Waiter, victims: Victims, max_victims: int | None) -> bool:
-        """Whether the number of victims and their cost are within their bounds."""
+        """True if the number of victims and their cost are within their bounds."""
         value = self.value(waiter)
         cheap = value is None or sum((self.cost(request) for request in victims), Fraction(0)) < value
         return cheap and (max_victims is None or len(victims) <= max_victims)
@@ -388,7 +390,8 @@ class Oracle:
         return tuple(victims)
 
     def allowed_sets(self, waiter: Waiter, max_victims: int | None) -> Iterator[tuple[Allocation, ...]]:
-        """Every set that is allowed and makes it fit, the best first but for cost: fewer victims, candidate order."""
+        """Yield every allowed set with which the waiter fits, best first except for cost: fewer victims, then candidate
+        order."""
         first = self.candidates(waiter)[:CANDIDATES]
         sizes = range(1, len(first) + 1) if max_victims is None else range(1, min(max_victims, len(first)) + 1)
         for size in sizes:
@@ -398,7 +401,7 @@ class Oracle:
                     yield victims
 
     def best(self, waiter: Waiter, max_victims: int | None) -> tuple[Allocation, ...] | None:
-        """Fewer victims, then lower total cost, then the candidate order."""
+        """Return the best set: fewer victims, then lower total cost, then the candidate order."""
         sets = list(self.allowed_sets(waiter, max_victims))
         return min(sets, key=lambda victims: (len(victims), sum(map(self.cost, victims))), default=None)
 
@@ -408,7 +411,7 @@ class Oracle:
         return [request for request, rest in rests if self.fits(waiter, rest)]
 
     def choice(self, waiter: Waiter, max_victims: int | None) -> tuple[Allocation, ...] | None:
-        """The set that has to leave for it; None if there is none."""
+        """Return the set that must leave for the waiter; None if there is none."""
         plain = self.victims_in_order(waiter)
         if plain is not None and self.lawful(waiter, plain) and self.affordable(waiter, plain, max_victims):
             return plain
@@ -432,7 +435,7 @@ class Oracle:
         return min((bound for bound in bounds if bound is not None), default=None)
 
     def is_backing_off(self) -> bool:
-        """Whether the last decision of this pool is too recent."""
+        """True if the last decision of this pool is too recent."""
         last_decision_ms = self.snapshot.last_decision_ms
         return last_decision_ms is not None and self.snapshot.now_ms < last_decision_ms + self.settings.backoff_s * 1000
 
@@ -464,7 +467,7 @@ class Oracle:
             is_blocked = is_blocked or (self.settings.queueing == "strict" and self.blocked_by(waiter) == "capacity")
 
     def next_preemption(self, among: Callable[[Waiter], bool] = lambda _: True) -> Preempt | None:
-        """The first decision in queue order."""
+        """Return the first decision in queue order."""
         steps = (self.preempt_step(waiter) for waiter in self.preemptors() if among(waiter))
         return next((step for step in steps if step), None)
 

@@ -23,7 +23,7 @@ mostly_none = st.sampled_from((True,) * 4 + (False,))
 
 @st.composite
 def pool_settings(draw: st.DrawFn) -> PlannerSettings:
-    """Settings of a pool, most of them at rest."""
+    """Draw the settings of a pool, most of them defaults."""
 
     def at_times(values: st.SearchStrategy[Any], otherwise: Any) -> Any:
         return draw(values) if draw(rarely) else otherwise
@@ -45,7 +45,7 @@ def pool_settings(draw: st.DrawFn) -> PlannerSettings:
 
 @st.composite
 def accounts(draw: st.DrawFn) -> dict[str, AccountSnapshot]:
-    """A pool, groups nested up to two deep, policies; the numbers agree."""
+    """Draw a pool with groups, nested up to two deep, and policies; the numbers agree."""
     capacity = {"gpu": draw(st.sampled_from((6, 4, 5, 7, 8, 10, 12, 3, 2)))}
     if draw(st.booleans()):
         capacity["mem"] = draw(st.integers(2, 6))
@@ -67,7 +67,7 @@ def accounts(draw: st.DrawFn) -> dict[str, AccountSnapshot]:
 
 
 def _numbers(capacity: dict[str, int]) -> st.SearchStrategy[dict[str, Any]]:
-    """What is reserved and what is the limit, of the keys of the pool."""
+    """Draw reserved units and limits for the keys of the pool."""
     keys = st.sampled_from(sorted(capacity))
     gpus = st.fixed_dictionaries({"gpu": st.sampled_from((2, 3, 1, 4, 0))})
     return st.fixed_dictionaries(
@@ -97,7 +97,7 @@ def _agree(capacity: dict[str, int], rows: list[dict[str, Any]]) -> None:
 
 @st.composite
 def requests(draw: st.DrawFn) -> ModelRequest:
-    """A request of any class, mostly preemptible."""
+    """Draw a request of any class, mostly preemptible."""
     amounts = {"gpu": draw(st.sampled_from((0, 1, 1, 2, 2, 3, 4))), "mem": draw(st.sampled_from((0, 0, 0, 1, 2)))}
     amounts = {key: units for key, units in amounts.items() if units} or {"gpu": 1}
     plain = draw(mostly_none)
@@ -160,7 +160,7 @@ def _apply_to_request(ledger: PoolLedger, name: str, number: int) -> None:
 
 @st.composite
 def ledgers(draw: st.DrawFn) -> PoolLedger:
-    """A pool with a history."""
+    """Draw a pool with a history."""
     ledger = PoolLedger(draw(pool_settings()), draw(accounts()))
     for operation in (*draw(crowds), *draw(histories), *draw(newcomers)):
         apply_operation(ledger, operation)
@@ -168,5 +168,5 @@ def ledgers(draw: st.DrawFn) -> PoolLedger:
 
 
 def snapshots() -> st.SearchStrategy[PoolSnapshot]:
-    """One pool at one moment."""
+    """Draw the snapshot of one pool at one moment."""
     return ledgers().map(PoolLedger.snapshot)

@@ -56,7 +56,7 @@ def test_every_step_is_the_one_that_the_rules_say(snapshot: PoolSnapshot) -> Non
 
 
 def _expected_preemption(oracle: Oracle, last_position: int, former_owners: set[str]) -> Preempt | None:
-    """The next decision, of those who stand behind the one who asked last; owners of holds that ended ask in the next pass."""
+    """Return the next decision for waiters behind the last preemptor; owners of ended holds ask in the next pass."""
     positions = _queue_positions(oracle.snapshot)
     return oracle.next_preemption(
         lambda waiter: waiter.id not in former_owners and (bool(oracle.hold(waiter)) or positions[waiter.id] > last_position)
@@ -74,7 +74,7 @@ def _queue_positions(snapshot: PoolSnapshot) -> dict[str, int]:
 
 
 def _check_preemption(oracle: Oracle, step: Preempt) -> None:
-    """What must be true of any decision, whatever set was chosen."""
+    """Check the conditions of every decision, for any chosen set."""
     waiter = next(allocation for allocation in oracle.queue() if allocation.id == step.waiter)
     victims = [
         allocation for allocation in oracle.snapshot.allocations if allocation.id in {victim.request for victim in step.victims}
@@ -99,7 +99,7 @@ def _check_preemption(oracle: Oracle, step: Preempt) -> None:
 
 
 def _check_last_state(now: PoolSnapshot, last_position: int, former_owners: set[str]) -> None:
-    """Whoever was passed over has no set at all; those who left for a hold that ended may be seen to in the next pass."""
+    """Check that waiters without a decision have no allowed set; victims of an ended hold may wait for the next pass."""
     oracle = Oracle(now)
     if all(allocation.leaving_for != "" for allocation in now.allocations):
         assert _expected_preemption(oracle, last_position, former_owners) is None
@@ -107,7 +107,7 @@ def _check_last_state(now: PoolSnapshot, last_position: int, former_owners: set[
 
 
 def _check_refusals(snapshot: PoolSnapshot, steps: Sequence[PlanStep]) -> None:
-    """For whoever stands before the first who was served, there is no set at all."""
+    """Check that no waiter before the first served one has an allowed set."""
     if any(not isinstance(step, Preempt) for step in steps):
         return
     served = [step.waiter for step in steps if isinstance(step, Preempt)]
@@ -119,7 +119,7 @@ def _check_refusals(snapshot: PoolSnapshot, steps: Sequence[PlanStep]) -> None:
 
 
 def _any_set(oracle: Oracle, waiter: Waiter) -> bool:
-    """Whether there is any set at all, budgets included; beyond the first candidates only what leaves them all counts."""
+    """True if there is an allowed set, budgets included; beyond the first candidates only the set of all of them counts."""
     if not oracle.shortages(waiter) or oracle.is_fixed_share_used_up(waiter) or oracle.is_backing_off():
         return False
     return len(oracle.candidates(waiter)) <= CANDIDATES and any(oracle.allowed_sets(waiter, oracle.max_victims()))

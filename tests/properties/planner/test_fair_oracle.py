@@ -1,4 +1,4 @@
-"""What the planner decides by fair shares, against an oracle written from the words, over random small pools."""
+"""The planner's decisions by fair shares compared with an oracle written from the rules, over random small pools."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIRST = int(os.environ.get("FIRST", 0))
 
 
 def random_snapshot(seed: int, *, groups: bool, crowded: bool) -> PoolSnapshot:
-    """A pool with a past, of whose accounts some have been below their fair share for some time."""
+    """Return a pool with a history; some of its accounts have been below their fair share for some time."""
     generator, random = HistoryGenerator(seed, groups=groups, crowded=crowded), Random(seed)
     history = generator.history()
     ledger = history.new_ledger()
@@ -41,7 +41,7 @@ def _with_random_status(random: Random, now: PoolSnapshot, account: AccountSnaps
 
 
 def check_plan(now: PoolSnapshot) -> str:
-    """What the planner did: the kind of case; an error if it is wrong."""
+    """Return the kind of plan; raise AssertionError if it is wrong."""
     plan = plan_pool(now)
     assert sum(isinstance(step, Preempt) for step in plan.steps) <= 1
     if plan.steps and isinstance(plan.steps[0], EvictOverLimit):
@@ -81,7 +81,7 @@ def check_plan(now: PoolSnapshot) -> str:
 
 
 def _check_eviction(oracle: FairShareOracle, now: PoolSnapshot, step: EvictOverLimit) -> None:
-    """Those that go are needed, may go, and are all that it takes as far as there are any."""
+    """Check that the victims of an eviction are needed, allowed, and enough as far as there are any."""
     ids = {victim.request for victim in step.victims}
     allocations = [allocation for allocation in now.allocations if allocation.leaving_for is None]
     victims = [allocation for allocation in allocations if allocation.id in ids]
@@ -105,7 +105,7 @@ def _check_eviction(oracle: FairShareOracle, now: PoolSnapshot, step: EvictOverL
 
 
 def _waiters_behind(oracle: FairShareOracle, now: PoolSnapshot) -> set[str]:
-    """Strict queueing: who stands behind the first that is blocked by capacity."""
+    """Return the waiters behind the first one that is blocked by capacity, if the queue is strict."""
     if now.settings.queueing != "strict":
         return set()
     queue = sorted((*now.waiters, *(hold.owner for hold in now.holds)), key=lambda waiter: waiter.queue_score)
@@ -118,7 +118,7 @@ def _with_conditions_of(step: Preempt | None, other: Preempt) -> Preempt:
 
 
 def _check_other_set(oracle: FairShareOracle, now: PoolSnapshot, step: Preempt) -> None:
-    """The set is another one than the first in order, and lawful all the same."""
+    """Check that a set other than the first in order is allowed too."""
     waiter = next(request for request in (*now.waiters, *(hold.owner for hold in now.holds)) if request.id == step.waiter)
     ids = {victim.request for victim in step.victims}
     victims = [request for request in now.allocations if request.id in ids]

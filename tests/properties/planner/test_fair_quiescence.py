@@ -1,7 +1,7 @@
-"""With fair share, from any state and with nobody new: the preemptions come to an end, each served its waiter, and it is quiet.
+"""With fair share and no new requests, preemptions end from any state: each served its waiter, and then the pool is quiet.
 
-Random pools with a past are planned for and left to themselves while time passes: what was found is kept, those who leave do so
-at once, or later, one by one and in any order, and queue again without bound.
+Random pools with a history are planned while time passes: shares are published, and victims leave at once or later, one by
+one and in any order, and queue again without bound.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FIRST = int(os.environ.get("FIRST", 0))
 MAX_PREEMPTIONS = 60
 """Preemptions in a pool of a dozen allocations and half as many waiters, after which it should long have been quiet."""
 QUIET_S = 1800
-"""For how long nothing may happen: time alone lifts pauses and makes somebody starve."""
+"""The time, in seconds, in which nothing may happen: time alone ends pauses and makes accounts starve."""
 STEPS_S = (1, 4, 13, 40, 120)
 
 
@@ -41,7 +41,7 @@ class FairShareQuiescenceRun:
     """(Waiter, victim) of every preemption."""
 
     def run(self) -> None:
-        """Until nothing has happened for long enough."""
+        """Run until nothing has happened for long enough."""
         non_preemptible = {allocation.id for allocation in self.ledger.allocations.values() if not allocation.preemptible}
         quiet_s, round_number = 0, 0
         while quiet_s < QUIET_S:
@@ -59,14 +59,14 @@ class FairShareQuiescenceRun:
         assert not list(self.find_circles()), f"they stop each other in circles: {self.preemption_pairs}"
 
     def find_circles(self) -> Iterator[tuple[str, str]]:
-        """Pairs of whom one stopped the other, was stopped by it and stopped it again."""
+        """Yield pairs in which each preempted the other, and the first did so again."""
         for pair in set(self.preemption_pairs):
             turns = [candidate for candidate in self.preemption_pairs if set(candidate) == set(pair)]
             if any(turns[index - 1] == turns[index + 1] != turns[index] for index in range(1, len(turns) - 1)):
                 yield pair
 
     def _plan(self) -> bool:
-        """Keep what was found, and take the steps until one is stale because somebody was granted; the first one never is."""
+        """Publish the shares, and apply steps until one is stale because of a grant; the first one never is."""
         plan = plan_pool(self.ledger.snapshot())
         running = set(self.ledger.allocations)
         self.ledger.publish(plan.publication)
@@ -83,7 +83,7 @@ class FairShareQuiescenceRun:
         return bool(plan.steps) or running != set(self.ledger.allocations)
 
     def _check_step(self, step: PlanStep) -> None:
-        """Only who counted on somebody that was called back may have had others leave in vain."""
+        """Check that only a waiter that counted on a reprieved victim preempted in vain."""
         if isinstance(step, Preempt):
             assert all(self.ledger.allocations[victim.request].preemptible for victim in step.victims)
             self.preemption_pairs += [(step.waiter, victim.request) for victim in step.victims]
@@ -104,7 +104,7 @@ class FairShareQuiescenceRun:
 
 
 def run_until_quiet(history: PoolHistory) -> FairShareQuiescenceRun:
-    """A pool with its past, left to itself until it is quiet."""
+    """Run a pool with its history until it is quiet."""
     ledger = history.new_ledger()
     for operation in history.operations:
         apply_operation(ledger, operation, plan_pool)

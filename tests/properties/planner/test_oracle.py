@@ -1,4 +1,4 @@
-"""The oracle itself, by hand: small pools whose answer anybody can tell from the rules."""
+"""The oracle itself, by hand: small pools whose outcome is obvious from the rules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EMPTY: dict[str, Any] = {"used": {}, "used_fixed": {}, "units_on_hold": {}, "sta
 def a_pool(
     gpu: int = 8, policies: Mapping[str, Shares] | None = None, groups: Mapping[str, Shares] | None = None, **settings: Any
 ) -> PoolLedger:
-    """A pool of that many gpu; policies and groups by name, each with what was set."""
+    """Return a pool of this many gpu; policies and groups by name, each with its settings."""
     more = settings.pop("capacity", {})
     accounts = {"pool": AccountSnapshot("pool", None, {}, {"gpu": gpu, **more}, **EMPTY)}
     for kind, named in (("group", groups or {}), ("policy", policies or {})):
@@ -48,7 +48,7 @@ def plan_until_quiet(ledger: PoolLedger, *, leaves_at_once: bool = True) -> None
 
 
 def running_ids(ledger: PoolLedger) -> set[str]:
-    """Who holds units and is not leaving."""
+    """Return the requests that hold units and are not preempted."""
     return {allocation.id for allocation in ledger.allocations.values() if allocation.leaving_for is None}
 
 

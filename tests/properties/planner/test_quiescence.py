@@ -1,7 +1,7 @@
-"""From any state, with nobody new: the preemptions come to an end, each served its waiter, and then the pool is quiet.
+"""Without new requests, preemptions end from any state: each served its waiter, and then the pool is quiet.
 
-Random pools with a past are planned for and left to themselves: those who leave do so at once, or later, one by one and in any
-order, and queue again without bound.
+Random pools with a history are planned for: victims leave at once or later, one by one and in any order, and queue again
+without bound.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class QuiescenceRun:
     """(Waiter, victim) of every preemption."""
 
     def run(self) -> None:
-        """Until nothing has happened for some rounds."""
+        """Run until nothing has happened for some rounds."""
         quiet_rounds, round_number = 0, 0
         while quiet_rounds < QUIET_ROUNDS:
             happened = self._plan() or self._leave(self.choices[round_number % len(self.choices)])
@@ -65,14 +65,14 @@ class QuiescenceRun:
         assert not list(self._find_circles()), f"they stop each other in circles: {self.preemption_pairs}"
 
     def _find_circles(self) -> Iterator[tuple[str, str]]:
-        """Pairs of whom one stopped the other, was stopped by it and stopped it again."""
+        """Yield pairs in which each preempted the other, and the first did so again."""
         for pair in set(self.preemption_pairs):
             turns = [candidate for candidate in self.preemption_pairs if set(candidate) == set(pair)]
             if any(turns[index - 1] == turns[index + 1] != turns[index] for index in range(1, len(turns) - 1)):
                 yield pair
 
     def _plan(self) -> bool:
-        """Take the steps, until one is stale because somebody was granted meanwhile; the first one never is."""
+        """Apply the steps until one is stale because of a grant; the first one never is."""
         steps = self.planner(self.ledger.snapshot())
         for index, step in enumerate(steps):
             if isinstance(step, Preempt):
@@ -88,7 +88,7 @@ class QuiescenceRun:
         return bool(steps)
 
     def _check_hold_ends(self, step: PlanStep) -> None:
-        """Only who counted on somebody that was called back may have had others leave in vain."""
+        """Check that only a waiter that counted on a reprieved victim preempted in vain."""
         if isinstance(step, Reprieve):
             self.affected_by_reprieve |= set(self.unserved_waiters)
         if isinstance(step, EndHold) and step.owner in self.unserved_waiters:
@@ -96,7 +96,7 @@ class QuiescenceRun:
             self.unserved_waiters.remove(step.owner)
 
     def _find_fault(self, step: Preempt) -> str:
-        """Why the decision may not be taken."""
+        """Return the rule that the decision breaks, or ""."""
         now = self.ledger.snapshot()
         oracle, ids = Oracle(now), {victim.request for victim in step.victims}
         waiter = next((request for request in oracle.queue() if request.id == step.waiter), None)
@@ -123,7 +123,7 @@ class QuiescenceRun:
 
 
 def plan_steps_of(snapshot: PoolSnapshot) -> Sequence[PlanStep]:
-    """The planner that is tested."""
+    """Return the steps of the planner under test."""
     return plan_pool(snapshot).steps
 
 
