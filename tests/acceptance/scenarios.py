@@ -43,7 +43,7 @@ class Scenario(NamedTuple):
 
 
 def scenarios() -> list[Scenario]:
-    """Every scenario of the files."""
+    """Return every scenario of the files."""
     all_scenarios = []
     for file in FILES:
         path = FOLDER / "scenarios" / f"{file}.yaml"
@@ -54,7 +54,7 @@ def scenarios() -> list[Scenario]:
 
 
 def play_all(url: str, scenarios: Sequence[Scenario]) -> dict[str, str | None]:
-    """What was wrong with each, if anything; they are played side by side, as each has a workspace of its own."""
+    """Play the scenarios side by side, each in a workspace of its own; return the fault of each, or None."""
     play = _player()
     with ThreadPoolExecutor(AT_ONCE) as threads:
         failures = threads.map(lambda scenario: play(scenario.steps, url, None), scenarios)

@@ -22,7 +22,7 @@ pytestmark = [
 
 
 def by_up(folder: Path, stack: ExitStack) -> int:
-    """`poolkeeperd up`, with the Redis that comes along."""
+    """Start `poolkeeperd up` with its embedded Redis."""
     port = free_port()
     env = environment(folder, POOLKEEPER_PORT=str(port))
     stack.enter_context(process(folder, "up", env))
@@ -30,7 +30,7 @@ def by_up(folder: Path, stack: ExitStack) -> int:
 
 
 def by_hand(folder: Path, stack: ExitStack) -> int:
-    """A Redis from PATH; beside it the API, and two workers and two beats, who must not be in each other's way."""
+    """Start a Redis from PATH, the API, and two workers and two beats, which must not disturb each other."""
     require("redis")
     port, place = free_port(), stack.enter_context(short_folder(folder))
     stack.enter_context(serve(folder, "--port", "0", "--unixsocket", str(place / "plain.sock")))
@@ -49,7 +49,7 @@ def process(folder: Path, name: str, env: dict[str, str], number: int = 0) -> Ab
 
 @pytest.fixture(scope="module", params=[by_up, by_hand], ids=["up", "by_hand"])
 def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str | None]]:
-    """What was wrong with each scenario, if anything."""
+    """Yield the fault of each scenario, or None."""
     folder = tmp_path_factory.mktemp("acceptance")
     with ExitStack() as stack:
         port = request.param(folder, stack)

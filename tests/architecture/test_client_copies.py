@@ -1,4 +1,4 @@
-"""What the client and the server both write down, as they share no code: fields, states, codes, calls and limits."""
+"""The facts that client and server both state, as they share no code: fields, states, codes, calls and limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where everything is, and what it is called: the tree, unique class names, and names that were replaced for good."""
+"""The layout and the names: the tree, unique class names, and names that were replaced for good."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ WRONG_TEXTS = [
 
 @pytest.fixture(scope="module")
 def schema() -> jsonschema_rs.Validator:
-    """The published schema."""
+    """Return a validator of the published schema."""
     text = (ROOT / "config" / "pools.schema.json").read_text("utf-8")
     return jsonschema_rs.validator_for(json.loads(text))
 

@@ -1,4 +1,4 @@
-"""What holds for every file: who imports whom, how long things are, and what they are called; `make lint` checks the Lua."""
+"""Rules for every file: imports, lengths and names; `make lint` checks the Lua."""
 
 import ast
 import re
@@ -24,7 +24,7 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def project_files(suffix: str) -> list[Path]:
-    """Every file of the project with that suffix, tracked or about to be, relative to the root."""
+    """Return every file with the suffix, tracked or untracked, relative to the root."""
     listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if listed.returncode == 0:
         paths = [Path(name) for name in listed.stdout.split("\0") if name]
@@ -45,14 +45,14 @@ def lines_allowed(path: Path) -> int:
 
 
 def functions(path: Path) -> Iterator[tuple[str, int]]:
-    """The functions of a Python file, each with its length in lines from `def` to its end."""
+    """Yield the functions of a Python file with their lengths in lines."""
     for node in ast.walk(ast.parse(read(path))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name, (node.end_lineno or node.lineno) - node.lineno + 1
 
 
 def opening_comment(text: str) -> str:
-    """The first paragraph of the comment a Lua file begins with, up to the first tag."""
+    """Return the first paragraph of the comment at the top of a Lua file, up to the first tag."""
     words = []
     for line in text.splitlines():
         comment = re.fullmatch(r"--\s?(?!\[\[)(.*)", line)

@@ -16,7 +16,7 @@ from tests.support.paths import ROOT
 
 NAMES = {each.name for each in fields(Settings)}
 SOURCES = {"app/settings.py": NAMES, "app/domain/ledger_limits.py": {each.name for each in fields(LedgerLimits)}}
-"""Where defaults are written, and of which settings. `Settings` takes those of `LedgerLimits` from there."""
+"""The files that state defaults, with the settings that each states. `Settings` takes those of `LedgerLimits` from there."""
 
 
 def defaults_in_python(source: str) -> Iterator[str]:

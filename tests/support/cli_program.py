@@ -24,12 +24,12 @@ from poolkeeper.cli.main import main
 
 PROGRAM = Path(sys.executable).with_name("poolkeeper")
 FOR_TERMINALS = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
-"""Variables of whoever runs the tests that would change what is drawn."""
+"""The variables of the calling shell that would change the drawing."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended."""
+    """The exit code and the output of a run."""
 
     code: int
     out: str
@@ -37,12 +37,12 @@ class Result:
 
     @property
     def json(self) -> Any:
-        """What it printed, which is JSON."""
+        """Return the output, parsed as JSON."""
         return json.loads(self.out)
 
     @property
     def line(self) -> str:
-        """What it printed, which is one line."""
+        """Return the only line of the output."""
         assert self.out.count("\n") == 1, self
         return self.out.rstrip("\n")
 
@@ -56,14 +56,14 @@ class Program:
     workspace: str
 
     def environment(self, **more: str) -> dict[str, str]:
-        """All the variables it sees."""
+        """Return all variables of the program."""
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("POOLKEEPER_", *FOR_TERMINALS))}
         own = {"URL": self.url, "WORKSPACE": self.workspace}
         clean |= {"XDG_CONFIG_HOME": str(self.folder / "config"), "TERM": "xterm-256color"}
         return clean | {f"POOLKEEPER_{name}": value for name, value in own.items()} | more
 
     def __call__(self, *words: str, ends: int = 0, feed: str | None = None, **more: str) -> Result:
-        """A run within this process, which ends with this exit code."""
+        """Run the program in this process, and check its exit code."""
         blank = {name: None for name in os.environ if name.startswith("POOLKEEPER_")}
         output = {**blank, **self.environment(**({"POOLKEEPER_TRACEBACK": "1"} | more))}
         result = CliRunner().invoke(main, list(words), input=feed, env=output, prog_name="poolkeeper")
@@ -74,7 +74,7 @@ class Program:
         return ran
 
     def process(self, *words: str, ends: int = 0, feed: str = "", **more: str) -> Result:
-        """A run as a process of its own."""
+        """Run the program in a process of its own."""
         done = subprocess.run(
             [PROGRAM, *words], env=self.environment(**more), input=feed, capture_output=True, text=True, timeout=30, check=False
         )
@@ -84,7 +84,7 @@ class Program:
 
     @contextmanager
     def start(self, *words: str, **more: str) -> Iterator[subprocess.Popen[str]]:
-        """A process that goes on meanwhile, and ends with the context."""
+        """Run a process for as long as the context."""
         process = subprocess.Popen(
             [PROGRAM, *words], env=self.environment(**more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -97,7 +97,7 @@ class Program:
 
     @contextmanager
     def on_a_terminal(self, *words: str, width: int = 200, **more: str) -> Iterator[Terminal]:
-        """A process with a terminal of its own."""
+        """Run a process with a terminal of its own."""
         terminal = Terminal([str(PROGRAM), *words], self.environment(**more), width)
         try:
             yield terminal
@@ -106,7 +106,7 @@ class Program:
 
 
 class Terminal:
-    """A program on a terminal, as somebody before it sees it."""
+    """A program on a terminal, with everything that it has drawn."""
 
     def __init__(self, command: Sequence[str], environment: dict[str, str], width: int) -> None:
         self.screen = ""
@@ -127,14 +127,14 @@ class Terminal:
         fcntl.ioctl(self._inside, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
 
     def wait_for(self, pattern: str, within_s: float = 20) -> str:
-        """What was seen until this was."""
+        """Read until the pattern is drawn, and return the screen."""
         until = time.monotonic() + within_s
         while not re.search(pattern, self.screen):
             assert self._read(until), f"{pattern!r} was not seen in {self.screen!r}"
         return self.screen
 
     def wait_for_end(self, within_s: float = 20) -> int:
-        """The exit code; everything was read."""
+        """Read until the end, and return the exit code."""
         until = time.monotonic() + within_s
         while self._read(until):
             pass
@@ -144,7 +144,7 @@ class Terminal:
             raise AssertionError(f"it has not ended; seen was {self.screen!r}") from late
 
     def interrupt(self, within_s: float = 20) -> int:
-        """The exit code after Ctrl-C; pressed again if it came in the moment before Python began to read."""
+        """Send Ctrl-C and return the exit code; repeat it if it came before Python had installed its handler."""
         until = time.monotonic() + within_s
         while self.process.poll() is None and time.monotonic() < until:
             self.type("\x03")
@@ -153,14 +153,14 @@ class Terminal:
         return self.process.wait(0.1)
 
     def close(self) -> None:
-        """Whatever state it is in."""
+        """Close the terminal and end the process, whatever its state."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
         os.close(self._inside)
 
     def _read(self, until: float) -> bool:
-        """Whether there was more."""
+        """Read once; return False at the end or at the time limit."""
         ready, _, _ = select.select([self._inside], [], [], max(0.0, until - time.monotonic()))
         if not ready:
             return False

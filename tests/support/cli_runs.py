@@ -1,4 +1,4 @@
-"""`poolkeeper run` as people run it: real processes in a workspace with four units, and everybody who gets in their way."""
+"""`poolkeeper run` in real processes, in a workspace with four units, and the clients that compete for them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.poolkeeperd import descendants, living
 ALL = ("--component", "team", "--gpu", "4", "--lease", "1")
 """Asks all there is, with a lease that has heartbeats come often."""
 BEGIN = 'echo start $$ $POOLKEEPER_REQUEST $POOLKEEPER_FENCE $POOLKEEPER_RESUME "$POOLKEEPER_CHECKPOINT_REFERENCE" >>"$LOG"\n'
-"""What every workload does first."""
+"""The first line of every workload."""
 WORK = "exec 9<> <(:)\nwhile :; do read -t 0.02 -u 9; done\n"
 """Works without end, and without children."""
 SLEEP = BEGIN + "exec sleep 300\n"
@@ -54,29 +54,29 @@ class Run:
 
     @property
     def pid(self) -> int:
-        """Its own process."""
+        """Return the process id of the run."""
         return self.process.pid
 
     @property
     def out(self) -> str:
-        """What is on stdout."""
+        """Return its standard output."""
         return (self._folder / "out").read_text()
 
     @property
     def err(self) -> str:
-        """What is on stderr."""
+        """Return its standard error."""
         return (self._folder / "err").read_text()
 
     def wait_for_message(self, words: str) -> None:
-        """Returns when it has said so."""
+        """Wait until standard error has the words."""
         wait_until(lambda: words in self.err, f"it says {words!r}; it said {self.err!r}")
 
     def send_signal(self, sign: signal.Signals) -> None:
-        """A signal to it alone."""
+        """Send a signal to the run alone."""
         self.process.send_signal(sign)
 
     def wait_for_end(self, code: int, within_s: float = 20) -> None:
-        """Returns when it has ended, which has to be so."""
+        """Wait for the end, and check the exit code."""
         try:
             assert self.process.wait(within_s) == code, self.err
         except subprocess.TimeoutExpired:
@@ -93,30 +93,30 @@ class RunLab:
 
     @property
     def log(self) -> Path:
-        """Where workloads write."""
+        """Return the file into which workloads write."""
         return self.folder / "log"
 
     def create_pool(self, *settings: str) -> RunLab:
-        """A pool `gpus` of four with these settings, and a policy of `team`."""
+        """Create a pool `gpus` of four units with these settings, and a policy of `team`."""
         values = [word for setting in settings for word in ("--setting", setting)]
         self.program("pool", "create", "gpus", "--capacity", "gpu=4", *values)
         self.program("policy", "attach", "gpus", "team")
         return self
 
     def variables(self, **more: str) -> dict[str, str]:
-        """What a run sees: the program is found, and the workload's log."""
+        """Return the variables of a run: the program is on PATH, and LOG is the log of the workload."""
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         return self.program.environment(LOG=str(self.log), PATH=path, TMPDIR=str(self.folder), **more)
 
     def nohup(self, *words: str, script: str) -> AbstractContextManager[Run]:
-        """A run that a hangup is not to end."""
+        """Start a run that ignores a hangup."""
         return self.run(*words, script=script, before=("nohup",))
 
     @contextmanager
     def run(
         self, *words: str, script: str | None = None, before: Sequence[str] = (), url: str | None = None, **more: str
     ) -> Iterator[Run]:
-        """A run with these options, of a script of bash or else of the command that stands in them, while the context lasts."""
+        """Start a run with these options, of a bash script or of the command among them, for as long as the context."""
         more |= {"POOLKEEPER_URL": url} if url else {}
         command = ["--", "bash", "-c", script] if script is not None else []
         folder = self.folder / f"run-{len(list(self.folder.glob('run-*')))}"
@@ -141,13 +141,13 @@ class RunLab:
 
     @contextmanager
     def on_a_terminal(self, *words: str, script: str, width: int = 200, **more: str) -> Iterator[Terminal]:
-        """The same, before somebody at a terminal."""
+        """Start a run on a terminal."""
         with self.terminal([str(PROGRAM), "run", *words, "--", "bash", "-c", script], width, **more) as terminal:
             yield terminal
 
     @contextmanager
     def terminal(self, command: list[str], width: int = 200, **more: str) -> Iterator[Terminal]:
-        """A command before somebody at a terminal; whatever it started ends with it."""
+        """Start a command on a terminal; its processes end with the context."""
         terminal = Terminal(command, self.variables(**more), width)
         try:
             yield terminal
@@ -158,15 +158,15 @@ class RunLab:
                 os.kill(pid, signal.SIGKILL)
 
     def lines(self) -> list[str]:
-        """What workloads have written so far."""
+        """Return the lines that workloads have written so far."""
         return self.log.read_text().splitlines() if self.log.exists() else []
 
     def wait_for_line(self, line: str, times: int = 1) -> None:
-        """Returns when the workload has written this line so often."""
+        """Wait until workloads have written this line so often."""
         wait_until(lambda: self.lines().count(line) >= times, f"{line!r} in the log; there is {self.lines()}")
 
     def wait_for_start(self, number: int = 1) -> Start:
-        """The start of this number, once it is there."""
+        """Wait for the start of this number, and return it."""
         wait_until(lambda: len(self._starts()) >= number, f"start {number}; there is {self.lines()}")
         return self._starts()[number - 1]
 
@@ -175,7 +175,7 @@ class RunLab:
         return [Start(int(pid), request, int(fence), resume, rest.strip()) for _, pid, request, fence, resume, rest in document]
 
     def request(self, id_: str) -> dict[str, Any]:
-        """A request as it stands."""
+        """Return the request as the service describes it."""
         document: dict[str, Any] = self.program("request", "describe", id_, "-o", "json").json
         return document
 
@@ -190,43 +190,43 @@ class RunLab:
         return ledger.get_request(self.program.workspace, id_)
 
     def only_request(self) -> dict[str, Any]:
-        """The one request there is."""
+        """Return the only request."""
         (document,) = self.program("request", "list", "--all", "-o", "json").json
         return dict(document)
 
     def submit_for_all(self, *words: str) -> str:
-        """Somebody has all there is, or waits for it."""
+        """Submit a request for all units, and return its id."""
         query = ("request", "submit", "--component", "team", "--resource", "gpu=4", "--lease", "none", "-o", "name")
         return self.program(*query, *words).line
 
     def preempt(self, start: Start) -> str:
-        """Who was started so has to leave, for somebody whose id this is."""
+        """Preempt a run, and return the id of the waiter."""
         return self.preempt_request(start.request, start.fence)
 
     def preempt_request(self, id_: str, fence: int, component: str = "team") -> str:
-        """The same, of whoever holds units under this fence."""
+        """Preempt an allocation, and return the id of the waiter."""
         waiter = self.submit_for_all("--class", "8", "--component", component)
         with connect(self.redis_url) as redis:
             preemptions.preempt(redis, waiter, [(id_, fence)], workspace=self.program.workspace)
         return waiter
 
     def release(self, id_: str) -> None:
-        """A holder gives back what it has."""
+        """Release an allocation."""
         self.program("request", "release", id_)
 
     def reprieve(self, waiter: str) -> None:
-        """Nobody needs the units any more."""
+        """Cancel the waiter, so that its victim is reprieved."""
         self.program("request", "cancel", waiter)
         with connect(self.redis_url) as redis:
             Reconciler(PlanStore(redis), Ledger(redis)).run(self.program.workspace)
 
     def enforce_deadlines(self, start: Start) -> None:
-        """The time of who has to leave is up, whatever the clock says."""
+        """Enforce the deadline of a victim, whatever the clock says."""
         with connect(self.redis_url) as redis:
             preemptions.depart(redis, workspace=self.program.workspace, clock=self._in_an_hour())
 
     def expire_leases(self) -> None:
-        """Every lease lapses."""
+        """Let every lease lapse."""
         with connect(self.redis_url) as redis:
             assert Ledger(redis, self._in_an_hour()).clean_up(self.program.workspace).expired_leases
 
@@ -242,7 +242,7 @@ class RunLab:
             wait_until(is_expired, f"the lease of {id_} lapses")
 
     def check_invariants(self) -> None:
-        """Nobody holds anything, and the audit finds nothing."""
+        """Check that no unit is held, and that the audit finds nothing."""
         with connect(self.redis_url) as redis:
             ledger = Ledger(redis)
             assert Audit(ledger, AuditStore(redis)).run(self.program.workspace) == []
@@ -255,5 +255,5 @@ class RunLab:
 
 
 def wait_until_dead(pids: Mapping[int, str]) -> None:
-    """Returns when none of these processes runs any more."""
+    """Wait until none of these processes runs any more."""
     wait_until(lambda: living(dict(pids)) == {}, f"they have ended: {pids}")

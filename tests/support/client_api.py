@@ -22,7 +22,7 @@ class Api:
 
     @property
     def url(self) -> str:
-        """The URL of the server."""
+        """Return the URL of the server."""
         return f"http://127.0.0.1:{self.port}"
 
     def lapse(self, workspace: str) -> int:

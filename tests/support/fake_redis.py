@@ -108,12 +108,12 @@ def new_fake() -> RedisClient:
 
 
 def fake() -> Iterator[RedisClient]:
-    """A new fake for as long as the context."""
+    """Yield a new fake for as long as the context."""
     with new_fake() as client:
         yield client
 
 
 class FakeRedisProvider:
-    """Where tests try things out: a fake each time, with nothing in it."""
+    """A provider of servers for copies of workspaces: a new, empty fake each time."""
 
     empty_redis = staticmethod(contextmanager(fake))

@@ -24,7 +24,7 @@ class FlakyProxy:
         self.url = f"http://127.0.0.1:{own_port}"
         self.lost_answers = 0
         self.passed_bytes = b""
-        """What was passed on to clients."""
+        """The bytes that were passed on to clients."""
 
     def __enter__(self) -> FlakyProxy:
         if self._listening:
@@ -38,16 +38,16 @@ class FlakyProxy:
         self.close()
 
     def lose_answer_to(self, beginning: str, times: int = 1) -> None:
-        """The next calls that begin so (`POST /api/v1/requests `) are carried out, and their answers are lost."""
+        """Pass on the next calls that begin so (`POST /api/v1/requests `), and drop their responses."""
         with self._lock:
             self._losing += [beginning.encode()] * times
 
     def silence(self) -> None:
-        """Who asks is never answered, and not told so."""
+        """Leave calls without any response."""
         self._silent = True
 
     def close(self) -> None:
-        """Nobody gets through, and who is inside is thrown out."""
+        """Refuse new connections, and reset the open ones."""
         with self._lock:
             self._open = False
             for inside in self._connections:
@@ -56,7 +56,7 @@ class FlakyProxy:
             self._connections.clear()
 
     def open(self) -> None:
-        """As before."""
+        """Accept connections again."""
         with self._lock:
             self._open = True
 

@@ -39,41 +39,41 @@ class Live:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Return the URL of the API."""
         return f"http://127.0.0.1:{self.port}"
 
     def start_redis(self) -> None:
-        """Redis is there, and empty."""
+        """Start an empty Redis."""
         options = ("--port", "0", "--unixsocket", str(self._socket), "--save", "", "--appendonly", "no")
         self.redis = ChildProcess([find_server("path"), *options], self._folder / "redis.log")
         wait_until_ready(self.redis_url)
 
     def kill_redis(self) -> None:
-        """Redis is gone, without a word."""
+        """Kill Redis."""
         assert self.redis is not None
         self.redis.kill()
 
     def empty(self) -> None:
-        """Nothing is left of what was there, and no token is needed."""
+        """Delete all data and tokens."""
         with connect(self.redis_url) as client:
             client.flushall()
         wait_until(lambda: self.ask("GET", "/api/v1/pools").status == 200, "it is known that there is no token")
 
     def token(self, role: str, *components: str) -> str:
-        """A token's secret; from now on one is needed."""
+        """Create a token and return its secret; from now on every call needs one."""
         with connect(self.redis_url) as client:
             secret = Tokens(TokenStore(client)).create(role, role, ["*"], components)[1]
         wait_until(lambda: self.ask("GET", "/api/v1/pools").status == 401, "it is known that there is a token")
         return secret
 
     def lines(self) -> list[dict[str, Any]]:
-        """What it has logged so far, a line an entry."""
+        """Return the log, an entry a line."""
         return [json.loads(line) for line in self.log.read_text("utf-8").splitlines()]
 
     def ask(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None, *, raw: bytes | None = None
     ) -> Said:
-        """A request on a connection of its own, the path as it is."""
+        """Send a call on a connection of its own, with the path as it is."""
         sent = dict(headers or {})
         data = raw if body is None else json.dumps(body).encode()
         if data is not None:
@@ -88,7 +88,7 @@ class Live:
             connection.close()
 
     def send(self, *pieces: bytes) -> Said:
-        """Bytes as they are, and the answer to them."""
+        """Send these bytes, and return the response."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=20) as line:
             for piece in pieces:
                 line.sendall(piece)
@@ -97,7 +97,7 @@ class Live:
             return read_response(answer)
 
     def stop(self) -> None:
-        """Both are gone."""
+        """Stop the API and Redis."""
         self._api.stop()
         if self.redis:
             self.redis.stop()
@@ -112,7 +112,7 @@ def read_response(answer: HTTPResponse) -> Said:
 
 @contextmanager
 def live_api(folder: Path, **settings: object) -> Iterator[Live]:
-    """A running API, for as long as the context."""
+    """Run an API for as long as the context."""
     require("redis")
     with short_folder(folder) as place:
         live = Live(folder, place, **settings)

@@ -37,7 +37,7 @@ class Service:
         self._api: ChildProcess | None = None
 
     def start(self) -> None:
-        """It answers."""
+        """Start the API, and wait until it answers."""
         *start, _ = commands()["api"]
         self._api = ForkedProcess([*start, self._application], self.log, env=self._environment(), cwd=ROOT)
         wait_until(lambda: _ready(self.port), f"the API answers; see {self.log}")
@@ -49,35 +49,35 @@ class Service:
 
     @property
     def pid(self) -> int:
-        """gunicorn's own."""
+        """Return the process id of gunicorn."""
         assert self._api
         return self._api.pid
 
     def workers(self) -> list[int]:
-        """The processes that serve."""
+        """Return the process ids of the workers."""
         return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
 
     def resident_mb(self) -> float:
-        """Memory of all of its processes."""
+        """Return the memory of all processes, in megabytes."""
         return sum(_resident_kb(pid) for pid in (self.pid, *self.workers())) / 1024
 
     def tell_to_stop(self) -> None:
-        """As a supervisor does."""
+        """Send SIGTERM, as a supervisor does."""
         assert self._api
         self._api.send_signal(signal.SIGTERM)
 
     def stops_within(self, seconds: float) -> bool:
-        """Whether it ends so soon, by itself."""
+        """True if the service ends by itself within this time."""
         assert self._api
         return self._api.wait_for_end(seconds)
 
     def stop(self) -> None:
-        """It has ended, and so has all that it started."""
+        """End the service and all of its processes."""
         if self._api:
             self._api.stop()
 
     def kill_redis(self) -> None:
-        """Redis is gone, without a word; `redis.start()` brings it back with its data."""
+        """Kill Redis; `redis.start()` starts it again with its data."""
         with connect(self.redis.url) as client:
             pid = client.info("server")["process_id"]
         os.kill(pid, signal.SIGKILL)
@@ -90,7 +90,7 @@ class Service:
         os.truncate(self.log, 0)
 
     def events(self, workspace: str = "default") -> list[Event]:
-        """All that happened, as Redis has it."""
+        """Return all events."""
         events: list[Event] = []
         with connect(self.redis.url) as client:
             while page := Ledger(client).read_events(workspace, events[-1].id if events else "0", 1000):
@@ -98,12 +98,12 @@ class Service:
         return events
 
     def sweep(self, workspace: str = "default") -> None:
-        """What the housekeeping does now and then."""
+        """Run the cleanup."""
         with connect(self.redis.url) as client:
             Ledger(client).clean_up(workspace)
 
     def complaints(self) -> list[dict[str, Any]]:
-        """What it logged that is worse than information."""
+        """Return the log entries above the level of information."""
         lines = [json.loads(line) for line in self.log.read_text("utf-8").splitlines()]
         return [line for line in lines if line["level"] not in ("debug", "info")]
 
@@ -127,7 +127,7 @@ def _ready(port: int) -> bool:
 
 
 def _serves(worker: int) -> bool:
-    """Whether it waits for connections: for something to read on two files at least, one of which is the door."""
+    """True if the worker polls two files at least, one of which is the listening socket."""
     return any(entry.read_text().count("tfd:") >= 2 for entry in Path(f"/proc/{worker}/fdinfo").iterdir())
 
 
@@ -138,7 +138,7 @@ def _resident_kb(pid: int) -> int:
 
 @contextmanager
 def service(folder: Path, application: str = USUAL, **settings: object) -> Iterator[Service]:
-    """A running API, for as long as the context."""
+    """Run an API for as long as the context."""
     require("embedded")
     with EmbeddedRedis(folder / "data") as redis:
         made = Service(folder, redis, application, settings)

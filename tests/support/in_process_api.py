@@ -28,10 +28,10 @@ from tests.support.fake_redis import FakeRedisProvider
 from tests.support.world import read_keys
 
 NOW = "2023-11-14T22:13:20.000Z"
-"""What the clock of a site says until it is moved."""
+"""The time of a site's clock until it is moved."""
 PROBLEM = "application/problem+json"
 BROKERS = Path(__file__).with_name("brokers.toml")
-"""Which workspaces take in tasks."""
+"""The file of the workspaces that accept tasks."""
 
 FRESH_POOL: dict[str, Any] = {
     "description": "",
@@ -41,7 +41,7 @@ FRESH_POOL: dict[str, Any] = {
     "active_count": 0,
     "settings": PoolSettings().model_dump(),
 }
-"""What a new pool of 8 gpu says beside its name, capacity and use."""
+"""The other fields of a new pool of 8 gpu, beside its name, capacity and use."""
 
 
 DOCUMENTED = {route.name: {*route.success_statuses, *route.failure_statuses} for route in (*ROUTES, *AT_ROOT)}
@@ -59,17 +59,17 @@ class Said:
 
     @property
     def kind(self) -> str:
-        """Its media type."""
+        """Return the media type."""
         return self.headers.get("Content-Type", "")
 
     @property
     def items(self) -> list[dict[str, Any]]:
-        """The rows of a list."""
+        """Return the rows of a list."""
         rows: list[dict[str, Any]] = self.body["items"]
         return rows
 
     def refused(self, status: int, code: str) -> dict[str, Any]:
-        """The problem document, which has to be a whole one of this status and code."""
+        """Return the problem document, and check that it is complete and has this status and code."""
         assert (self.status, self.body.get("code"), self.kind) == (status, code, PROBLEM), self
         assert self.body["type"] == "about:blank"
         assert self.body["status"] == status
@@ -80,7 +80,7 @@ class Said:
         return problem
 
     def malformed(self) -> dict[str, str]:
-        """The faults of a malformed request, reason by field."""
+        """Return the faults of a malformed request: reason by field."""
         return {fault["field"]: fault["reason"] for fault in self.refused(400, "malformed")["errors"]}
 
 
@@ -109,7 +109,7 @@ class Site:
         root: bool = False,
         **query: Any,
     ) -> Said:
-        """One request below the prefix (or at the root), the body as JSON unless it is given raw."""
+        """Send one call below the prefix (or at the root), with the body as JSON unless it is given raw."""
         sent = dict(headers or {})
         sent |= {"Authorization": f"Bearer {token}"} if token else {}
         sent |= {"Poolkeeper-Workspace": workspace} if workspace else {}
@@ -134,27 +134,27 @@ class Site:
         assert status in DOCUMENTED.get(endpoint, {status}) | {500}, f"{endpoint} answered {status}"
 
     def get(self, path: str, **more: Any) -> Said:
-        """GET."""
+        """Send a GET."""
         return self.ask("GET", path, **more)
 
     def post(self, path: str, body: Any = None, **more: Any) -> Said:
-        """POST."""
+        """Send a POST."""
         return self.ask("POST", path, body, **more)
 
     def put(self, path: str, body: Any = None, **more: Any) -> Said:
-        """PUT."""
+        """Send a PUT."""
         return self.ask("PUT", path, body, **more)
 
     def patch(self, path: str, body: Any = None, **more: Any) -> Said:
-        """PATCH."""
+        """Send a PATCH."""
         return self.ask("PATCH", path, body, **more)
 
     def delete(self, path: str, **more: Any) -> Said:
-        """DELETE."""
+        """Send a DELETE."""
         return self.ask("DELETE", path, **more)
 
     def every(self, path: str, limit: int, **more: Any) -> list[list[dict[str, Any]]]:
-        """Every page of a list, the last included."""
+        """Return every page of a list."""
         pages, cursor = [], None
         while True:
             query = more | ({"cursor": cursor} if cursor else {})
@@ -170,48 +170,49 @@ class Site:
     # ---- what there shall be
 
     def pool(self, pool: str = "gpus", settings: Mapping[str, Any] | None = None, **capacity: int) -> dict[str, Any]:
-        """A pool: `pool("p", gpu=4)`, of 8 gpu unless said otherwise."""
+        """Create a pool: `pool("p", gpu=4)`; its default is 8 gpu."""
         body = {"name": pool, "capacity": capacity or {"gpu": 8}, "settings": settings or {}}
         return _done(self.post("/pools", body), 201)
 
     def policy(self, component: str = "team", pool: str = "gpus", **fields: Any) -> dict[str, Any]:
-        """A policy of a component, `name` or `type/name`."""
+        """Set the policy of a component, `name` or `type/name`."""
         kind, _, name = component.rpartition("/")
         query = {"component_type": kind} if kind else {}
         answer = self.put(f"/pools/{pool}/policies/{name}", fields, **query)
         return _done(answer, answer.status if answer.status == 200 else 201)
 
     def submit(self, component: str = "team", **fields: Any) -> dict[str, Any]:
-        """A request, for 1 gpu unless said otherwise; what is no field of an ask is a resource. Without why it waits."""
+        """Submit a request, by default for 1 gpu, and return it without the reason for its wait; unknown fields are
+        resources."""
         request = _done(self.post("/requests", an_ask(component, **fields)), 201)
         return {name: value for name, value in request.items() if name != "waits"}
 
     def park(self, task: str = "t1", component: str = "team", **more: Any) -> dict[str, Any]:
-        """A task, for 1 gpu unless said otherwise."""
+        """Park a task, by default for 1 gpu."""
         return _done(self.post("/tasks", a_task(task, component, **more)), 201)
 
     def token(self, role: str = "admin", *components: str, **more: Any) -> str:
-        """A token's secret."""
+        """Create a token, and return its secret."""
         workspaces = more.pop("workspaces", ["*"])
         name = more.pop("name", f"{role}-{next(self._numbers)}")
         return self.services.tokens.create(name, role, workspaces, components, **more)[1]
 
     def preempt(self, waiter: str, *victims: dict[str, Any], pool: str = "gpus", reason: Trigger = Trigger.PRIORITY) -> None:
-        """Have these allocations, as they were answered, leave for somebody who waits: as a decision would."""
+        """Preempt these allocations for a waiter, as a decision does."""
         leave = [(victim["id"], victim["fence"]) for victim in victims]
         preemptions.preempt(self.client, waiter, leave, pool=pool, reason=reason, clock=self.clock)
 
     def depart(self) -> None:
-        """Do what the deadlines of those who have to leave ask for."""
+        """Enforce the deadlines of victims."""
         preemptions.depart(self.client, clock=self.clock)
 
     def state(self) -> dict[str, Any]:
-        """Everything there is in Redis, as plain data."""
+        """Return all data in Redis."""
         return read_keys(self.client, "pk:*")
 
 
 def an_ask(component: str = "team", **resource_fields: Any) -> dict[str, Any]:
-    """The body of a submit: `an_ask(gpu=2, lease_s=None)`."""
+    """Return the body of a submit: `an_ask(gpu=2, lease_s=None)`."""
     kind, _, name = component.rpartition("/")
     fields = {field: resource_fields.pop(field) for field in RequestSpec.model_fields if field in resource_fields}
     resources = fields.pop("resources", resource_fields or {"gpu": 1})
@@ -219,7 +220,7 @@ def an_ask(component: str = "team", **resource_fields: Any) -> dict[str, Any]:
 
 
 def a_task(task: str = "t1", component: str = "team", **more: Any) -> dict[str, Any]:
-    """The body that parks a task; what is no field of it belongs to its request: `a_task(gpu=2, redeliveries=0)`."""
+    """Return the body that parks a task; other fields belong to its request: `a_task(gpu=2, redeliveries=0)`."""
     fields = {field: more.pop(field) for field in TaskSpec.model_fields if field in more}
     request = fields.pop("request", None) or an_ask(component, **more)
     return {"task": task, "name": "proj.train", "request": request, "message": {"body": "WzFd"}, **fields}

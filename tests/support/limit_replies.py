@@ -19,12 +19,12 @@ _PAGE: dict[str, Any] = {"cursor": "0", "count": 10, "repair": False}
 
 
 def _call(command: str, **args: Any) -> Act:
-    """A reply that needs nothing but the call."""
+    """Return an act that needs nothing but the call."""
     return lambda world: world.call(command, **args)
 
 
 def _limited(setting: str, command: str, **args: Any) -> Act:
-    """The call in a workspace in which the limit of this setting is 0."""
+    """Return an act that calls in a workspace in which the limit of this setting is 0."""
 
     def act(world: World) -> ScriptReply:
         world.ledger.update_workspace(world.workspace, WorkspaceSettings.model_validate({setting: 0}))

@@ -41,7 +41,7 @@ class MemoryNetwork:
         self._connections: WeakSet[socket.socket] = WeakSet()
 
     def listen(self, serve: Serve) -> int:
-        """Have each connection served in a thread of its own; return the port."""
+        """Serve each connection in a thread of its own; return the port."""
         port = next(self._ports)
         self._listeners[port] = serve
         return port
@@ -82,7 +82,7 @@ class MemoryNetwork:
 
 @contextmanager
 def memory_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryNetwork]:
-    """Have clients connect on a new network. Before the patch is undone, wait for all threads that could connect."""
+    """Let clients connect on a new network. Before the patch is undone, wait for all threads that could connect."""
     network = MemoryNetwork()
     monkeypatch.setattr(socket, "create_connection", network.connect)
     with no_threads_left():

@@ -26,21 +26,21 @@ COMMAND = (sys.executable, "-P", "-c", "from app.cli.main import main; main(prog
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    """What a command is started with: nothing of Poolkeeper's but its data folder and what is given."""
+    """Return the variables of a command: of Poolkeeper's, only the data folder and the given ones."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("POOLKEEPER_", "PROMETHEUS_"))}
     few = {"POOLKEEPER_API_THREADS": "16", "POOLKEEPER_WORKER_PROCESSES": "1"}
     return {**clean, **few, "PYTHONPATH": str(ROOT), "POOLKEEPER_DATA_DIR": str(folder / "data"), **more}
 
 
 def run(folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """A command, to its end."""
+    """Run a command to its end."""
     return subprocess.run(
         [*COMMAND, *words], env=environment(folder, **more), cwd=folder, capture_output=True, text=True, timeout=40, check=False
     )
 
 
 def run_in_process(folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """A command to its end, in this process: for tests whose subject is what it does and says."""
+    """Run a command to its end in this process, for tests of its effect and output."""
     root, before = logging.getLogger(), os.getcwd()
     handlers, level = root.handlers, root.level
     root.handlers = []  # so that it sets up its own, as in a process
@@ -56,7 +56,7 @@ def run_in_process(folder: Path, *words: str, **more: str) -> subprocess.Complet
 
 @dataclass
 class Answer:
-    """What HTTP answered."""
+    """An HTTP response."""
 
     status: int
     headers: dict[str, str]
@@ -73,7 +73,7 @@ def ask(
     host: str = "127.0.0.1",
     timeout_s: float = 20,
 ) -> Answer:
-    """A request to a port of the loopback address."""
+    """Send a call to a loopback port."""
     connection = HTTPConnection(host, port, timeout=timeout_s)
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     try:
@@ -87,7 +87,7 @@ def ask(
 
 
 def wait_until_served(port: int, within_s: float = 20) -> None:
-    """Returns when the service says it is ready."""
+    """Wait until the service is ready."""
     wait_until(lambda: ask(port, "GET", "/readyz", timeout_s=2).status == 200, f"port {port} is served", within_s)
 
 
@@ -150,7 +150,7 @@ class Up:
         self.said: list[str] = []
 
     def wait_until_ready(self) -> None:
-        """Reads what it says until it is ready."""
+        """Read the output until the service is ready."""
         assert self.process.stdout
         for line in self.process.stdout:
             self.said.append(line.rstrip("\n"))
@@ -159,15 +159,15 @@ class Up:
         raise AssertionError(f"it ended with {self.process.wait()} and said {self.said}; {self.errors.read_text()}")
 
     def ask(self, method: str, path: str, body: object = None, token: str | None = None) -> Answer:
-        """A request to its API."""
+        """Send a call to its API."""
         return ask(self.port, method, f"/api/v1{path}", body, token, host=self.host)
 
     def pid_of(self, words: str) -> int | None:
-        """The first process below it whose command line holds these words."""
+        """Return the first process below it with these words in its command line."""
         return min((pid for pid, args in descendants(self.process.pid).items() if words in args), default=None)
 
     def stop(self, sign: signal.Signals = signal.SIGINT) -> int:
-        """One Ctrl-C; the exit code. Nothing of it may be left."""
+        """Stop the service with one signal, and return its exit code; check that no process is left."""
         below = descendants(self.process.pid)
         self.process.send_signal(sign)
         rest, _ = self.process.communicate(timeout=30)
@@ -178,7 +178,7 @@ class Up:
 
 @contextmanager
 def up(folder: Path, *words: str, **more: str) -> Iterator[Up]:
-    """The service, ready, for as long as the context; whatever happens in there, nothing of it is left."""
+    """Run the service for as long as the context; none of its processes is left afterwards."""
     port, errors = free_port(), folder / "errors"
     env = environment(folder, **{"POOLKEEPER_PORT": str(port), "POOLKEEPER_API_PROCESSES": "1"} | more)
     with errors.open("w") as file:

@@ -17,7 +17,7 @@ SAVES: dict[str, Any] = {"checkpoint": "auto"}
 
 
 def victim_and_waiter(world: World, settings: dict[str, Any] | None = None, **fields: Any) -> tuple[Request, Request]:
-    """A pool that one holds whole, and one who waits for it and ranks higher."""
+    """Create a holder of a whole pool, and a waiter of higher rank."""
     world.pool(gpu=4, settings=settings)
     world.policy("low")
     world.policy("high", priority=1)
@@ -25,25 +25,25 @@ def victim_and_waiter(world: World, settings: dict[str, Any] | None = None, **fi
 
 
 def preempting_victim(world: World, settings: dict[str, Any] | None = None, **fields: Any) -> tuple[Request, Request]:
-    """The same when the holder has been told to leave for the other."""
+    """Create the same, and preempt the holder."""
     victim, waiter = victim_and_waiter(world, settings, **fields)
     assert world.preempt(waiter, victim).applied
     return victim, waiter
 
 
 def next_step(world: World, request: Request) -> tuple[str | None, float | None]:
-    """What it is told to do, and how many seconds it has for it."""
+    """Return the directive of a request, and the seconds until its deadline."""
     current = world.get(request)
     return current.directive, None if current.deadline_ms is None else (current.deadline_ms - world.clock.now_ms()) / 1000
 
 
 def later_transitions(world: World, request: Request) -> list[tuple[str, RequestState | None, RequestState]]:
-    """Its events after the first grant."""
+    """Return the events of a request after its first grant."""
     return [(event.event, event.from_status, event.to_status) for event in world.events() if event.request == request.id][2:]
 
 
 def assert_void(world: World, request: Request, fence: int) -> None:
-    """Whatever its holder says under this fence is refused and changes nothing."""
+    """Check that every call under this fence is refused and changes nothing."""
     before = world.state()
     for say in (
         lambda: world.heartbeat(request, fence),

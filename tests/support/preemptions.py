@@ -1,4 +1,4 @@
-"""Having somebody leave, without a planner to choose him: what a decision does, and what its deadlines do."""
+"""Preemptions without a planner: the effect of a decision, and of its deadlines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def preempt(
     reason: Trigger = Trigger.PRIORITY,
     clock: Clock | None = None,
 ) -> None:
-    """These allocations (id, fence) have to leave for somebody who waits, and not for nothing."""
+    """Preempt these allocations (id, fence) for a waiter."""
     planning = PlanStore(client, clock)
     snapshot = planning.read_snapshot(workspace, pool)
     assert snapshot
@@ -29,5 +29,5 @@ def preempt(
 
 
 def depart(client: RedisClient, *, workspace: str = "default", clock: Clock | None = None) -> None:
-    """What the deadlines of those who have to leave ask for is done."""
+    """Enforce the deadlines of victims."""
     PlanStore(client, clock).enforce_deadlines(workspace)

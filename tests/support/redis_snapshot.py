@@ -64,7 +64,7 @@ def _plain(kind: str, raw: Any) -> Any:
 
 @dataclass(frozen=True)
 class Shape:
-    """What those of a lane have in common."""
+    """The fields that the requests of a lane have in common."""
 
     component: str
     fixed: bool
@@ -72,7 +72,7 @@ class Shape:
 
 
 def amounts(text: str) -> dict[str, int]:
-    """`gpu=2,step_run=1` as a mapping."""
+    """Return `gpu=2,step_run=1` as a mapping."""
     return {key: int(amount) for key, amount in (pair.split("=") for pair in text.split(",") if pair)}
 
 
@@ -87,45 +87,45 @@ class Snapshot:
         self._of_status: dict[tuple[str, ...], dict[str, dict[str, str]]] = {}
 
     def hash(self, key: str) -> dict[str, str]:
-        """A hash; an empty one if there is none."""
+        """Return a hash; an empty one if it is absent."""
         return dict(self.keys.get(key, {}))
 
     def zset(self, key: str) -> dict[str, float]:
-        """A sorted set, in order; an empty one if there is none."""
+        """Return a sorted set, in order; an empty one if it is absent."""
         return dict(self.keys.get(key, {}))
 
     def set(self, key: str) -> set[str]:
-        """A set; an empty one if there is none."""
+        """Return a set; an empty one if it is absent."""
         return set(self.keys.get(key, ()))
 
     @cached_property
     def requests(self) -> dict[str, dict[str, str]]:
-        """Every request by id."""
+        """Return every request by id."""
         return {name.removeprefix("request:"): value for name, value in self.keys.items() if name.startswith("request:")}
 
     @cached_property
     def pools(self) -> list[str]:
-        """Names of the pools."""
+        """Return the names of the pools."""
         return sorted(self.hash("pools"))
 
     def of_status(self, *statuses: str) -> dict[str, dict[str, str]]:
-        """The requests that are in one of these states."""
+        """Return the requests in one of these states."""
         if statuses not in self._of_status:
             self._of_status[statuses] = {name: each for name, each in self.requests.items() if each["status"] in statuses}
         return self._of_status[statuses]
 
     @cached_property
     def _of_pools(self) -> dict[str, Any]:
-        """The keys that belong to a pool."""
+        """Return the keys that belong to a pool."""
         return {name: value for name, value in self.keys.items() if name.startswith("pool:")}
 
     def parts(self, pool: str, kind: str) -> Iterator[tuple[str, dict[str, str]]]:
-        """The groups or policies of a pool: name and account."""
+        """Yield the groups or policies of a pool: name and account."""
         begin = f"pool:{pool}:{kind}:"
         yield from ((name.removeprefix(begin), value) for name, value in self._of_pools.items() if name.startswith(begin))
 
     def path(self, pool: str, component: str) -> list[str]:
-        """The keys of the accounts a grant debits: policy, groups, pool. Empty without a policy."""
+        """Return the keys of the accounts that a grant debits: policy, groups, pool. Empty without a policy."""
         if (pool, component) not in self._paths:
             self._paths[pool, component] = self._path(pool, component)
         return self._paths[pool, component]
@@ -141,7 +141,8 @@ class Snapshot:
         return [*path, f"pool:{pool}"]
 
     def column(self, account: str, name: str) -> dict[str, int]:
-        """One column of an account by resource key, without what is none: `used`, `fixed`, `kept`, `limit`, `reserved`."""
+        """Return one column of an account by resource key, without empty values: `used`, `fixed`, `kept`, `limit`,
+        `reserved`."""
         if (account, name) not in self._columns:
             fields = [(field.partition(":"), value) for field, value in self.hash(account).items()]
             of = {key: int(value) for (column, _, key), value in fields if key and column == name}
@@ -150,7 +151,7 @@ class Snapshot:
 
 
 def shape(request: Record) -> Shape:
-    """What a request shares with those of its lane."""
+    """Return the fields that a request shares with the others in its lane."""
     return _shape(request["component"], request["preemptible"], request["resources"])
 
 
@@ -160,5 +161,5 @@ def _shape(component: str, preemptible: str, resources: str) -> Shape:
 
 
 def lane(request: Record) -> str:
-    """The lane a request waits in."""
+    """Return the lane of a request."""
     return f"{request['component']}|{'f' if request['preemptible'] == '0' else 'p'}|{request['resources']}"

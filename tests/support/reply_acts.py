@@ -30,12 +30,12 @@ def register_call(command: str, tag: str, **args: Any) -> None:
 
 
 def allocation_and_waiter(world: World) -> tuple[Request, Request]:
-    """A holder of the whole pool, and a waiter with a higher rank."""
+    """Create a holder of the whole pool, and a waiter of higher rank."""
     return world.submit(gpu=2, checkpoint="auto"), world.submit(gpu=2, preemption_class=9)
 
 
 def victim_and_waiter(world: World) -> tuple[Request, Request]:
-    """The same when the holder has been told to leave."""
+    """Create the same, and preempt the holder."""
     victim, waiter = allocation_and_waiter(world)
     assert world.preempt(waiter, victim).applied
     return victim, waiter

@@ -1,4 +1,4 @@
-"""Which process runs which test, and in which order: tests that wait run beside tests that compute."""
+"""The distribution of tests to processes, and their order: tests that wait run beside tests that compute."""
 
 from __future__ import annotations
 

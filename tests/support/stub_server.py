@@ -49,7 +49,7 @@ class StubHandler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815 - so the library wants them called
 
     def reply(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
-        """A whole answer."""
+        """Send a complete response."""
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), **headers}.items():
             self.send_header(name, value)
@@ -57,16 +57,16 @@ class StubHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def cut(self) -> None:
-        """The connection is reset, now."""
+        """Reset the connection."""
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
         self.connection.close()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - so named above
-        """Nothing: the test has `heard`."""
+        """Log nothing: the calls are recorded in `heard`."""
 
     def finish(self) -> None:
-        """The connection has ended, by whomever."""
+        """Count the end of a connection."""
         with suppress(OSError, ValueError):
             super().finish()
         self.stub.connections_ended += 1
@@ -110,35 +110,35 @@ class StubServer:
             self._handler(connection, address, None)
 
     def script(self, *acts: Action) -> None:
-        """What to do with the calls to come, in order."""
+        """Set the actions for the next calls, in order."""
         self.actions.extend(acts)
 
 
 def reply(body: Any, status: int = 200, **headers: str) -> Action:
-    """An answer of JSON; `retry_after="1"` is the header Retry-After."""
+    """Return an action that answers with JSON; `retry_after="1"` is the header Retry-After."""
     text = b"" if body is None else json.dumps(body).encode()
     named = {name.replace("_", "-").title(): value for name, value in headers.items()}
     return lambda handler: handler.reply(status, text, {"Content-Type": "application/json", **named})
 
 
 def refuse(status: int, code: str, detail: str = "no", retry_after: str | None = None, **more: Any) -> Action:
-    """A problem document."""
+    """Return an action that answers with a problem document."""
     problem = {"type": "about:blank", "title": "No", "status": status, "code": code, "detail": detail, **more}
     return reply(problem, status, **({"retry_after": retry_after} if retry_after else {}))
 
 
 def reply_text(status: int, body: bytes, kind: str = "text/html") -> Action:
-    """An answer that is not JSON."""
+    """Return an action whose response is not JSON."""
     return lambda handler: handler.reply(status, body, {"Content-Type": kind})
 
 
 def cut(handler: StubHandler) -> None:
-    """Takes the call in, and resets the connection instead of answering."""
+    """Read the call, and reset the connection instead of answering."""
     handler.cut()
 
 
 def cut_midway(handler: StubHandler) -> None:
-    """Begins an answer, and resets the connection in the middle of it."""
+    """Begin a response, and reset the connection in the middle of it."""
     handler.send_response(200)
     handler.send_header("Content-Length", "1000")
     handler.end_headers()
@@ -148,7 +148,7 @@ def cut_midway(handler: StubHandler) -> None:
 
 
 def then_close(act: Action) -> Action:
-    """Answers, lets the client believe that the connection stays, and closes it."""
+    """Return an action that answers, announces a persistent connection, and closes it."""
 
     def both(handler: StubHandler) -> None:
         act(handler)
@@ -158,13 +158,13 @@ def then_close(act: Action) -> Action:
 
 
 def hang(handler: StubHandler) -> None:
-    """Says nothing for as long as the test goes on."""
+    """Leave the call unanswered until the test ends."""
     handler.stub.ended.wait(30)
     handler.cut()
 
 
 def stream(*chunks: str) -> Action:
-    """A stream of events that ends after these."""
+    """Return an action that streams these events and ends."""
 
     def act(handler: StubHandler) -> None:
         handler.send_response(200)

@@ -47,12 +47,12 @@ class World:
 
     @property
     def over_limit_reader(self) -> OverLimitReader:
-        """The reader of use beyond limits."""
+        """Return the reader of use beyond limits."""
         return OverLimitReader(self.plan_store, self.ledger, QueryStore(self.client))
 
     @property
     def declarations(self) -> Declarations:
-        """The pools as files."""
+        """Return the service of declarations."""
         return Declarations(self.ledger, WorkspaceRegistry(self.client), self.over_limit_reader)
 
     def pool(self, name: str = "p", settings: dict[str, Any] | None = None, **capacity: int) -> None:
@@ -75,7 +75,7 @@ class World:
         self.ledger.set_policy(self.workspace, pool, full_component(component), PolicySpec.model_validate(numbers))
 
     def request_spec(self, component: str = "t", **resources: Any) -> RequestSpec:
-        """An ask: what is no field of it is a resource, `ask(gpu=2, preemptible=False)`."""
+        """Return a spec; unknown fields are resources: `request_spec(gpu=2, preemptible=False)`."""
         kind, _, name = full_component(component).partition("/")
         fields = {key: resources.pop(key) for key in list(resources) if key in RequestSpec.model_fields}
         fields.setdefault("resources", resources)
@@ -92,11 +92,11 @@ class World:
         return self.ledger.submit_all(self.workspace, [(request_id(), ask, None) for ask in asks])
 
     def get(self, request: Request | str, *, poll: bool = False) -> Request:
-        """A request as it stands now."""
+        """Return a request in its present state."""
         return self.ledger.get_request(self.workspace, request if isinstance(request, str) else request.id, poll=poll)
 
     def status(self, *requests: Request) -> list[str]:
-        """Where they stand now."""
+        """Return the states of the requests."""
         return [str(self.get(request).status) for request in requests]
 
     def release(self, request: Request, fence: int | None = None, outcome: str = "succeeded") -> Request:
@@ -143,20 +143,20 @@ class World:
             self.ledger.give_patience_hold(self.workspace, name)
 
     def counters(self, *names: str) -> dict[str, int]:
-        """What the metrics count under these names."""
+        """Return these counters of the metrics."""
         counts = self.ledger.read_counters(self.workspace).items()
         return {counter: count for counter, count in counts if counter.partition("|")[0] in names}
 
     # taking back
 
     def snapshot(self, pool: str = "p", *, even_if_idle: bool = False) -> PoolSnapshot:
-        """A pool as a decision sees it; somebody waits or leaves there, or it is looked at `anyway`."""
+        """Return a pool as the planner sees it; an idle one only with `even_if_idle`."""
         snapshot = self.plan_store.read_snapshot(self.workspace, pool, even_if_idle=even_if_idle)
         assert snapshot is not None
         return snapshot
 
     def settle(self) -> None:
-        """Somebody has looked at every pool since it was made or changed, and found nothing to do."""
+        """Look at every pool, and check that nothing is left to do there."""
         for name in self.pools():
             snapshot = self.plan_store.read_snapshot(self.workspace, name, even_if_idle=True)
             assert snapshot is not None
@@ -187,15 +187,15 @@ class World:
         return self.apply_step(Preempt(waiter.id, victims_now, tuple(unused), tuple(within), tuple(borrowed)), snapshot, pool)
 
     def victim(self, request: Request, reason: str = "priority") -> Victim:
-        """One to be preempted, as it holds now."""
+        """Return a victim under its present fence."""
         return Victim(request.id, self.get(request).fence or 0, Trigger(reason))
 
     def reprieve(self, request: Request, pool: str = "p") -> StepResult:
-        """Call back one who leaves for nobody any more."""
+        """Reprieve a victim without a waiter."""
         return self.apply_step(Reprieve(request.id, self._fence(request, None)), pool=pool)
 
     def pass_on(self, request: Request, owner: Request, pool: str = "p") -> StepResult:
-        """Have one who leaves for nobody any more leave for the owner of another hold."""
+        """Reassign a victim without a waiter to the owner of another hold."""
         return self.apply_step(ReassignVictim(request.id, self._fence(request, None), owner.id), pool=pool)
 
     def end_hold(self, owner: Request, pool: str = "p") -> StepResult:
@@ -214,20 +214,20 @@ class World:
         return count
 
     def pools(self) -> list[str]:
-        """Names of the pools."""
+        """Return the names of the pools."""
         return self.ledger.list_pools(self.workspace)
 
     def get_pool(self, name: str = "p") -> Pool:
-        """A pool as it stands now."""
+        """Return a pool in its present state."""
         return self.ledger.get_pool(self.workspace, name)
 
     def used(self, name: str = "p") -> dict[str, int]:
-        """What is used of the keys the pool lists."""
+        """Return the use of the keys that the pool lists."""
         pool = self.get_pool(name)
         return {key: pool.used.get(key, 0) for key in pool.capacity}
 
     def queue(self, name: str = "p") -> list[str]:
-        """Ids in queue order."""
+        """Return the ids in queue order."""
         ids, last = self.ledger.list_queue(self.workspace, name, count=1000)
         while last is not None:
             more, last = self.ledger.list_queue(self.workspace, name, last, count=1000)
@@ -235,11 +235,11 @@ class World:
         return ids
 
     def events(self) -> list[Event]:
-        """Every event, in order."""
+        """Return every event, in order."""
         return self.ledger.read_events(self.workspace, count=100_000)
 
     def state(self) -> dict[str, Any]:
-        """Everything there is in Redis, as plain data; but the master, which is a property of the server."""
+        """Return all data of the workspace in Redis, except the master's identity, which is a property of the server."""
         state = read_keys(self.client, f"{prefix(self.workspace)}*")
         meta = state.pop(key("meta", self.workspace), {})
         meta.pop("master", None)
@@ -254,7 +254,7 @@ class World:
 
 
 def full_component(component: str) -> str:
-    """The component with its type."""
+    """Return the component with its type."""
     return component if "/" in component else f"orchestrator/{component}"
 
 
