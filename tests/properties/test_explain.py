@@ -20,6 +20,7 @@ SCENES, FIRST = int(os.environ.get("SCENES", 130)), 250
 
 
 def test_what_would_have_to_happen_is_enough_and_no_less_is(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The same states also check the estimates: a blocked request never gets "now". Setting up a state is expensive.
     monkeypatch.setattr("app.planner.estimates.start_times.MAX_DRAWS", 10)  # the earliest is then that of all plays
     counts: Counter[str] = Counter()
     foretold: Counter[str] = Counter()

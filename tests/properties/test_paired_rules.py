@@ -108,6 +108,7 @@ def test_the_unused_share_orders_the_queue_as_the_planner_sees_it(states: list[R
 
 
 def test_the_unused_share_of_a_preemption_is_the_one_that_the_planner_saw(client: RedisClient) -> None:
+    # A preempt step that rests on an unused share is refused for it if, and only if, the waiter does not fit.
     counts: Counter[bool] = Counter()
     for seed in range(STATES):
         pool, random = random_pool(client, seed, queueing="best_effort"), Random(seed)
@@ -140,6 +141,7 @@ def _fits_where_reserved(projection: Projection, waiter: Waiter, account: str) -
 
 
 def test_a_preemption_suffices_for_the_ledger_as_it_does_for_the_planner(client: RedisClient) -> None:
+    # A preempt step is refused as not enough, or as superfluous, by the shortage that the planner computes.
     counts: Counter[str] = Counter()
     for seed in range(STATES):
         pool, random = random_pool(client, seed, queueing="best_effort"), Random(seed)
@@ -275,6 +277,7 @@ def _compare_ratio(ratio: Fraction | None, score: int, message: str) -> str:
 
 
 def test_the_grant_loop_of_an_estimate_grants_what_the_ledger_grants(client: RedisClient) -> None:
+    # One allocation ends: the waiters that start in the simulation, in order, are those that the ledger grants.
     counts: Counter[int] = Counter()
     features: Counter[str] = Counter()
     for seed in range(80):

@@ -253,6 +253,7 @@ def test_running_and_the_ledger_is_away_for_longer_than_a_lease(here: Installati
 
 @pytest.mark.parametrize("insists", [True, False], ids=["celery insists", "celery gives up"])
 def test_running_and_the_broker_dies_with_the_results(here: Installation, insists: bool) -> None:
+    # `insists`: the app retries if a result cannot be stored; by default Celery does not.
     here.start_worker(slots=2, insists=insists)
     tasks = send(2, hold=END)
     here.written(HOLDS, *tasks)
@@ -269,6 +270,7 @@ def test_running_and_the_broker_dies_with_the_results(here: Installation, insist
 
 @pytest.mark.parametrize("hold", [5, END], ids=["in the middle", "at its end"])
 def test_running_and_the_worker_stands_still_until_its_task_runs_elsewhere(here: Installation, hold: int | str) -> None:
+    # While the other worker is stopped, too, the first has all the time that it needs for a call under its stale fence.
     word, step = (HOLDS, STEPS) if hold == END else (STEP, 4)
     first = here.start_worker(slots=1)
     tasks = send(hold=hold, save_every=2)

@@ -367,6 +367,7 @@ def test_a_run_that_ends_as_its_units_are_taken_does_not_wait_again(lab: RunLab,
 
 
 def test_a_burst_of_kills_never_leaks_a_unit_nor_runs_anything_beside_its_successor(lab: RunLab) -> None:
+    # Each run writes its beginning and its end into the log as long as it lives; no two of them may overlap.
     script = BEGIN + 'while :; do echo $POOLKEEPER_FENCE >>"$LOG.beats"; sleep 0.01; done'
     for number in range(1, 4):
         with lab.run(*ALL, script=script) as run:

@@ -356,6 +356,7 @@ def test_a_routine_checkpoint_is_kept_in_the_books(lab: RunLab) -> None:
 
 
 def test_a_routine_checkpoint_just_as_it_has_to_leave_does_not_say_that_it_has_left(lab: RunLab) -> None:
+    # The next heartbeat is five seconds away: the run has been preempted, and does not know of it yet.
     lab.create_pool()
     script = f'trap "" USR1\n{BEGIN}{ONCE}read <"$LOG.go"; echo step-3 >"$POOLKEEPER_CHECKPOINT_FILE"\n{WORK}'
     os.mkfifo(f"{lab.log}.go")

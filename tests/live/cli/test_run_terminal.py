@@ -160,6 +160,7 @@ def test_what_comes_from_a_pipe_leaves_the_terminal_with_run(lab: RunLab) -> Non
 
 
 def test_a_pager_behind_it_and_the_command_have_the_terminal_in_turn(lab: RunLab) -> None:
+    # The command keeps the terminal from its first read to its end. A stop signal for the pager's group does not stop the run.
     go, pager = f"{lab.log}.go", lab.folder / "pager"
     os.mkfifo(go)
     pager.write_text('for i in 1 2; do read -r said; echo "$$ shows $said"; read -r key </dev/tty; echo "key $key"; done')

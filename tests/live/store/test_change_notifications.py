@@ -193,6 +193,7 @@ def test_a_change_at_any_moment_is_seen(client: RedisClient, world: World, wakeu
 
 
 def test_channels_that_come_and_go_are_heard_when_it_counts(world: World, wakeups: ChangeNotifications) -> None:
+    # Many threads begin and end watches of the same few requests, so that SUBSCRIBE and UNSUBSCRIBE overtake each other.
     world.update_pool(gpu=1000)
     requests = [world.submit(gpu=1) for _ in range(4)]
     stop = threading.Event()

@@ -168,6 +168,7 @@ def test_a_broker_that_is_away_is_waited_for_and_nothing_forgotten(dispatching: 
 
 
 def test_a_worker_killed_with_a_message_on_its_way_is_no_loss(dispatching: OutboxInstallation) -> None:
+    # The broker stops answering; then it is killed as well as the first worker.
     dispatching.broker.start()
     first = dispatching.worker()
     dispatching.park("before")

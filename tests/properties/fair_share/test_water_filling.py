@@ -42,6 +42,7 @@ def test_a_node_is_due_what_its_children_are(random: Random, fine: int) -> None:
 @MANY
 @given(RANDOMS, FINENESS)
 def test_fair_shares_stay_within_demand_limit_and_capacity(random: Random, fine: int) -> None:
+    # The fair share of a group may exceed its limit, but only by units that are guaranteed in it.
     _, tree, division = _grown(random, fine)
     assert all(0 <= due <= division.scale for due in division.accounts["pool"].fair)
     for account in all_accounts(tree):
@@ -56,6 +57,7 @@ def test_fair_shares_stay_within_demand_limit_and_capacity(random: Random, fine:
 
 @pytest.mark.parametrize(("fine", "seed"), [(100, 5354), (1_000, 64), (1_000, 4935)])
 def test_not_even_the_last_digit_is_given_away_twice(fine: int, seed: int) -> None:
+    # In these trees the roundings of several children add up to one.
     _, _, division = _grown(Random(seed), fine)
     assert max(division.accounts["pool"].fair) <= division.scale
 
@@ -95,6 +97,8 @@ def test_of_a_single_key_without_limits_nothing_wanted_is_left_over(random: Rand
 @MANY
 @given(RANDOMS, FINENESS)
 def test_when_it_stops_some_key_is_used_up_in_the_pool_or_a_limit_is_reached_on_the_way(random: Random, fine: int) -> None:
+    # A share below the demand has a reason: the account, a group above it or the pool is at the end of some key, or a jump
+    # would exceed it. Without jumps (nothing runs, so all keys rise together in a leaf) it is an end.
     grower = TreeGenerator(random, fine=fine, groups=0, keys=4, limits=False)
     tree = _idle(grower.tree())
     division = divide(grower.capacity, tree)

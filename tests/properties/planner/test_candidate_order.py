@@ -125,6 +125,7 @@ def test_evictions_for_a_limit_are_in_the_order_of_the_key() -> None:
 
 @given(st.permutations(range(6)))
 def test_equal_criteria_fall_through_to_the_next(order: list[int]) -> None:
+    # Each allocation differs from the one before in one criterion only, from the last to the first.
     chain = [_allocation("a", 5, 3), _allocation("b", 5, 3), _allocation("b", 4, 3), _allocation("b", 4, 4)]
     ranked = [(reserved_order(each, 1), classes_order(each, 1.0)) for each in chain]
     ranked += [

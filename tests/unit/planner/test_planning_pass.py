@@ -206,7 +206,7 @@ def test_a_reprieved_victim_counts_again_for_later_waiters() -> None:
 
 
 def test_an_earlier_hold_that_counted_on_them_asks_again() -> None:
-    """`x` counted on what `big` brings beyond the need of `y`; `y` can never be filled, and `x` may not take `big`."""
+    # `x` counted on what `big` brings beyond the need of `y`; `y` can never be filled, and `x` may not take `big`.
     pool = a_pool(gpu=6).policy("low", priority=1, limit={"gpu": 5}).policy("mid", priority=5).policy("high", priority=9)
     pool.runs("v", "low", gpu=2).runs("big", "mid", gpu=3, leaving_for="y", preemption_class=9).runs("o", "low", gpu=1)
     pool.holds("x", "mid", gpu=2).holds("y", "high", gpu=7)
@@ -432,7 +432,7 @@ def _quietly(pool: PoolBuilder) -> tuple[PoolBuilder, int]:
 @settings(deadline=None)
 @given(pools())
 def test_it_comes_to_rest(pool: PoolBuilder) -> None:
-    """Without new submissions the number of preemptions is bounded, and then the pool is quiet. Each step leads to a grant."""
+    # Without new submissions the number of preemptions is bounded, and then the pool is quiet. Each step leads to a grant.
     total, bound = 0, 3 * (len(pool.allocations) + len(pool.waiters)) ** 2
     while stopped := (moved := after_plan(pool))[1]:
         pool, total = moved[0], total + stopped

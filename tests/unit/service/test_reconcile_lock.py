@@ -208,7 +208,7 @@ def test_a_lease_is_prolonged_while_its_holder_looks(
 def test_many_at_once_leave_nothing_that_came_unseen(
     client: RedisClient, nudges: Nudges, reconciler: ScriptedReconciler
 ) -> None:
-    """Each comes with something new to be seen, and whatever `take` answers it has been seen when all are done."""
+    # Each comes with something new to be seen, and whatever `take` answers it has been seen when all are done.
     arrivals, last_seen = itertools.count(1), [0]
     newest = [0]
 

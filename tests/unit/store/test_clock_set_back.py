@@ -149,7 +149,7 @@ def test_patience_is_lost_in_its_time(world: World) -> None:
 
 
 def test_a_jump_that_no_worker_noticed_ends_what_had_an_end_in_it(world: World) -> None:
-    """It is as after an hour without a heartbeat: the books agree, and the rest goes on when the clock is set back."""
+    # It is as after an hour without a heartbeat: the books agree, and the rest goes on when the clock is set back.
     world.pool(gpu=3)
     world.policy()
     lapsing, endless = world.submit(gpu=1, lease_s=60), world.submit(gpu=1, lease_s=None)

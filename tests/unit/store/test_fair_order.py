@@ -198,7 +198,7 @@ def test_who_lacks_only_what_nothing_of_is_due_has_nothing_of_it(world: World) -
 
 
 def test_new_shares_count_at_once(world: World) -> None:
-    """Strict: who is first by the new shares is granted by the publication itself."""
+    # Strict: who is first by the new shares is granted by the publication itself.
     world.pool(gpu=4, settings={**FAIR, "queueing": "strict"})
     for team in ("a", "b"):
         world.policy(team)
@@ -237,7 +237,7 @@ def pool_with_newcomer(world: World, **settings: Any) -> tuple[Request, Request]
 
 @pytest.mark.parametrize("settings", [{"queueing": "strict"}, {"patience_s": 1}])
 def test_who_comes_again_is_placed_by_what_it_has_now(world: World, settings: dict[str, Any]) -> None:
-    """What it used was not noted while nobody waited."""
+    # What it used was not noted while nobody waited.
     waits, came = pool_with_newcomer(world, **settings)
     assert (world.status(waits, came), queue_names(world, waits=waits, came=came)) == (["queued"] * 2, ["waits", "came"])
 
@@ -452,7 +452,7 @@ def test_who_comes_while_a_switch_is_half_done_has_its_place_after_it(client: Re
 
 
 def test_who_comes_while_work_is_left_is_told_what_became_of_it(world: World) -> None:
-    """It waits for that work; its coming does not begin it, which would grant it behind the back of the answer."""
+    # It waits for that work; its coming does not begin it, which would grant it behind the back of the answer.
     world.pool(gpu=2, settings={**FAIR, "patience_s": 1})
     for team in ("a", "b"):
         world.policy(team, limit={"gpu": 2})

@@ -136,7 +136,7 @@ def test_info_is_read() -> None:
     ids=["heartbeat", "release", "checkpoint"],
 )
 def test_a_holder_whose_grant_was_lost_is_refused(earlier: World, call: Callable[[World, str], object]) -> None:
-    """The master that granted it is gone; the new one knows the request as queued, or not at all."""
+    # The master that granted it is gone; the new one knows the request as queued, or not at all.
     queued = earlier.submit(gpu=2)
     with pytest.raises(StaleFence) as refusal:
         call(earlier, queued.id)

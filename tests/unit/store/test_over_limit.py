@@ -104,7 +104,7 @@ def test_a_policy_and_its_group_over_their_limits_have_no_more_stopped_than_both
 
 
 def test_only_what_suffices_is_stopped(world: World) -> None:
-    """The newest first, and then those are spared who turn out not to be needed."""
+    # The newest first, and then those are spared who turn out not to be needed.
     world.pool(gpu=8, settings=EVICT)
     world.policy()
     allocations = [world.submit(gpu=gpu) for gpu in (4, 3, 1)]
@@ -324,7 +324,7 @@ def test_work_is_saved_before_it_leaves(world: World) -> None:
 
 
 def test_what_leaves_for_a_limit_is_there_for_who_may_have_it(world: World) -> None:
-    """A policy's limit was lowered: what it gives back goes to others, and it waits for less."""
+    # A policy's limit was lowered: what it gives back goes to others, and it waits for less.
     world.pool(gpu=4, settings={**EVICT, "over_limit_after_s": 0})
     for team in ("a", "b"):
         world.policy(team)

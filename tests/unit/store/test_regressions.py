@@ -88,7 +88,7 @@ def test_a_policy_parted_while_its_queue_is_brought_in_line_leaves_nobody_in_it(
 
 
 def test_many_constraints_may_rise_at_once(world: World) -> None:
-    """More than unpack takes: policies × keys × kinds."""
+    # More than unpack takes: policies × keys × kinds.
     keys = {f"k{number}": 400 for number in range(31)}
     world.pool("p", None, **keys)
     for number in range(150):

@@ -51,7 +51,7 @@ def test_nothing_runs() -> None:
 
 
 def test_the_one_that_crosses_a_bound_is_protected() -> None:
-    """The fair share is 10, the bounds are 5 and 10: at 4 and at 8 one crosses."""
+    # The fair share is 10, the bounds are 5 and 10: at 4 and at 8 one crosses.
     split = _split(allocations(*[{"gpu": 4}] * 4), {"gpu": 10}, {})
     assert (split.non_preemptible, split.aggressively_preemptible, split.preemptible) == (("r0", "r1"), ("r2",), ("r3",))
 
@@ -98,7 +98,7 @@ def test_protected_usage_is_non_preemptible(protects: dict[str, int], expected: 
 
 
 def test_a_key_of_which_all_that_is_wanted_is_due_does_not_count() -> None:
-    """Of cpu all is due and held from the start; the bounds are those of the gpus."""
+    # Of cpu all is due and held from the start; the bounds are those of the gpus.
     running = allocations({"gpu": 1, "cpu": 8}, *[GPU] * 14)
     assert _counts(_split(running, {"gpu": 10, "cpu": 20}, {"gpu": 5})) == (5, 5, 5)
 
@@ -110,7 +110,7 @@ def test_what_is_protected_from_the_aggressive_is_protected_from_all() -> None:
 
 @pytest.mark.parametrize("rounded", [0, 1, -1])
 def test_bounds_are_not_crossed_by_rounding(rounded: int) -> None:
-    """A third of 99 is 33: the 33rd is protected, the next is not."""
+    # A third of 99 is 33: the 33rd is protected, the next is not.
     running = allocations(*[GPU] * 60)
     tree = Branch("pool", children=(Leaf("x", usage={"gpu": 60}, demand={"gpu": 99}), Leaf("y", weight=2, demand={"gpu": 99})))
     division = divide({"gpu": 99}, tree)

@@ -67,7 +67,7 @@ def test_satisfaction(
 
 
 def test_what_runs_beyond_the_share_by_rounding_is_no_more() -> None:
-    """Else the key that is furthest ahead would count, and not the one that is furthest behind."""
+    # Else the key that is furthest ahead would count, and not the one that is furthest behind.
     node = AccountShares((SCALE // 3, SCALE // 2), (SCALE // 3 + 1, 0), (SCALE // 3, SCALE // 2), (0, 0), WHOLE)
     assert satisfaction_ratio(node, SCALE) == 0
 

@@ -68,7 +68,7 @@ def test_in_a_fifo_group_the_last_is_served_beside_the_first_whose_demand_is_met
     ("offer", "expected"), [(5, (0.05, 0.05)), (10, (0.1, 0.1)), (30, (0.3, 0.1)), (55, (0.55, 0.35)), (60, (0.6, 0.6))]
 )
 def test_what_runs_is_covered_before_what_waits(offer: int, expected: tuple[float, float]) -> None:
-    """The rival is served first and leaves so much."""
+    # The rival is served first and leaves so much.
     x = Leaf("x", usage={"cpu": 50, "memory": 100}, demand={"cpu": 60, "memory": 600})
     rival = Leaf("rival", demand={"cpu": 100 - offer, "memory": 10 * (100 - offer)})
     due = _due(POOL, Branch("queue", mode="fifo", children=(rival, x)))
@@ -159,7 +159,7 @@ def test_what_is_guaranteed_in_a_group_is_inferred_from_the_groups_guarantee() -
 
 @pytest.mark.parametrize(("above", "own"), [(50, 60), (50, 50)])
 def test_no_more_is_inferred_than_the_parent_is_guaranteed(above: int, own: int) -> None:
-    """Even of one that names more than its parent has."""
+    # Even of one that names more than its parent has.
     group = Branch("a", children=(Leaf("x", guarantee={"cpu": own}),), guarantee={"cpu": above, "memory": 400})
     division = divide(POOL, Branch("pool", children=(group,)))
     assert division.accounts["x"].guarantee == (division.scale * own // 100, division.scale * 4 // 10)
@@ -213,7 +213,7 @@ def test_a_groups_limit_below_what_is_guaranteed_in_it_yields() -> None:
 
 
 def test_at_a_jump_the_lower_value_counts_though_the_higher_would_fit() -> None:
-    """At level 0.04 x has all the network that it wants, and from there on the offer buys only cpu, of which 0.14 is taken."""
+    # At level 0.04 x has all the network that it wants, and from there on the offer buys only cpu, of which 0.14 is taken.
     x = Leaf("x", 10, demand={"cpu": 10, "network": 40})
     y = Leaf("y", 1, demand={"cpu": 1000})
     limited = Branch("limited", children=(Branch("a", children=(x, y)), Branch("b")), limit={"cpu": 40})
@@ -222,7 +222,7 @@ def test_at_a_jump_the_lower_value_counts_though_the_higher_would_fit() -> None:
 
 
 def test_what_a_node_does_not_take_at_a_jump_is_its_siblings() -> None:
-    """As above, and beside it one who takes whatever cpu is left: all that is not taken, not all that would not be allowed."""
+    # As above, and beside it one who takes whatever cpu is left: all that is not taken, not all that would not be allowed.
     x = Leaf("x", 10, demand={"cpu": 10, "network": 40})
     y = Leaf("y", 1, demand={"cpu": 1000})
     limited = Branch("limited", children=(Branch("a", children=(x, y)),), limit={"cpu": 40})
@@ -231,7 +231,7 @@ def test_what_a_node_does_not_take_at_a_jump_is_its_siblings() -> None:
 
 
 def test_until_an_offer_pays_for_a_jump_it_is_not_begun() -> None:
-    """At 0.3 x would take as much memory as y has, so a stands still until it is offered both; b goes on alone."""
+    # At 0.3 x would take as much memory as y has, so a stands still until it is offered both; b goes on alone.
     x = Leaf("x", usage={"cpu": 30}, demand={"cpu": 30, "memory": 300})
     group = Branch("a", children=(x, Leaf("y", demand={"memory": 1000})))
     due = _due(POOL, group, Leaf("b", demand={"memory": 1000}))
@@ -239,7 +239,7 @@ def test_until_an_offer_pays_for_a_jump_it_is_not_begun() -> None:
 
 
 def test_a_jump_of_several_keys_is_one_jump() -> None:
-    """When the line below has its cpu, memory and slots come to it at once; 0.55 pays for both, nothing less for one."""
+    # When the line below has its cpu, memory and slots come to it at once; 0.55 pays for both, nothing less for one.
     line = ({"cpu": 30}, {"memory": 25}, {"slots": 30})
     below = Branch("below", mode="fifo", children=tuple(Leaf(f"x{place}", demand=demand) for place, demand in enumerate(line)))
     first = Leaf("first", demand={"memory": 25, "slots": 25})
@@ -253,7 +253,7 @@ def test_a_jump_of_several_keys_is_one_jump() -> None:
 
 
 def test_at_the_full_offer_the_lower_value_counts_too() -> None:
-    """x and y take all the slots, and with that the group has been offered the whole; what else they want comes behind it."""
+    # x and y take all the slots, and with that the group has been offered the whole; what else they want comes behind it.
     x = Leaf("x", usage={"slots": 2}, demand={"slots": 2, "memory": 2})
     group = Branch("a", 2, children=(x, Leaf("y", demand={"slots": 2})))
     due = _due({"slots": 4, "memory": 4}, group, Leaf("z", demand={"memory": 4}))
@@ -261,7 +261,7 @@ def test_at_the_full_offer_the_lower_value_counts_too() -> None:
 
 
 def test_behind_a_jump_the_higher_value_counts() -> None:
-    """The same with a limit that lets it go on."""
+    # The same with a limit that lets it go on.
     x = Leaf("x", 10, demand={"cpu": 10, "network": 40})
     y = Leaf("y", 1, demand={"cpu": 1000})
     limited = Branch("limited", children=(Branch("a", children=(x, y)), Branch("b")), limit={"cpu": 41})
@@ -269,13 +269,13 @@ def test_behind_a_jump_the_higher_value_counts() -> None:
 
 
 def test_what_costs_nothing_more_is_given_when_the_demand_of_the_dearer_key_is_met() -> None:
-    """All the cpu is running already, so memory is only in the way of nobody."""
+    # All the cpu is running already, so memory is only in the way of nobody.
     due = _due(POOL, Leaf("x", usage={"cpu": 50}, demand={"cpu": 50, "memory": 200}))
     assert due["x"] == _close(cpu=0.5, memory=0.2)
 
 
 def test_a_guarantee_covers_what_lies_behind_a_jump_in_it() -> None:
-    """Of no offer the most counts: x jumps to all it wants within what its group is guaranteed, and y goes no further."""
+    # Of no offer the most counts: x jumps to all it wants within what its group is guaranteed, and y goes no further.
     x = Leaf("x", usage={"cpu": 40, "memory": 100}, demand={"cpu": 40, "memory": 400})
     group = Branch("a", children=(x, Leaf("y", demand=ALL)), guarantee={"cpu": 80, "memory": 800})
     due = _due(POOL, group, Leaf("b", demand=ALL, guarantee={"cpu": 20, "memory": 200}))
@@ -285,9 +285,9 @@ def test_a_guarantee_covers_what_lies_behind_a_jump_in_it() -> None:
 @pytest.mark.parametrize("parts", [3, 7, 11, 13, 17])
 @pytest.mark.parametrize(("more", "jump"), [(-5, False), (5, True)])
 def test_jumps_of_two_that_fall_together_are_not_parted_by_rounding(parts: int, more: int, jump: bool) -> None:
-    """q jumps to a hundredth of memory when its group, where p is served forty times as far as any part of q's weight, has so
-    many hundredths of cpu and a bit; y jumps, by its weight, at the same level. Both take memory there or neither does, though
-    the level is no decimal and was come to in two ways."""
+    # q jumps to a hundredth of memory when its group, where p is served forty times as far as any part of q's weight, has so
+    # many hundredths of cpu and a bit; y jumps, by its weight, at the same level. Both take memory there or neither does,
+    # though the level is no decimal and was come to in two ways.
     q = Leaf("q", parts, usage={"cpu": 10}, demand={"cpu": 10, "memory": 600})
     group = Branch("a", children=(Leaf("p", 40, demand={"cpu": 1000}), q, Leaf("idle", 1)))
     hundredths = 10 * (40 + parts)
