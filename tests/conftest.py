@@ -55,31 +55,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FileScheduling | None:
-    """Distribute the tests among processes, where `--dist loadfile` asks for it."""
+    """Distribute the tests among processes if `--dist loadfile` asks for it."""
     return FileScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """Every backend of this process."""
+    """Yield every backend of this process."""
     with ExitStack() as stack:
         yield Servers(stack, tmp_path_factory)
 
 
 @pytest.fixture
 def backend(request: pytest.FixtureRequest) -> str:
-    """The name of each backend in turn."""
+    """Return the name of each backend in turn."""
     name: str = request.param
     return name
 
 
 @pytest.fixture
 def client(backend: str, servers: Servers) -> RedisClient:
-    """A client of each backend in turn, with nothing in it."""
+    """Return a client of each backend in turn, without any data."""
     return servers.client(backend)
 
 
 @pytest.fixture
 def world(client: RedisClient) -> World:
-    """An empty workspace on each backend in turn."""
+    """Return an empty workspace on each backend in turn."""
     return World(client)

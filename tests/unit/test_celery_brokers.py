@@ -17,14 +17,14 @@ STALL = {"socket_timeout": 10, "health_check_interval": 10}
 
 
 def written(folder: Path, text: str) -> Settings:
-    """Settings that name a file which says this."""
+    """Return settings that name a file with this text."""
     path = folder / "brokers.toml"
     path.write_text(text, encoding="utf-8")
     return Settings(brokers=path)
 
 
 def read_broker(folder: Path, text: str) -> celery_brokers.TaskBroker:
-    """What it says of workspace `w`."""
+    """Return the broker of workspace `w`."""
     return celery_brokers.read_brokers(written(folder, f"[w]\n{text}"))["w"]
 
 

@@ -32,7 +32,7 @@ def _bind_to_a_path(path: Path) -> None:
 
 @pytest.fixture
 def own_guard(monkeypatch: pytest.MonkeyPatch) -> Guard:
-    """A guard that stands in for the one of this tier."""
+    """Return a guard that replaces the one of these tests."""
     guard = Guard()
     monkeypatch.setattr("tests.support.unit_guard.guard._refused", None)
     return guard

@@ -13,7 +13,7 @@ from app.temporary_folders import USE_LOCK, TemporaryFolder, create_folder, remo
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory for temporary files; the other ones are empty."""
+    """Return the directory for temporary files; the other ones are empty."""
     made = tmp_path / "temporary"
     made.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(made))

@@ -13,7 +13,7 @@ from tests.support.in_process_api import Site
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    """The API on an empty fake."""
+    """Yield the API on an empty fake."""
     site = Site(new_fake())
     yield site
     site.services.long_polls.close()
@@ -21,7 +21,7 @@ def site() -> Iterator[Site]:
 
 @pytest.fixture
 def everywhere(client: RedisClient) -> Iterator[Site]:
-    """The API on each backend in turn."""
+    """Yield the API on each backend in turn."""
     site = Site(client)
     yield site
     site.services.long_polls.close()

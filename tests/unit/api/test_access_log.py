@@ -1,4 +1,4 @@
-"""Which requests the access log has: those that failed, those that took long, and a sample of the others."""
+"""The entries of the access log: calls that failed, calls that took long, and a sample of the others."""
 
 from __future__ import annotations
 

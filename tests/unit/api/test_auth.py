@@ -1,4 +1,4 @@
-"""Who is let in, stays in and is let go: proxies, tokens that end while a stream is open, streams of which little is wanted."""
+"""Authentication: proxies, tokens that end while a stream is open, and streams with few events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATH = "/api/v1/events"
 
 @contextmanager
 def stream(site: Site, token: str | None = None, **query: str) -> Iterator[Iterator[str]]:
-    """The pieces of a stream as they are written."""
+    """Yield the parts of a stream as they are written."""
     headers = {"Authorization": f"Bearer {token}"} if token else None
     answer = site.app.test_client().get(PATH, headers=headers, query_string={"after": "0", **query}, buffered=False)
     assert answer.status_code == 200

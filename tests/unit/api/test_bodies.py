@@ -1,4 +1,4 @@
-"""How large a body may be, in bytes and in members, and how much is said of one that is wrong."""
+"""Bounds of bodies, in bytes and in members, and of the description of their faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dry runs over HTTP: what is told, that nothing is done, and who may."""
+"""Dry runs over HTTP: their outcome, their lack of effect, and the permissions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.in_process_api import Site, an_ask
 
 @pytest.fixture
 def busy(site: Site) -> dict[str, str]:
-    """A pool of 4 gpu that `low` holds, of which nobody has to be waited for."""
+    """Create a pool of 4 gpu that `low` holds, with no grace."""
     site.pool(gpu=4, settings={"grace_s": 0})
     site.policy("low", priority=1)
     site.policy("high", priority=9)

@@ -16,7 +16,7 @@ PATH = "/api/v1/events"
 
 
 def _busy(site: Site) -> tuple[dict[str, Any], dict[str, Any]]:
-    """One holds, one of another component waits."""
+    """Create a holder, and a waiter of another component."""
     site.pool(gpu=1)
     site.policy()
     site.policy("step_operator/other")
@@ -103,7 +103,7 @@ def test_what_cannot_be_a_name_is_no_filter(site: Site, field: str) -> None:
 
 @contextmanager
 def _stream(site: Site, headers: dict[str, str] | None = None, **query: Any) -> Iterator[Iterator[str]]:
-    """The parts of a stream, each up to its empty line."""
+    """Yield the parts of a stream, each up to its empty line."""
     answer = site.app.test_client().get(PATH, headers=headers, query_string=query, buffered=False)
     assert answer.status_code == 200
     assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
@@ -125,7 +125,7 @@ def _parts(pieces: Iterator[Any]) -> Iterator[str]:
 
 
 def _event(part: str) -> dict[str, Any]:
-    """The event a part tells; its lines have to be the three of the format."""
+    """Return the event of a part, and check that it has the three lines of the format."""
     names = [line.partition(": ")[0] for line in part.split("\n")]
     assert names == ["id", "event", "data"]
     fields = dict(line.split(": ", 1) for line in part.split("\n"))

@@ -1,4 +1,4 @@
-"""Explain over HTTP: what is told, and what of it to whom."""
+"""Explanations over HTTP, and the parts of them that a token may see."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.in_process_api import Site, an_ask
 
 @pytest.fixture
 def queue(site: Site) -> dict[str, str]:
-    """Two of `team` hold 8 gpu, one of `other` waits for two."""
+    """Create two requests of `team` that hold 8 gpu, and one of `other` that waits for two."""
     site.pool()
     site.policy()
     site.policy("other")

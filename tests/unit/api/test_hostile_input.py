@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is a refusal with a reason or what was asked for, and never a bug."""
+"""Hostile input: the response is a refusal with a reason or a normal one, and never an internal error."""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ class StubSocket:
     closed = False
 
     def setblocking(self, _: bool) -> None:
-        """Nothing blocks."""
+        """Do nothing."""
 
     def shutdown(self, _: int) -> None:
-        """Nothing is sent."""
+        """Send nothing."""
 
     def recv(self, _: int) -> bytes:
         """Return the end of the stream."""

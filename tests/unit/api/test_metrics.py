@@ -27,7 +27,7 @@ Row = tuple[str, frozenset[tuple[str, str]]]
 
 
 def _numbers(site: Site, token: str | None = None) -> dict[Row, float]:
-    """Every sample of the page, by name and labels."""
+    """Return every sample of the page, by name and labels."""
     page = site.get("/metrics", root=True, token=token)
     assert (page.status, page.kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
     rows = [sample for family in text_string_to_metric_families(page.body) for sample in family.samples]

@@ -1,4 +1,4 @@
-"""What is shipped for Prometheus and Grafana asks only for metrics and labels that a busy service tells."""
+"""The files for Prometheus and Grafana ask only for metrics and labels that a busy service exposes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _exposed_labels(page: str) -> ExposedLabels:
 
 @pytest.fixture(scope="module")
 def page() -> Iterator[str]:
-    """The page of a service in which a little of everything has happened."""
+    """Yield the metrics page of a service with a little of everything."""
     client, counted = new_fake(), ProcessMetrics()
     observe(client, partial(counted.time, SCRIPT_DURATION))
     site = Site(client)
@@ -73,7 +73,7 @@ def page() -> Iterator[str]:
 
 
 def _preempted(site: Site) -> None:
-    """One saves its work and is back in the queue, one does not."""
+    """Preempt two requests: one saves its work and returns to the queue, one does not."""
     site.pool(gpu=2)
     site.policy(reserved={"gpu": 1}, limit={"gpu": 2})
     saved, lost = (site.submit(checkpoint="manual") for _ in range(2))
@@ -99,7 +99,7 @@ def _starving(site: Site) -> None:
 
 
 def _queries() -> Iterator[tuple[str, str]]:
-    """Where, and what is asked there."""
+    """Yield each query with its place."""
     for panel in GRAFANA["panels"]:
         for target in panel.get("targets", ()):
             yield panel["title"], target["expr"]
@@ -112,7 +112,7 @@ def _queries() -> Iterator[tuple[str, str]]:
 
 
 def _strange(query: str, result: ExposedLabels) -> Iterator[str]:
-    """The names in a query that nobody tells: of metrics, of their labels in braces, and of labels that are grouped by."""
+    """Yield names in a query that are not exposed: metrics, labels in braces, and labels that it groups by."""
     current = result | PROMETHEUS_OWN
     named = set[str]()
     for name, matchers in re.findall(r"([a-zA-Z_:][\w:]*)\s*(?:{([^}]*)})?", _plain(query)):
@@ -130,7 +130,7 @@ def _strange(query: str, result: ExposedLabels) -> Iterator[str]:
 
 
 def _plain(query: str) -> str:
-    """Without what is quoted, grouped by or a range."""
+    """Return the query without quoted texts, groupings and ranges."""
     query = re.sub(r'"[^"]*"', '""', query)
     return re.sub(r"\[[^\]]*\]|\b(?:by|without)\s*\([^)]*\)|,\s*\w+\)$", " ", query)
 

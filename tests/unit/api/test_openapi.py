@@ -126,7 +126,7 @@ def test_it_is_served_as_it_is_made(site: Site) -> None:
 
 
 def _fits(name: str, status: int, body: Any) -> None:
-    """Raises unless an answer has the shape that is promised."""
+    """Raise unless a response has the documented shape."""
     verb, _, path = name.partition(" ")
     content = DOCUMENT["paths"][PREFIX + path][verb.lower()]["responses"][str(status)]["content"]
     schema = next(iter(content.values()))["schema"]

@@ -14,7 +14,7 @@ ANAS = f"ana@gpu-01 {ANA['command']}"
 
 
 def contended(site: Site) -> tuple[dict[str, Any], dict[str, Any]]:
-    """One of bob, which has to leave for one of ana."""
+    """Create a request of bob, which must leave for one of ana."""
     site.pool(gpu=1)
     site.policy()
     site.policy("other")

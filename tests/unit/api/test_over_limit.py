@@ -11,7 +11,7 @@ from tests.support.in_process_api import Site
 
 @pytest.fixture
 def busy(site: Site) -> list[str]:
-    """A pool of 6 gpu of which `red` uses 4 and `blue` 2; the ids of their requests."""
+    """Create a pool of 6 gpu of which `red` uses 4 and `blue` 2; return the ids of their requests."""
     site.pool(gpu=6)
     site.policy("red")
     site.policy("blue")
@@ -20,7 +20,7 @@ def busy(site: Site) -> list[str]:
 
 
 def shrunk(site: Site, units: int, **more: Any) -> dict[str, Any]:
-    """The declaration of the workspace with so many gpu."""
+    """Return the declaration of the workspace with this many gpu."""
     (pool,) = site.get("/declaration").body["pools"]
     return {"pools": [{**pool, "capacity": {"gpu": units}, **more}]}
 

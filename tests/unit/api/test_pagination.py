@@ -1,4 +1,4 @@
-"""Lists: every page through to the end, every filter, and cursors that nobody was given."""
+"""Lists: every page to the end, every filter, and cursors that the service did not issue."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _ids(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _submitted(site: Site, *asks: dict[str, Any]) -> list[str]:
-    """The ids of many, taken in in order."""
+    """Return the ids of requests that were submitted in this order."""
     return _ids(site.post("/requests/batch", {"requests": list(asks)}).items)
 
 

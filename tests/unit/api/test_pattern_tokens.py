@@ -20,7 +20,7 @@ PATTERNS = {
 
 @pytest.fixture
 def requests(site: Site) -> dict[str, dict[str, Any]]:
-    """One request of each component that waits, behind one that holds the pool."""
+    """Create a waiter of each component, behind a request that holds the pool."""
     site.pool(gpu=1)
     site.policy("base/holder")
     for component in COMPONENTS:

@@ -155,7 +155,7 @@ class FilledWorkspace:
 
 @pytest.fixture(scope="module")
 def workspace() -> FilledWorkspace:
-    """The workspace that every route is tried on."""
+    """Return the workspace on which every route is tried."""
     site = Site(new_fake())
     requests, secrets = _fill(site), _secrets(site)
     return FilledWorkspace(Recording.of(World(site.client), requests), secrets)

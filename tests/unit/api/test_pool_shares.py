@@ -1,4 +1,4 @@
-"""Shares over HTTP: the tree as it is told, and what of it is told to whom."""
+"""Shares over HTTP: the tree, and the parts of it that a token may see."""
 
 from __future__ import annotations
 
@@ -172,7 +172,8 @@ def test_a_requester_is_told_the_numbers_of_all_and_the_allocations_of_its_own(
 
 
 def a_divided_pool(site: Site) -> tuple[str, str]:
-    """8 gpu: `team` in the group `lab` runs on 6, `other` waits for 4 and is to have them; the ids of both requests."""
+    """Divide 8 gpu: `team` in the group `lab` uses 6, `other` waits for 4 that are due to it; return the ids of both
+    requests."""
     site.pool(settings={"discipline": "fair_share"})
     site.put("/pools/gpus/groups/lab", {"reserved": {"gpu": 2}})
     site.policy("team", group="lab")

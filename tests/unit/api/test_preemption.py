@@ -1,4 +1,4 @@
-"""Having to leave, as it is asked, answered and told over HTTP; who is chosen is decided elsewhere."""
+"""Preemption over HTTP: notices, answers and events; the choice of victims is tested elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GRACE_OVER, SAVED_BY = "2023-11-14T22:13:50.000Z", "2023-11-14T22:23:20.000Z"
 
 
 def _contended(site: Site, settings: dict[str, Any] | None = None, **expected: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """One who holds everything, and one of a higher class who waits."""
+    """Create a holder of all units, and a waiter of a higher class."""
     site.pool(gpu=1, settings=settings or {})
     site.policy()
     return site.submit(**expected), site.submit(preemption_class=8)

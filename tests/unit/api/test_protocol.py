@@ -1,4 +1,4 @@
-"""What every route has in common: verbs, media types, sizes, the id of a request, and the line in the log."""
+"""The common part of every route: methods, media types, sizes, the id of a call, and the line in the log."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ EVERY_REQUEST = AccessLog(slow_ms=0, sample_percent=0)
 
 
 def _lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
-    """The lines of the access log, as they are written."""
+    """Return the lines of the access log."""
     return [json.loads(JsonFormatter().format(record)) for record in caplog.records if record.name == "poolkeeper.access"]
 
 

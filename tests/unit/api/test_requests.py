@@ -43,7 +43,7 @@ ASKED = {
     "started_at": None,
     "polled_at": None,
 }
-"""What every request of 1 gpu says as long as nothing has become of it."""
+"""The other fields of a new request of 1 gpu."""
 LATER = "2023-11-14T22:14:00.000Z"
 """40 s after NOW."""
 HELD = {"status": "allocated", "granted_at": NOW, "pool": "gpus", "fence": 1, "directive": "continue"}

@@ -16,7 +16,7 @@ from tests.support.in_process_api import Site, an_ask
 
 @pytest.fixture
 def full(everywhere: Site) -> Site:
-    """A pool of one GPU that is in use."""
+    """Create a pool of one GPU that is in use."""
     everywhere.pool(gpu=1)
     everywhere.policy()
     everywhere.submit()
@@ -29,7 +29,7 @@ def waiting_polls(site: Site) -> int:
 
 
 def post_in_wait(site: Site, act: Callable[[], object], **options: Any) -> Any:
-    """The answer to a submit that waits, while it waits something is done; it does not wait for the next look."""
+    """Return the response of a submit that waits; during its wait `act` is called. The wait does not end by polling."""
     with ThreadPoolExecutor(1) as calls:
         answer = calls.submit(site.post, "/requests", an_ask(), wait_s=60, **options)
         wait_until(lambda: waiting_polls(site) == 1, "it waits")

@@ -21,12 +21,12 @@ def _ready(site: Site, gpu: int = 1) -> None:
 
 
 def _store(site: Site) -> TaskStore:
-    """What a worker sends from."""
+    """Return the store from which a worker dispatches."""
     return TaskStore(site.client, site.clock)
 
 
 def _sent(site: Site) -> list[str]:
-    """What is due is sent."""
+    """Dispatch the tasks that are due, and return them."""
     taken = _store(site).take_outbox("default", CLAIM_S, START_S, TRIES)
     _store(site).mark_dispatched("default", taken.dispatches, START_S)
     return [dispatch.task for dispatch in taken.dispatches]
@@ -38,7 +38,7 @@ def _begin(site: Site, task: dict[str, Any], runner: str = "w1") -> Said:
 
 
 def _in(site: Site, seconds: float) -> str:
-    """A time."""
+    """Return the time this many seconds from now."""
     return datetime.fromtimestamp(site.clock.now_ms() / 1000 + seconds, UTC).isoformat()
 
 

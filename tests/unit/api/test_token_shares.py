@@ -1,4 +1,4 @@
-"""What one token may hold of a process, so that other tokens find their place."""
+"""The share of a process that one token may hold, so that other tokens are served."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOKEN_STREAMS, TOKEN_POLLS = 2, 12
 
 @pytest.fixture
 def small_site() -> Iterator[Site]:
-    """An API of few threads."""
+    """Yield an API of few threads."""
     site = Site(new_fake(), Settings(brokers=BROKERS, api_threads=THREADS))
     yield site
     site.services.long_polls.close()
@@ -29,7 +29,7 @@ def small_site() -> Iterator[Site]:
 
 @contextmanager
 def streams(site: Site, number: int, secret: str | None) -> Iterator[list[TestResponse]]:
-    """So many answers to the question for a stream, those that are streams still open."""
+    """Open this many streams with one token; yield the responses, with the accepted streams still open."""
     headers = {"Authorization": f"Bearer {secret}"} if secret else {}
     with ExitStack() as stack:
         answers = [site.app.test_client().get("/api/v1/events", headers=headers, buffered=False) for _ in range(number)]

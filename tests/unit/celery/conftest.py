@@ -1,4 +1,4 @@
-"""What the part for Celery is tested on without a socket: the network of a stub server."""
+"""Fixtures for the Celery module without a socket: the network of a stub server."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from tests.support.memory_network import MemoryNetwork, memory_network
 
 @pytest.fixture(autouse=True)
 def network(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryNetwork]:
-    """The network that clients connect on."""
+    """Yield the network on which clients connect."""
     with memory_network(monkeypatch) as network:
         yield network

@@ -1,4 +1,4 @@
-"""Tasks that will never run, and tasks that have a result already: what is said of them, to whom, and how often."""
+"""Tasks that will never run, and tasks that already have a result: their notices, and the number of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CANCELLED = {"status": "cancelled", "code": None, "message": "its request was ca
 
 
 def errors(app: Celery, monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What is said to errbacks."""
+    """Return the calls of errbacks."""
     called: list[object] = []
     monkeypatch.setitem(vars(app.backend), "_call_task_errbacks", lambda request, *_: called.append(request.id))
     return called

@@ -1,4 +1,4 @@
-"""What is caught of a task that is called: all that Celery would have published, and nothing reaches the broker."""
+"""The hook that parks a called task: it captures all that Celery would have published, and nothing reaches the broker."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ NO_BROKER = no_broker.URL
 
 @pytest.fixture
 def stub(network: MemoryNetwork) -> Iterator[StubServer]:
-    """Who hears what is parked."""
+    """Yield the server that receives parked tasks."""
     with StubServer(network=network) as server:
         server.script(*[PARKS] * 20)
         yield server
 
 
 def next_is(stub: StubServer, *acts: Action) -> None:
-    """What it does with the next calls."""
+    """Set the actions of the server for the next calls."""
     stub.actions.extendleft(reversed(acts))
 
 
 @pytest.fixture
 def app(stub: StubServer) -> Iterator[Celery]:
-    """An app whose broker does not exist."""
+    """Yield an app whose broker does not exist."""
     made = Celery("shop", broker=NO_BROKER, backend="cache+memory://", set_as_current=False)
     made.conf.update(
         poolkeeper={"url": stub.url},
@@ -64,17 +64,17 @@ def app(stub: StubServer) -> Iterator[Celery]:
 
 @pytest.fixture
 def task_id() -> str:
-    """An id that nobody had before: the results of all apps here are in one place."""
+    """Return a new id: the results of all apps here are stored together."""
     return uuid()
 
 
 def nothing() -> None:
-    """What a task does whose doing does not matter."""
+    """Do nothing."""
 
 
 @pytest.fixture
 def train(app: Celery) -> Any:
-    """A task that asks for one gpu."""
+    """Return a task that asks for one gpu."""
 
     @app.task(base=PoolTask, name="shop.train", component="team", resources={"gpu": 1}, checkpoint="auto", shared=False)
     def train(n: int) -> int:
@@ -84,7 +84,7 @@ def train(app: Celery) -> Any:
 
 
 def body(text: dict[str, Any]) -> Any:
-    """What a worker would read."""
+    """Return the body as a worker reads it."""
     message = text["message"]
     data = base64.b64decode(message["body"])
     if packed := message["headers"].get("compression"):
@@ -176,7 +176,7 @@ def test_what_rabbitmq_would_delay_is_published_without_delay_when_its_time_has_
 
 
 def names(stub: StubServer) -> list[str]:
-    """Whose parking was heard."""
+    """Return the names of the parked tasks."""
     return [call.body["message"]["headers"]["task"] for call in stub.calls]
 
 
@@ -209,7 +209,7 @@ def test_an_entry_of_beat_is_caught_and_may_say_what_it_asks_for(stub: StubServe
 
 
 def run(task: Any, task_id: str, **headers: Any) -> Any:
-    """The task as a worker runs it; what came of it."""
+    """Run the task as a worker does, and return its result."""
     delivery = {"exchange": "", "routing_key": "celery", "priority": 0}
     request = {"id": task_id, "args": (1,), "kwargs": {}, "is_eager": False, "delivery_info": delivery, **headers}
     return build_tracer(task.name, task, app=task.app)(task_id, [1], {}, request).info

@@ -1,4 +1,4 @@
-"""What a run says to the service and stores, when one of them is away or it is a task of somebody's own kind."""
+"""The calls and the results of a run when the service or the result store is away, or the task has a class of its own."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ SENT = {"request": "r-1", "fence": 3, "lease_s": 60, "resources": {"gpu": 1}, "t
 
 
 def beat(status: str = "allocated", directive: str = "continue") -> Action:
-    """An answer to whatever is said of the request."""
+    """Return an action that answers every call about the request."""
     return reply({"id": "r-1", "status": status, "directive": directive})
 
 
 @pytest.fixture
 def stub(network: MemoryNetwork) -> Iterator[StubServer]:
-    """The service."""
+    """Yield the server of the service."""
     with StubServer(network=network) as server:
         server.script(*[beat()] * 50)
         yield server
 
 
 def next_is(stub: StubServer, *acts: Action) -> None:
-    """What it does with the next calls."""
+    """Set the actions of the server for the next calls."""
     stub.actions.extendleft(reversed(acts))
 
 
 @pytest.fixture
 def app(stub: StubServer) -> Iterator[Celery]:
-    """An app with nobody else in it."""
+    """Yield an app of its own."""
     made: Celery = Celery("shop", broker="memory://", backend="cache+memory://", set_as_current=False)
     made.conf.poolkeeper = {"url": stub.url, "tries": 1}
     yield made
@@ -51,20 +51,20 @@ def app(stub: StubServer) -> Iterator[Celery]:
 
 
 class Ours(PoolTask[Any, Any]):
-    """What all of them ask for."""
+    """A task class with the default resources of this app."""
 
     component = "team"
     resources = {"gpu": 1}  # noqa: RUF012 - as it is written
 
 
 def task(app: Celery, body: Callable[..., Any], base: type[Ours] = Ours, **options: Any) -> Any:
-    """A task of this body."""
+    """Return a task with this body."""
     decorate: Any = app.task
     return decorate(base=base, name="shop.work", bind=True, shared=False, **options)(body)
 
 
 def run(task: Any, task_id: str = "", **headers: Any) -> Any:
-    """The task as a worker runs it; what came of it."""
+    """Run the task as a worker does, and return its result."""
     named = task_id or uuid()
     delivery = {"exchange": "", "routing_key": "celery", "priority": 0}
     request = {"id": named, "args": (1,), "kwargs": {}, "is_eager": False, "delivery_info": delivery, "poolkeeper": SENT}
@@ -72,13 +72,13 @@ def run(task: Any, task_id: str = "", **headers: Any) -> Any:
 
 
 def list_calls(stub: StubServer) -> list[str]:
-    """What was said to the service, and how."""
+    """Return the calls to the service: the route and the outcome."""
     return [" ".join([call.path.rpartition("/")[2], (call.body or {}).get("outcome", "")]).strip() for call in stub.calls]
 
 
 @pytest.fixture
 def store(app: Celery, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Exception], None]:
-    """Makes the store of results fail so often at the end of a task."""
+    """Return a function that makes the result store fail this often at the end of a task."""
     monkeypatch.setattr("poolkeeper.celery.result_backend.pause_s", lambda tries: 0.0)
     celerys = getattr(app.backend, "_store_result")  # noqa: B009 - its types do not know it
 
@@ -96,17 +96,17 @@ def store(app: Celery, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Except
 
 
 def gives(self: Ours, n: int) -> int:
-    """What it was given."""
+    """Return its argument."""
     return n
 
 
 def fails(self: Ours, n: int) -> int:
-    """Does."""
+    """Fail."""
     raise ValueError("no luck")
 
 
 def saves(self: Ours, n: int) -> int:
-    """Says so."""
+    """Report a checkpoint."""
     self.allocation.checkpoint_done("here")
     return n
 
@@ -161,7 +161,7 @@ def test_what_is_too_large_for_the_store_is_not_tried_for_ever(app: Celery, stub
 
 
 def cut_twice(handler: StubHandler) -> None:
-    """Once more, too: a connection that was in use before is replaced at once."""
+    """Cut the connection once more: the client replaces a connection that was in use before at once."""
     handler.stub.actions.appendleft(cut)
     handler.cut()
 
@@ -211,7 +211,7 @@ class Around(Ours):
     done: list[object]
 
     def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
-        """Notes what it holds."""
+        """Note the allocation."""
         self.done.append(("before", self.allocation.fence))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -228,13 +228,13 @@ class Further(Around):
 
 
 def body(self: Around, n: int) -> int:
-    """Calls itself once."""
+    """Call the task itself once."""
     self.done.append(("body", self.allocation.fence))
     return n if n == 0 else int(self(0))
 
 
 def notes(self: Around, n: int) -> None:
-    """That it ran."""
+    """Note that the task ran."""
     self.done.append("body")
 
 
@@ -274,7 +274,7 @@ def test_eagerly_and_directly_they_are_as_ever(app: Celery, stub: StubServer, ba
 
 
 def sends_other(self: Ours, n: int) -> None:
-    """Another task, which has a name of its own."""
+    """Send another task with an explicit name."""
     self.app.send_task("shop.work", (n,), task_id="other")
 
 
@@ -282,7 +282,7 @@ GONE = refuse(404, "no_such_task")
 
 
 def stands(status: str) -> Action:
-    """How a task does."""
+    """Return an action that answers with the status of a task."""
     return reply({"task": "other", "status": status})
 
 
@@ -381,7 +381,7 @@ REFUSED = refuse(401, "unknown_token", "this token is expired")
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What the clock of leases is ahead, as the only item; heartbeats are frequent."""
+    """Set the lease clock by a list of one number of seconds ahead; heartbeats are frequent."""
     ahead_s = [0.0]
     monkeypatch.setattr(heartbeats, "LONGEST_INTERVAL_S", 0.02)
     for module in (heartbeats, allocation):

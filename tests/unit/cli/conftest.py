@@ -1,4 +1,4 @@
-"""What `poolkeeper` is tested on without a process or a socket: the API on a fake Redis, and a stub server."""
+"""Fixtures for `poolkeeper` without a process or a socket: the API on a fake Redis, and a stub server."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def network(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryNetwork]:
-    """The network that the program connects on."""
+    """Yield the network on which the program connects."""
     with memory_network(monkeypatch) as network:
         yield network
 
 
 @pytest.fixture
 def api(network: MemoryNetwork) -> Iterator[Api]:
-    """The API in this process, on an empty fake Redis."""
+    """Yield the API in this process, on an empty fake Redis."""
     with serving(network) as api:
         yield api
 
 
 @pytest.fixture
 def poolkeeper(api: Api, tmp_path: Path) -> Program:
-    """The program before the API, in a workspace of its own."""
+    """Return the program, connected to the API, in a workspace of its own."""
     return Program(api.url, tmp_path, "cli")
 
 
 @pytest.fixture
 def stub(network: MemoryNetwork) -> Iterator[StubServer]:
-    """A server that does as it is told."""
+    """Yield a server whose answers the test chooses."""
     with StubServer(network=network) as server:
         yield server
 
 
 @pytest.fixture
 def stubbed(stub: StubServer, tmp_path: Path) -> Program:
-    """The program before that server."""
+    """Return the program, connected to that server."""
     return Program(stub.url, tmp_path, "default")

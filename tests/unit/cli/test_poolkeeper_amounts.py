@@ -10,7 +10,7 @@ from tests.support.cli_program import Program
 
 @pytest.fixture
 def gpus(poolkeeper: Program) -> Program:
-    """A pool `gpus` with a policy of `team`."""
+    """Create a pool `gpus` with a policy of `team`; return the program."""
     poolkeeper("pool", "create", "gpus", "--gpu", "4", "--capacity", "mcpu=8000", "--seats=3")
     poolkeeper("policy", "attach", "gpus", "team")
     return poolkeeper

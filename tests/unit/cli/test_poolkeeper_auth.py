@@ -31,7 +31,7 @@ def config_path(program: Program) -> Path:
 
 @pytest.fixture
 def fresh(stubbed: Program) -> Program:
-    """The program with nothing set but what it keeps."""
+    """Return the program without any setting but its stored ones."""
     return Program("", stubbed.folder, "")
 
 

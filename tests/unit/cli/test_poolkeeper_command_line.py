@@ -27,7 +27,7 @@ from tests.support.stub_server import Action, StubServer, cut, refuse, reply
 
 
 def verbs() -> Iterator[tuple[str, VerbCommand]]:
-    """Every verb with the words that lead to it."""
+    """Yield every command with its words."""
     with click.Context(main, info_name="poolkeeper") as ctx:
         for name in main.list_commands(ctx):
             command = main.get_command(ctx, name)
@@ -45,7 +45,7 @@ VERBS = dict(verbs())
 
 
 def parses(words: list[str]) -> None:
-    """Raises unless the words are a command line that the program takes."""
+    """Raise unless the program accepts the words."""
     with main.make_context("poolkeeper", list(words)) as ctx:
         command: click.Command = main
         name: str | None = None
@@ -60,7 +60,7 @@ def parses(words: list[str]) -> None:
 
 @pytest.fixture
 def nowhere(tmp_path: Path) -> Program:
-    """The program with no service to talk to."""
+    """Return the program without a service at its address."""
     return Program("http://127.0.0.1:1", tmp_path, "default")
 
 
@@ -290,7 +290,7 @@ def test_variables_of_the_service_and_of_a_run_are_accepted(stubbed: Program, st
 
 
 def completed(program: Program, line: str) -> list[str]:
-    """What bash would be offered for the last word of this line."""
+    """Return the completions that bash gets for the last word of this line."""
     word = str(len(line.split(" ")) - 1)
     ran = program(COMP_WORDS=line, COMP_CWORD=word, _POOLKEEPER_COMPLETE="bash_complete")
     assert ran.err == ""

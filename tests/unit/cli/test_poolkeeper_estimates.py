@@ -1,4 +1,4 @@
-"""`request explain`, `request submit --dry-run` and what `plan` says of those who wait, on the real service."""
+"""`request explain`, `request submit --dry-run`, and the effect of `plan` on waiters, on the real service."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.stub_server import StubServer, refuse, reply
 
 @pytest.fixture
 def gpus(poolkeeper: Program) -> Program:
-    """A pool `gpus` of 4 gpu, all of it held by `team`, who does not rank as high as `lab`."""
+    """Create a pool `gpus` of 4 gpu; `team`, which ranks below `lab`, holds all of it."""
     poolkeeper("pool", "create", "gpus", "--capacity", "gpu=4")
     poolkeeper("policy", "attach", "gpus", "team", "--priority", "1")
     poolkeeper("policy", "attach", "gpus", "lab", "--priority", "9")
@@ -22,7 +22,7 @@ def gpus(poolkeeper: Program) -> Program:
 
 
 def submit(program: Program, *words: str) -> str:
-    """The id of a new request."""
+    """Submit a request, and return its id."""
     return program("request", "submit", "-o", "name", *words).line
 
 

@@ -1,4 +1,4 @@
-"""What is typed and what is read: amounts, durations, settings, ages; and tables."""
+"""Input and output formats: amounts, durations, settings, ages; and tables."""
 
 from __future__ import annotations
 

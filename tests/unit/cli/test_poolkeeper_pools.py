@@ -12,7 +12,7 @@ from tests.support.cli_program import Program
 
 
 def table(out: str) -> list[list[str]]:
-    """The words of each line."""
+    """Return the words of each line."""
     return [line.split() for line in out.splitlines()]
 
 

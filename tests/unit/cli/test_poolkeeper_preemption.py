@@ -18,7 +18,7 @@ AT = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
 
 
 def submit(program: Program, *words: str) -> dict[str, Any]:
-    """A new request of `team` for all there is."""
+    """Submit a request of `team` for all units."""
     query = ("request", "submit", "--component", "team", "--resource", "gpu=4", "-o", "json")
     document: dict[str, Any] = program(*query, *words).json
     return document
@@ -26,7 +26,7 @@ def submit(program: Program, *words: str) -> dict[str, Any]:
 
 @pytest.fixture
 def contended(api: Api, poolkeeper: Program) -> Callable[..., tuple[str, str, str]]:
-    """Makes a holder who has to leave (with more options for it) and who it is for; says id, fence, and the other's id."""
+    """Return a function that preempts a holder (with more options), and returns its id and fence and the waiter's id."""
 
     def make(*words: str) -> tuple[str, str, str]:
         poolkeeper("pool", "create", "gpus", "--capacity", "gpu=4")

@@ -19,19 +19,19 @@ ID = "1m7qpcys14g0d208p8pc"
 
 @pytest.fixture
 def gpus(poolkeeper: Program) -> Program:
-    """A pool `gpus` of 4 gpu with a policy of `team`, which reserves 2."""
+    """Create a pool `gpus` of 4 gpu with a policy of `team`, which reserves 2; return the program."""
     poolkeeper("pool", "create", "gpus", "--capacity", "gpu=4")
     poolkeeper("policy", "attach", "gpus", "team", "--reserved", "gpu=2")
     return poolkeeper
 
 
 def submit(program: Program, *words: str, ends: int = 0) -> str:
-    """The id of a new request of `team`."""
+    """Submit a request of `team`, and return its id."""
     return program("request", "submit", "--component", "team", "-o", "name", *words, ends=ends).line
 
 
 def shown(program: Program, request: str) -> dict[str, Any]:
-    """The request as it stands."""
+    """Return the request as the service describes it."""
     document: dict[str, Any] = program("request", "describe", request, "-o", "json").json
     return document
 
@@ -340,7 +340,7 @@ def test_how_a_wait_ends(stubbed: Program, stub: StubServer, status: str, code: 
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses between polls; none of them takes any time."""
+    """Return the list of pauses between polls; no pause takes any time."""
     pauses: list[float] = []
     monkeypatch.setattr(wait_progress, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pauses.append))
     return pauses

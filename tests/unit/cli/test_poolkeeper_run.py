@@ -15,13 +15,13 @@ COMMAND = ("--component", "team", "--gpu", "1")
 
 @pytest.fixture
 def nowhere(tmp_path: Path) -> Program:
-    """The program with no service to talk to."""
+    """Return the program without a service at its address."""
     return Program("http://127.0.0.1:1", tmp_path, "default")
 
 
 @pytest.fixture
 def bodies(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The body of every run."""
+    """Return the list of the bodies of all runs."""
     bodies: list[dict[str, Any]] = []
 
     def run(_client: Any, body: dict[str, Any], *_: Any) -> int:

@@ -20,7 +20,7 @@ NO_ALLOCATIONS: dict[str, list[str]] = {"non_preemptible": [], "aggressively_pre
 
 
 def a_node(name: str, parent: str | None = None, kind: str = "policy", keys: Sequence[str] = ("gpu",), **more: Any) -> Any:
-    """A node as the service tells it; every key has the same numbers, which may be given: `fair=0.5`."""
+    """Return a node as the service describes it; every key has the same numbers: `fair=0.5`."""
 
     def of_each_key(share: str, usual: float) -> dict[str, float]:
         return dict.fromkeys(keys, more.pop(share, usual))
@@ -47,12 +47,12 @@ def a_node(name: str, parent: str | None = None, kind: str = "policy", keys: Seq
 
 
 def ago(**how_long: float) -> str:
-    """A time of the API."""
+    """Return a time of the API this long ago."""
     return (datetime.now(UTC) - timedelta(**how_long)).isoformat()
 
 
 def a_tree(keys: Sequence[str] = ("gpu",)) -> list[dict[str, Any]]:
-    """A pool with a group of two policies, and one beside it."""
+    """Return a pool with a group of two policies, and a policy beside it."""
     taken = {"non_preemptible": ["r1", "r2"], "aggressively_preemptible": ["r3"], "preemptible": ["r4", "r5", "r6"]}
     return [
         a_node("gpus", None, "pool", keys, fair=1.0, guaranteed=1.0),
@@ -64,7 +64,7 @@ def a_tree(keys: Sequence[str] = ("gpu",)) -> list[dict[str, Any]]:
 
 
 def drawn(program: Program, stub: StubServer, nodes: Sequence[Mapping[str, Any]], *words: str) -> list[str]:
-    """The lines in a pipe."""
+    """Return the lines that are drawn into a pipe."""
     stub.script(reply({"accounts": nodes}))
     return program("pool", "shares", "gpus", *words).out.splitlines()
 

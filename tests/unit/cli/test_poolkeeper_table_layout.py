@@ -49,7 +49,7 @@ def test_columns_without_values_yield_first() -> None:
 
 @pytest.fixture
 def requests(poolkeeper: Program) -> dict[str, str]:
-    """The ids of an allocation and a rejected request, with names and an owner."""
+    """Return the ids of an allocation and a rejected request, with names and an owner."""
     poolkeeper("pool", "create", "gpus", "--capacity", "gpu=4")
     poolkeeper("policy", "attach", "gpus", "research")
     origin = ("--label", "user=ana", "--label", "host=gpu-01")

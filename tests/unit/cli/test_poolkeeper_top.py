@@ -1,4 +1,4 @@
-"""`poolkeeper top`: what it draws, once in a pipe and live on a terminal, and what it does when nobody answers."""
+"""`poolkeeper top`: its drawing, once in a pipe and live on a terminal, and its behaviour without a service."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 def a_pool(name: str = "gpus", **more: Any) -> dict[str, Any]:
-    """As the service tells it: 4 of 8 gpu are used, one of them borrowed, two are held."""
+    """Return a pool as the service describes it: 4 of 8 gpu are used, one of them borrowed, two are held."""
     amounts = {"capacity": {"gpu": 8}, "used": {"gpu": 4}, "borrowed": {"gpu": 1}, "held": {"gpu": 2}, "free": {"gpu": 4}}
     return {"name": name, "description": "", "active_count": 2, "queue_length": 0, **amounts, **more}
 
 
 def drawn(pool: Mapping[str, Any], close: PoolDetail | None = None, width: int = 76) -> list[str]:
-    """The lines of a pool, in plain characters."""
+    """Return the lines of a pool, in plain characters."""
     sight = TopData([pool], {str(pool["name"]): close} if close else {})
     ((_, lines),) = TopView(width, plain=True, now=NOW).pools(sight)
     return ["".join(word.text for word in line).rstrip() for line in lines]
@@ -193,7 +193,7 @@ def test_what_other_keys_send_is_no_letter_and_no_number(typed: str, keys: list[
 
 @pytest.fixture
 def gpus(poolkeeper: Program) -> Program:
-    """A pool `gpus` of 4 gpu with a policy of `team`, that holds 3 of them and waits for 2."""
+    """Create a pool `gpus` of 4 gpu with a policy of `team`, which uses 3 of them and waits for 2; return the program."""
     poolkeeper("pool", "create", "gpus", "--capacity", "gpu=4")
     poolkeeper("policy", "attach", "gpus", "team", "--reserved", "gpu=2")
     for amount in (3, 2):
@@ -237,7 +237,7 @@ def test_where_there_is_no_pool(poolkeeper: Program) -> None:
 
 
 def answers(to: Mapping[str, Any]) -> list[Action]:
-    """Answers by what is asked, as often as one likes."""
+    """Return an action that answers by the path, any number of times."""
 
     def act(handler: StubHandler) -> None:
         document = next((body for part, body in to.items() if part in handler.path), None)

@@ -1,4 +1,4 @@
-"""What the client is tested on without a socket: the API on a fake Redis, a stub server, a proxy that loses answers."""
+"""Fixtures for the client without a socket: the API on a fake Redis, a stub server, a proxy that drops responses."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LeaseClock:
 
 @pytest.fixture
 def lease_clock(monkeypatch: pytest.MonkeyPatch) -> LeaseClock:
-    """The clock of heartbeats and allocations, which a test can put forward."""
+    """Return the clock of heartbeats and allocations, which a test can advance."""
     clock = LeaseClock()
     for module in (heartbeats, allocation):
         monkeypatch.setattr(module, "now_s", clock)
@@ -50,27 +50,27 @@ def lease_clock(monkeypatch: pytest.MonkeyPatch) -> LeaseClock:
 
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryNetwork]:
-    """The network that clients connect on."""
+    """Yield the network on which clients connect."""
     with memory_network(monkeypatch) as network:
         yield network
 
 
 @pytest.fixture
 def api(network: MemoryNetwork) -> Iterator[Api]:
-    """The API in this process, on an empty fake Redis."""
+    """Yield the API in this process, on an empty fake Redis."""
     with serving(network) as api:
         yield api
 
 
 @pytest.fixture
 def workspace() -> str:
-    """The workspace of the test."""
+    """Return the workspace of the test."""
     return "test"
 
 
 @pytest.fixture
 def client(api: Api, workspace: str) -> Iterator[Client]:
-    """A client of the API, in a workspace with a pool `gpus` of 8 gpu and a policy of `team` that reserves 4."""
+    """Yield a client of the API, in a workspace with a pool `gpus` of 8 gpu and a policy of `team` that reserves 4."""
     with Client(api.url, workspace=workspace) as client:
         client.create_pool("gpus", {"gpu": 8})
         client.set_policy("gpus", "team", priority=10, reserved={"gpu": 4})
@@ -79,32 +79,32 @@ def client(api: Api, workspace: str) -> Iterator[Client]:
 
 @pytest.fixture
 def proxy(api: Api, network: MemoryNetwork) -> Iterator[FlakyProxy]:
-    """A proxy in front of the API."""
+    """Yield a proxy in front of the API."""
     with FlakyProxy(api.port, network) as door:
         yield door
 
 
 @pytest.fixture
 def proxied(proxy: FlakyProxy, client: Client) -> Iterator[Client]:
-    """A client like `client` that reaches the API only through the proxy."""
+    """Yield a client like `client` that reaches the API only through the proxy."""
     with Client(proxy.url, workspace=client.workspace, sleep=lambda _: time.sleep(0.01)) as other:
         yield other
 
 
 @pytest.fixture
 def stub(network: MemoryNetwork) -> Iterator[StubServer]:
-    """A server that does as it is told."""
+    """Yield a server whose answers the test chooses."""
     with StubServer(network=network) as server:
         yield server
 
 
 @pytest.fixture
 def pauses() -> list[float]:
-    """The pauses of clients that `make_client` made; none of them takes any time."""
+    """Return the list in which `make_client` records the pauses of its clients."""
     return []
 
 
 @pytest.fixture
 def make_client(stub: StubServer, pauses: list[float]) -> Callable[..., Client]:
-    """Makes a client of the stub server that notes its pauses instead of making them."""
+    """Return a function that makes a client of the stub server; the client records its pauses and does not sleep."""
     return lambda **more: Client(stub.url, sleep=pauses.append, **more)

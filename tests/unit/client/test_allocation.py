@@ -23,12 +23,12 @@ LEASE_S = 1
 
 
 class WorkError(Exception):
-    """What a block raises."""
+    """The exception that a block raises."""
 
 
 @contextmanager
 def meanwhile(act: Callable[[], object]) -> Iterator[None]:
-    """Something another thread does; what goes wrong there goes wrong here."""
+    """Call the function in another thread during the context, and raise its exception here."""
     with ThreadPoolExecutor(1) as threads:
         done = threads.submit(act)
         yield
@@ -36,13 +36,13 @@ def meanwhile(act: Callable[[], object]) -> Iterator[None]:
 
 
 def only(client: Client) -> Request:
-    """The one request of the workspace."""
+    """Return the only request of the workspace."""
     [request] = client.requests()
     return request
 
 
 def interrupt_when(condition: Callable[[], object]) -> None:
-    """A Ctrl-C as soon as this holds."""
+    """Send Ctrl-C as soon as the condition holds."""
     wait_until(condition, "the time of the interrupt comes")
     signal.pthread_kill(main_thread().ident or 0, signal.SIGINT)
 

@@ -1,4 +1,4 @@
-"""Which server, as whom, where: what goes before what, and where a token does not go."""
+"""The server, the token and the workspace of a client: the precedence of their sources, and the servers that get the token."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from poolkeeper.config import Configuration, file_path, read
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    """Variables of a user who has logged in."""
+    """Return the variables of a user with a stored login."""
     path = file_path({"XDG_CONFIG_HOME": str(tmp_path)})
     path.parent.mkdir()
     path.write_text(json.dumps({"url": "https://ours/", "token": "stored", "workspace": "blue"}))

@@ -19,12 +19,12 @@ Asking = Callable[..., Client]
 
 
 def event(number: int) -> str:
-    """An event as the server writes it."""
+    """Return an event as the server writes it."""
     return f'id: {number}-0\nevent: allocated\ndata: {{"id": "{number}-0"}}\n\n'
 
 
 def ids(client: Client, count: int, **more: str) -> list[str]:
-    """The ids of the next events."""
+    """Return the ids of the next events."""
     return [each["id"] for each in islice(client.events(**more), count)]
 
 

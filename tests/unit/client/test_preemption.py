@@ -18,7 +18,7 @@ Told = list[str]
 
 @pytest.fixture
 def contended(api: Api, client: Client) -> Callable[[Allocation], str]:
-    """Has a holder leave for a waiter that ranks higher, and says for whom."""
+    """Return a function that preempts a holder for a waiter of higher rank, and returns the waiter's id."""
 
     def leave(allocation: Allocation) -> str:
         waiter = client.submit("team", gpu=8, preemption_class=8)

@@ -219,7 +219,7 @@ def test_what_cannot_be_killed_is_waited_for_without_haste(monkeypatch: pytest.M
 
 
 class Finalized(io.RawIOBase):
-    """As an answer of a server is: somebody presses Ctrl-C just as Python closes what nobody needs any more."""
+    """An object whose finalizer gets a Ctrl-C, as a response does that Python closes."""
 
     def close(self) -> None:
         if not self.closed:
@@ -229,7 +229,7 @@ class Finalized(io.RawIOBase):
 
 @pytest.fixture
 def mask() -> Iterator[None]:
-    """What signals are blocked is so no more afterwards: whatever is started here would inherit it."""
+    """Restore the mask of blocked signals afterwards, as processes inherit it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     yield
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -248,7 +248,7 @@ def test_ctrl_c_just_as_something_is_finalized_is_raised_again_until_it_gets_thr
 
 
 class Waiting:
-    """Somebody who waits, as an answer is finalized."""
+    """A client that waits, as a response is finalized."""
 
     def __init__(self, interruptions: SignalHandler) -> None:
         self._interruptions, self.went_on = interruptions, False

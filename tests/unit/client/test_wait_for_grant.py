@@ -16,7 +16,7 @@ Asking = Callable[..., Client]
 
 
 def stands(status: str, retry_after: str = "") -> Action:
-    """How the request stands."""
+    """Return an action that answers with the status of the request."""
     return reply({"id": "r", "status": status}, retry_after=retry_after)
 
 

@@ -18,7 +18,7 @@ RELEASED = reply({"id": "r2", "status": "released", "outcome": "succeeded"})
 
 
 def stands(status: str, request: str = "r", reason: str | None = None) -> Action:
-    """How a request stands."""
+    """Return an action that answers with the status of a request."""
     return reply({"id": request, "status": status, "fence": 3, "reason": reason and {"code": reason}, "queue_ttl_s": 60})
 
 

@@ -12,7 +12,7 @@ from tests.unit.dashboard.page_client import Desk
 
 @pytest.fixture
 def desk() -> Iterator[Desk]:
-    """The dashboard beside the API, on a fake."""
+    """Yield the dashboard beside the API, on a fake."""
     desk = Desk(new_fake())
     yield desk
     desk.services.long_polls.close()

@@ -21,11 +21,11 @@ from tests.support.in_process_api import BROKERS, Site
 
 
 class PageRedisProvider:
-    """Where things are tried out: a fake of their own."""
+    """A provider of empty fakes for dry runs."""
 
     @contextmanager
     def empty_redis(self) -> Iterator[RedisClient]:
-        """See `scratch.Servers`."""
+        """Yield an empty fake."""
         yield from fake()
 
 
@@ -39,7 +39,7 @@ class Desk(Site):
         self._http = self.app.test_client()
 
     def visitor(self, secret: str | None = None) -> Visitor:
-        """Somebody with a browser of his own, signed in if he has a token."""
+        """Return a visitor with a browser of its own, signed in if it has a token."""
         visitor = Visitor(self.app.test_client())
         if secret:
             signed = visitor.send("/sign-in", {"token": secret}, page="/sign-in")
@@ -54,11 +54,11 @@ class Visitor:
         self.http = http
 
     def get(self, path: str, headers: Mapping[str, str] | None = None) -> TestResponse:
-        """A page."""
+        """Get a page."""
         return self.http.get(path, headers=dict(headers or {}))
 
     def text(self, path: str) -> str:
-        """A page that has to be there, as a person reads it."""
+        """Return the visible text of a page, which must exist."""
         answer = self.get(path)
         assert answer.status_code == 200, (answer.status_code, words(answer))
         return words(answer)
@@ -71,18 +71,18 @@ class Visitor:
         page: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> TestResponse:
-        """A form, with what the page it is on has hidden in it."""
+        """Send a form with the hidden fields of its page."""
         shown = self.get(page or path)
         hidden = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', shown.get_data(as_text=True)))
         data = {name: html.unescape(value) for name, value in hidden.items()} | dict(fields or {})
         return self.http.post(path, data=data, headers=dict(headers or {}))
 
     def again(self, answer: TestResponse, path: str) -> TestResponse:
-        """The form of a page that was answered to a form."""
+        """Send the form of the page that answered a form."""
         hidden = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', answer.get_data(as_text=True)))
         return self.http.post(path, data={name: html.unescape(value) for name, value in hidden.items()})
 
 
 def words(answer: TestResponse) -> str:
-    """What is to be read on a page."""
+    """Return the visible text of a page."""
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", answer.get_data(as_text=True))).split())

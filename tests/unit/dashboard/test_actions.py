@@ -1,4 +1,4 @@
-"""What is changed from a page: shown first, done as shown, and not done if it is not as shown any more."""
+"""Changes from a page: previewed first, done as previewed, and refused if the preview is stale."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FORM = "/pools/gpus/policies/orchestrator/blue"
 
 @pytest.fixture
 def ids(desk: Desk) -> dict[str, str]:
-    """Blue holds all of the pool; one of red and one of blue wait."""
+    """Fill the pool with requests of blue, and queue one of red and one of blue."""
     desk.pool(gpu=4)
     desk.policy("red", priority=5)
     desk.policy("blue", limit={"gpu": 4})

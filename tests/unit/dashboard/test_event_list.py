@@ -17,7 +17,7 @@ from tests.unit.dashboard.page_client import Desk, words
 
 @pytest.fixture
 def ids(desk: Desk) -> dict[str, str]:
-    """Two pools, and four requests of three components."""
+    """Create two pools, and four requests of three components."""
     desk.pool(gpu=1)
     desk.pool("seats", seat=1)
     desk.policy("vision")

@@ -1,4 +1,4 @@
-"""What pages tell, to whom, and what a browser is told to keep to."""
+"""The contents of pages, by the role of the visitor, and their security headers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOSTILE = "<script>alert('x')</script>\"'&"
 
 
 def in_use(desk: Desk) -> dict[str, str]:
-    """A pool where red is owed what blue borrows: who runs, who waits."""
+    """Create a pool in which blue borrows units that are reserved for red, with holders and waiters."""
     desk.pool(gpu=8, mcpu=8000)
     desk.policy("red", reserved={"gpu": 4}, priority=5)
     desk.policy("blue", limit={"gpu": 7})

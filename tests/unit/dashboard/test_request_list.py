@@ -16,7 +16,7 @@ HOSTILE = "<script>alert('x')</script>\"'&"
 
 @pytest.fixture
 def ids(desk: Desk) -> dict[str, str]:
-    """A pool of 4 gpu: one request holds them, two wait, one was rejected, one was cancelled."""
+    """Create a pool of 4 gpu: one request holds them, two wait, one was rejected, one was cancelled."""
     desk.pool(gpu=4)
     desk.policy("vision")
     desk.policy("research")

@@ -1,4 +1,4 @@
-"""Who is let in: signing in and out, cookies, forms of others, tokens that end, and the machine's own people without any."""
+"""Sessions: signing in and out, cookies, forms of other sites, tokens that end, and loopback access without a token."""
 
 from __future__ import annotations
 

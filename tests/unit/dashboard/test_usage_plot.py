@@ -41,7 +41,7 @@ def sample(desk: Desk) -> int:
 
 @pytest.fixture
 def pool(desk: Desk) -> Desk:
-    """A pool of 8 GPUs with one policy."""
+    """Create a pool of 8 GPUs with one policy."""
     desk.pool(gpu=8)
     desk.policy("team")
     return desk

@@ -16,7 +16,7 @@ POOL = {"name": "p", "capacity": {"gpu": 8}}
 
 
 def faults(**pool: Any) -> list[tuple[str, str]]:
-    """What is malformed about a declaration of one pool."""
+    """Return the faults of a declaration of one pool."""
     with pytest.raises(ValidationError) as error:
         Declaration.model_validate({"pools": [POOL | pool]})
     return field_errors(error.value)
@@ -65,7 +65,7 @@ def test_what_is_not_said_is_a_default() -> None:
 
 
 def pool_record(**settings: Setting) -> Pool:
-    """A pool with a group and a policy, as the ledger shows it."""
+    """Return a pool with a group and a policy, as the ledger reads it."""
     group = Group("g", None, 2, {"gpu": 4}, {}, {"gpu": 1}, {}, {"preemption_threshold": 1}, mode="fifo")
     own: dict[str, Setting] = {"fair_share_tolerance": 0.5, "non_preemptible_usage_threshold": {"gpu": 1}}
     policy = Policy("step_operator/c", "g", 1, {"gpu": 1}, {"gpu": 0}, {}, {}, own, priority=7, queued=3, profile="training")

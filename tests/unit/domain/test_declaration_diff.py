@@ -13,7 +13,7 @@ Said = dict[str, Any]
 
 
 def a_pool(**fields: Any) -> Said:
-    """A pool of 8 gpu and 2 tpu; more can be said."""
+    """Return a pool of 8 gpu and 2 tpu, with further fields."""
     return {"name": "p", "capacity": {"gpu": 8, "tpu": 2}} | fields
 
 
@@ -23,7 +23,7 @@ def plan(present: list[Said], fields: list[Said], *, prune: bool = False) -> Dec
 
 
 def lines(before: Said, after: Said) -> list[str]:
-    """What one pool's plan says, whatever it is about."""
+    """Return the lines of one pool's plan."""
     return [line for change in plan([before], [after]).changes for line in change.lines]
 
 

@@ -61,7 +61,7 @@ NO_LABELS = ["", "/run", "my label", "a=b", "a:b", "run\n", "a" * 64]
 
 
 def accepts(kind: Any, text: object) -> bool:
-    """Whether pydantic takes it for one of this kind."""
+    """True if pydantic accepts the text for this kind."""
     try:
         TypeAdapter(kind).validate_python(text)
     except ValidationError:

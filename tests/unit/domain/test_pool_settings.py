@@ -107,7 +107,7 @@ OF_ALL: list[tuple[dict[str, Any], str, str]] = [
     ({"non_preemptible_usage_threshold": {"GPU": 1}}, "non_preemptible_usage_threshold.GPU", KEY),
     ({"non_preemptible_usage_threshold": "gpu=1"}, "non_preemptible_usage_threshold", "must be an object"),
 ]
-"""What is refused of pools, groups and policies."""
+"""Settings that pools, groups and policies refuse."""
 
 OF_ACCOUNTS: list[tuple[dict[str, Any], str, str]] = [
     ({"discipline": "fair_share"}, "discipline", "is not a field here"),

@@ -12,7 +12,7 @@ from app.domain.quota_validation import validate_quotas
 
 
 def judged(groups: dict[str, dict[str, Any]], policies: dict[str, dict[str, Any]], **capacity: int) -> tuple[str, str] | None:
-    """Code and sentence of what a pool with these is refused for; None if it is not."""
+    """Return the code and the sentence with which a pool with these accounts is refused, or None."""
     pool = {
         "name": "p",
         "capacity": capacity,
@@ -27,7 +27,7 @@ def judged(groups: dict[str, dict[str, Any]], policies: dict[str, dict[str, Any]
 
 
 def chain(length: int) -> dict[str, dict[str, Any]]:
-    """Groups one above the other."""
+    """Return a chain of nested groups."""
     return {f"g{index}": {"parent": f"g{index - 1}"} if index else {} for index in range(length)}
 
 

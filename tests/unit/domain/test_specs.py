@@ -212,7 +212,7 @@ class Where(NamedTuple):
     least: int
 
     def body(self, amounts: Any) -> dict[str, Any]:
-        """A body with these amounts there, and what else it needs."""
+        """Return a body with these amounts, and its other required fields."""
         needed = {RequestSpec: {"component": "t"}, PoolSpec: {"name": "p"}}.get(self.kind, {})
         for part in reversed(self.path.split(".")):
             amounts = {part: amounts}

@@ -1,4 +1,4 @@
-"""Roles and tokens: who may do what, where and for whom."""
+"""Roles and tokens: permissions by workspace and component."""
 
 from __future__ import annotations
 

@@ -32,17 +32,17 @@ class PoolBuilder:
     last_decision_ms: int | None = None
 
     def with_settings(self, **terms: Any) -> PoolBuilder:
-        """Settings of the pool."""
+        """Change settings of the pool."""
         self.settings = replace(self.settings, **terms)
         return self
 
     def group(self, name: str, parent: str | None = None, **numbers: Any) -> PoolBuilder:
-        """A group."""
+        """Add a group."""
         self.accounts[f"group:{name}"] = {"parent": f"group:{parent}" if parent else "pool", **numbers}
         return self
 
     def policy(self, component: str, group: str | None = None, **numbers: Any) -> PoolBuilder:
-        """A policy: `priority`, `reserved`, `limit`, `profile`."""
+        """Add a policy: `priority`, `reserved`, `limit`, `profile`."""
         self.accounts[f"policy:{component}"] = {"parent": f"group:{group}" if group else "pool", **numbers}
         return self
 
@@ -104,7 +104,7 @@ class PoolBuilder:
         return AccountSnapshot(name=name, **{**plain, **used, **numbers})
 
     def path(self, component: str) -> list[str]:
-        """The accounts from a policy up to the pool."""
+        """Return the accounts from a policy up to the pool."""
         path = [f"policy:{component}"]
         while path[-1] != "pool":
             path.append(self.accounts[path[-1]]["parent"])

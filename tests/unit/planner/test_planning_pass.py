@@ -16,7 +16,7 @@ from tests.unit.planner.builders import NOW_MS, PoolBuilder, a_pool, after_plan,
 
 
 def low_and_high(gpu: int, **terms: Any) -> PoolBuilder:
-    """Those of `low` may be taken by those of `mid` and `high`."""
+    """Return a pool in which `mid` and `high` may preempt `low`."""
     pool = a_pool(gpu=gpu).with_settings(**terms).policy("low", priority=1)
     return pool.policy("mid", priority=5).policy("high", priority=9)
 
@@ -111,7 +111,7 @@ def test_a_stop_by_rank_rests_on_no_share() -> None:
 
 
 def orphaned_victim(gpu: int = 4, **fields: Any) -> PoolBuilder:
-    """`s` is an orphaned victim."""
+    """Return a pool with the orphaned victim `s`."""
     return low_and_high(gpu).runs("s", "low", gpu=2, **{"leaving_for": "", **fields})
 
 
@@ -380,7 +380,7 @@ COMPONENTS = ("a", "b", "c")
 
 @st.composite
 def pools(draw: st.DrawFn) -> PoolBuilder:
-    """Small pools: up to three policies, some in a group, and who runs and waits in them."""
+    """Draw a small pool: up to three policies, some in a group, with allocations and waiters."""
     capacity = {"gpu": draw(st.integers(3, 8)), "mem": draw(st.integers(2, 6))}
     pool = PoolBuilder(capacity).with_settings(
         discipline=draw(st.sampled_from(["reserved", "classes"])),
@@ -423,7 +423,7 @@ def _granted(pool: PoolBuilder, order: list[Any]) -> PoolBuilder:
 
 
 def _quietly(pool: PoolBuilder) -> tuple[PoolBuilder, int]:
-    """Grants what fits and preempts nobody."""
+    """Grant the waiters that fit, without preemptions."""
     capped = replace(pool, settings=replace(pool.settings, max_preemptions_per_minute=0))
     granted, stopped = after_plan(capped)
     return replace(granted, settings=pool.settings), stopped

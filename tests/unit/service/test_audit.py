@@ -14,12 +14,12 @@ from tests.support.world import World
 
 
 def audit_of(world: World) -> Audit:
-    """An audit of the world, in stretches small enough to need several."""
+    """Return an audit with chunks that are small enough to need several."""
     return Audit(world.ledger, AuditStore(world.client, world.clock, chunk=3))
 
 
 def in_use(world: World) -> dict[str, str]:
-    """Two pools, a group, three policies; some hold, some wait, some are over. Ids by name."""
+    """Create two pools, a group and three policies, with allocations, waiters and ended requests; return the ids by name."""
     world.pool("p", gpu=8, licence=4)
     world.pool("q", gpu=2)
     world.group("g", reserved={"gpu": 4})
@@ -38,7 +38,7 @@ def in_use(world: World) -> dict[str, str]:
 
 
 def k(name: str, *parts: str) -> str:
-    """A key of the test's workspace."""
+    """Return a key of the test's workspace."""
     return key(name, "test", *parts)
 
 

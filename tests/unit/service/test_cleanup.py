@@ -38,7 +38,7 @@ def submit(here: Services) -> str:
 
 
 def answer(here: Services, clock: ManualClock, seconds: int) -> None:
-    """The API answers for so long, and the cleanup runs."""
+    """Record the API as available for this time, and run the cleanup."""
     for _ in range(0, seconds, RECORD_INTERVAL_S):
         here.availability.record()
         here.cleanup.run("w")

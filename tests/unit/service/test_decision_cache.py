@@ -1,4 +1,4 @@
-"""Looks at pools that many share: one for all who ask at the same moment, and never of another moment than it says."""
+"""Shared decisions about a pool: one for all calls at the same moment, and always for the moment that it states."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class Eye:
         return plan_pool(*args, **named)
 
     def see(self, request: Request) -> PoolExplanation:
-        """What is told of one who waits in one pool."""
+        """Return the explanation of a waiter in one pool."""
         (pool,) = self.explaining.explain(self.world.workspace, request.id).pools
         return pool
 
 
 @pytest.fixture
 def eye(world: World, monkeypatch: pytest.MonkeyPatch) -> Eye:
-    """On a pool of 4 gpu, 3 of them held."""
+    """Return a pool of 4 gpu, 3 of them held."""
     world.pool(gpu=4)
     world.policy("t")
     world.submit("t", gpu=3)

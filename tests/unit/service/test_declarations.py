@@ -19,12 +19,12 @@ SAMPLE = ROOT / "config" / "pools.yaml"
 
 @pytest.fixture
 def declaring(world: World) -> Declarations:
-    """The service on the world's ledger."""
+    """Return the service of declarations on the world's ledger."""
     return world.declarations
 
 
 def declaration(*pools: dict[str, Any]) -> Declaration:
-    """A declaration of these pools."""
+    """Return a declaration of these pools."""
     return Declaration.model_validate({"pools": list(pools)})
 
 

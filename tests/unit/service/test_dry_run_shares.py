@@ -1,4 +1,4 @@
-"""How much time of a process the dry runs of one token take."""
+"""The part of a process's time that the dry runs of one token may take."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def shares(clock: Clock) -> DryRunShares:
-    """Shares of a quarter."""
+    """Return shares of a quarter."""
     return DryRunShares(25, clock)
 
 

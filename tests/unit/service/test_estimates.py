@@ -1,4 +1,4 @@
-"""Estimates of a pool's queue: from what is promised, what was measured, and who has to leave."""
+"""Estimates of a pool's queue: from promised walltimes, measured run times, and preemptions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.world import World
 
 
 class Here:
-    """A pool of 2 gpu, and who foresees its queue; time is what it is told."""
+    """A pool of 2 gpu with estimates of its queue, and a clock that the test moves."""
 
     def __init__(self, world: World) -> None:
         self.world, self.now_s = world, 0.0
@@ -31,16 +31,16 @@ class Here:
         world.policy("t")
 
     def estimate(self, request: Request, pool: str = "p") -> Estimate | None:
-        """When a request may start; anew."""
+        """Return a new estimate of a request's start."""
         self.now_s += 100
         return self.foreseeing.list_estimates(self.world.workspace, pool).get(request.id)
 
     def get_result(self, request: Request, position: int = 1) -> EstimateResult:
-        """When, or why not."""
+        """Return the estimate, or the reason why there is none."""
         return self.foreseeing.get(self.world.workspace, "p", request.id, position)
 
     def counted(self, component: str = "orchestrator/t") -> dict[str, dict[int, int]]:
-        """What is known of run times."""
+        """Return the recorded run times."""
         return QueueStatusStore(self.world.client).read_run_times(self.world.workspace, "p", [component])
 
     def passes(self, seconds: float) -> None:
@@ -230,7 +230,7 @@ class Slow:
         self.looked, self.began, self.go_on = Counter[str](), Event(), Event()
 
     def snapshot(self, workspace: str, pool: str, *, even_if_idle: bool = False) -> PoolSnapshot | None:
-        """As the real one."""
+        """Read the snapshot as the real store does."""
         self.looked[pool] += 1
         if pool == self._slow:
             self.began.set()

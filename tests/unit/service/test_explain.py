@@ -1,4 +1,4 @@
-"""Why somebody waits: each verdict, its numbers, its sentence, and what would have to happen."""
+"""Explanations: each verdict, its numbers, its sentence, and the change that would help."""
 
 from __future__ import annotations
 

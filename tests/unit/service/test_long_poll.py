@@ -1,4 +1,4 @@
-"""What a long poll waits for, and how many may wait."""
+"""The changes that end a long poll, and the number of polls."""
 
 from __future__ import annotations
 

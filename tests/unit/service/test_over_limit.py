@@ -19,12 +19,12 @@ from tests.support.world import World
 
 @pytest.fixture
 def dry_run(world: World) -> DryRun:
-    """Dry runs on the world."""
+    """Return dry runs on the world."""
     return DryRun(WorkspaceCopier(world.client, FakeRedisProvider(), world.clock), world.limits)
 
 
 def busy_pool(world: World, **settings: Any) -> list[Request]:
-    """A pool of 8 gpu of which `research` uses 5, one of them fixed, and `vision` 3; and its requests by age."""
+    """Create a pool of 8 gpu: `research` uses 5, one of them fixed, `vision` 3; return the requests by age."""
     world.pool(gpu=8, settings=settings)
     world.group("lab")
     world.policy("research", group="lab", reserved={}, limit={})
@@ -46,7 +46,7 @@ def planned(world: World, change: dict[str, Any]) -> tuple[OverLimitUse, ...]:
 
 
 def evicted(world: World, requests: list[Request], after_s: int) -> list[str]:
-    """The requests that the planner preempts after this time."""
+    """Return the requests that the planner preempts after this time."""
     while Reconciler(world.plan_store, world.ledger).run(world.workspace):
         pass
     assert set(world.status(*requests)) == {"allocated"}

@@ -1,4 +1,4 @@
-"""Fair shares as a service: worked out by the clock and by decisions, kept beside the accounts, told to who looks."""
+"""Fair shares as a service: computed by the clock and by decisions, stored beside the accounts, and read by the API."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class PoolSharesWorld:
         return self.here.requests.submit(W, RequestSpec.model_validate(ask))
 
     def status(self, *requests: Request) -> list[str]:
-        """How they stand."""
+        """Return the states of the requests."""
         return [str(self.here.requests.get(W, request.id).status) for request in requests]
 
     def nodes(self) -> dict[str, ShareAccount]:
-        """What is told of the pool, by name."""
+        """Return the shares of the pool, by name."""
         return {node.name: node for node in self.here.pool_shares.get(W, "p")}
 
     def settle(self, **changes: Any) -> None:
@@ -49,7 +49,7 @@ class PoolSharesWorld:
         self.here.pools.update(W, "p", PoolUpdate(settings=PoolSettings(**changes)))
 
     def status_fields(self, component: str) -> dict[str, str]:
-        """What is kept beside a policy."""
+        """Return the stored shares of a policy."""
         fields = self.client.hgetall(key("policy", W, "p", f"orchestrator/{component}"))
         texts = {str(name): str(text) for name, text in fields.items()}
         return {

@@ -25,7 +25,7 @@ SCAN_SIZE, MAX_SCANS = 100, 3
 
 @pytest.fixture
 def here(client: RedisClient) -> Services:
-    """A pool `p` of 4 gpu, with a policy for `t` (2 reserved) and one for `u`, and a pool `q` of 1 gpu for `t` alone."""
+    """Create a pool `p` of 4 gpu with a policy for `t` (2 reserved) and one for `u`, and a pool `q` of 1 gpu for `t`."""
     made = make_services(client, Settings(), ManualClock())
     made.pools.create("w", PoolSpec(name="p", capacity={"gpu": 4}))
     made.pools.create("w", PoolSpec(name="q", capacity={"gpu": 1}))
@@ -40,7 +40,7 @@ def submit(here: Services, component: str = "u", **fields: Any) -> Request:
 
 
 def whole(page: Callable[[Any], tuple[list[Any], Any]]) -> Iterator[Any]:
-    """Every row of every page."""
+    """Yield every row of every page."""
     cursor = None
     while True:
         rows, cursor = page(cursor)

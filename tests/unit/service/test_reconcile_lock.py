@@ -42,7 +42,7 @@ class ScriptedReconciler:
         return self.passes_with_more >= 0
 
     def during_passes(self, workspace: str, *acts: Callable[[], object]) -> None:
-        """What happens while it looks, the first time, the second …"""
+        """Set the actions during the first pass, the second …"""
         self.actions[workspace] = deque(acts)
 
 

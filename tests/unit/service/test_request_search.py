@@ -20,7 +20,7 @@ LIVE = (RequestState.QUEUED, RequestState.ALLOCATED, RequestState.PREEMPTING)
 
 @pytest.fixture
 def here(client: RedisClient) -> Services:
-    """A pool `p` of 4 gpu, and a policy of each component in it."""
+    """Create a pool `p` of 4 gpu, with a policy of each component."""
     made = make_services(client, Settings(), ManualClock())
     made.pools.create("w", PoolSpec(name="p", capacity={"gpu": 4}))
     for component in ("vision", "research"):

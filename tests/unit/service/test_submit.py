@@ -54,7 +54,7 @@ def submits(client: RedisClient) -> Iterator[Submits]:
 
 
 def set_up(world: World, settings: dict[str, Any] | None = None) -> None:
-    """Two pools, one unit each; `low` borrows in both, `high` ranks before it and has a share in the first."""
+    """Create two pools of one unit; `low` borrows in both, `high` ranks before it and has a share in the first."""
     for pool in ("p", "q"):
         world.pool(pool, settings, gpu=1)
         world.policy("low", pool, priority=1)

@@ -20,14 +20,14 @@ T, U = "orchestrator/t", "step_operator/u"
 
 @pytest.fixture
 def here(world: World) -> Services:
-    """Services that note each minute, and keep three notes, by the world's clock."""
+    """Return services that sample each minute, and keep three samples, by the world's clock."""
     made = make_services(world.client, Settings(history_interval_s=60, history_kept=3), world.clock)
     made.workspaces.add(world.workspace)
     return made
 
 
 def noted(world: World, here: Services, pool: str = "p", after_s: float = 60) -> UsageHistory:
-    """What is told after another note."""
+    """Return the history after another sample."""
     world.clock.advance(after_s)
     assert here.periodic_jobs.record_usage() == {world.workspace: "done"}
     return here.usage_history.get(world.workspace, pool)

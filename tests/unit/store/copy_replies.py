@@ -1,4 +1,4 @@
-"""What brings the replies of the parts of a workspace copy about."""
+"""The acts that lead to each reply of the commands of a workspace copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What brings the replies of the parts of a snapshot about."""
+"""The acts that lead to each reply of the commands of a snapshot."""
 
 from __future__ import annotations
 

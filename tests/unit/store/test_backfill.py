@@ -1,4 +1,4 @@
-"""Who passes whom: best effort, strict, the hold of who lost patience, and backfill by promised walltimes."""
+"""Backfill: best effort, strict queues, patience holds, and requests that pass a hold by their walltimes."""
 
 from __future__ import annotations
 

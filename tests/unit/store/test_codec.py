@@ -100,7 +100,7 @@ def test_an_entry_of_the_stream_may_be_older_than_ranks() -> None:
 
 
 def a_pool(**limits: str) -> Any:
-    """A pool as `get_pool` answers it."""
+    """Return a pool as `get_pool` replies it."""
     flat = [word for pair in {"limit:gpu": "8", **limits}.items() for word in pair]
     policy = ["orchestrator/t", ["priority", "0", "weight", "1"], "0", ""]
     fields = {"pool": flat, "description": "", "queued": "0", "active": "0", "groups": [], "policies": [policy]}

@@ -19,12 +19,12 @@ from tests.support.world import World
 
 
 def export_pools(world: World) -> dict[str, PoolDeclaration]:
-    """The pools as they are."""
+    """Return the present pools."""
     return {name: export_pool(world.get_pool(name)) for name in world.pools()}
 
 
 def plan_pools(world: World, *pools: dict[str, Any]) -> DeclarationPlan:
-    """What makes the workspace these pools and no others."""
+    """Return the plan that leaves exactly these pools in the workspace."""
     return plan_declaration(export_pools(world), Declaration.model_validate({"pools": list(pools)}), prune=True)
 
 
@@ -34,7 +34,7 @@ def declare(world: World, *pools: dict[str, Any]) -> bool:
 
 
 def refusal(world: World, *pools: dict[str, Any]) -> tuple[str, str]:
-    """Code and sentence of the conflict; nothing has changed."""
+    """Return code and sentence of the conflict, and check that nothing has changed."""
     before = world.state()
     with pytest.raises(Conflict) as error:
         declare(world, *pools)
@@ -43,8 +43,9 @@ def refusal(world: World, *pools: dict[str, Any]) -> tuple[str, str]:
 
 
 def comparable_state(world: World) -> dict[str, Any]:
-    """Everything there is but what no two runs share: ids of stream entries and of operations, and how often rules changed and
-    somebody was born, and whether somebody shall look at the pool."""
+    """Return all data except the parts that differ between runs: ids of stream entries and of operations, counters of changed
+    rules and of births, and nudges.
+    """
     state: dict[str, Any] = {}
     for full_key, value in world.state().items():
         name = full_key.removeprefix(prefix(world.workspace))
@@ -69,7 +70,7 @@ Act = Callable[[World], Any]
 
 
 def seed(world: World) -> None:
-    """Two pools with groups and policies; some hold, some wait."""
+    """Create two pools with groups and policies, with allocations and waiters."""
     world.pool(gpu=8, tpu=2)
     world.pool("q", gpu=2)
     world.group("g", reserved={"gpu": 4})
@@ -278,7 +279,7 @@ def test_it_is_gone_on_with_when_its_caller_dies(world: World) -> None:
 
 
 def a_pool_in_use(world: World) -> None:
-    """Pool p with group g, whose policy t holds 6 of 8 gpu and waits for 4 more; beside it an idle one."""
+    """Create a pool p with a group g, whose policy t holds 6 of 8 gpu and waits for 4 more, and an idle policy."""
     world.pool(gpu=8, tpu=1)
     world.group("g", reserved={"gpu": 4})
     world.policy("t", group="g")

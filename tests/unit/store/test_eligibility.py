@@ -1,4 +1,4 @@
-"""Who may ever be granted, whatever is used at present, and the reason each pool gives to whom it never could."""
+"""Eligibility: the requests that a pool could ever grant, and its reason for each of the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GPU_POLICY: dict[str, Any] = {"priority": 10, "reserved": {"gpu": 4}, "limit": {
 
 
 def reason_codes(request: Request) -> tuple[str, list[tuple[str, str]]]:
-    """The request's own reason, and each pool's."""
+    """Return the request's own reason, and each pool's."""
     assert request.status == "rejected"
     assert request.reason is not None
     return str(request.reason.code), [(refusal.pool, str(refusal.code)) for refusal in request.reason.pools]

@@ -12,12 +12,12 @@ from tests.support.world import World
 
 
 def transitions(world: World, request: Request) -> list[tuple[str, RequestState | None, RequestState]]:
-    """What the stream tells of a request: event, from, to."""
+    """Return the events of a request: event, from, to."""
     return [(event.event, event.from_status, event.to_status) for event in world.events() if event.request == request.id]
 
 
 def after_submit(*after: tuple[str, RequestState, RequestState]) -> list[tuple[str, RequestState | None, RequestState]]:
-    """A story that begins as all do."""
+    """Return the transitions of a request from its submission."""
     return [("submitted", None, RequestState.QUEUED), *after]
 
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.backends("fake", "embedded")
 
 
 def in_use(world: World) -> None:
-    """Two teams that wait on capacity, one on its limit, one in a hold's shadow."""
+    """Create two policies that wait for capacity, one at its limit, and one behind a hold."""
     world.pool(gpu=8, settings={**FAIR, "patience_s": 1})
     for team in ("a", "b"):
         world.policy(team)
@@ -39,7 +39,7 @@ def in_use(world: World) -> None:
 
 
 def workspace_key(name: str, *parts: str) -> str:
-    """A key of the test's workspace."""
+    """Return a key of the test's workspace."""
     return key(name, "test", *parts)
 
 
@@ -84,11 +84,11 @@ def test_damage_is_found_and_put_right(world: World, damage: Any) -> None:
 
 
 def release_in_turn(world: World) -> Iterator[str]:
-    """Whoever holds units, the oldest first, until nobody does."""
+    """Release the oldest allocation until none is left, and yield each."""
     while allocation_ids := world.client.zrange(workspace_key("pool_allocations", "p"), 0, 0):
         yield str(next(iter(allocation_ids)))
 
 
 def repair(world: World) -> None:
-    """An audit that puts right what it finds."""
+    """Run an audit that repairs its findings."""
     Audit(world.ledger, AuditStore(world.client, world.clock)).run(world.workspace, repair=True)

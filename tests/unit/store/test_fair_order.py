@@ -33,7 +33,7 @@ def publish(world: World, pool: str = "p", sated: dict[str, tuple[str, ...]] | N
 
 
 def published_status(world: World, name: str, pool: str = "p") -> PublishedStatus:
-    """What is kept of a policy."""
+    """Return the published shares of a policy."""
     return world.snapshot(pool, even_if_idle=True).accounts[f"policy:{full_component(name)}"].published
 
 
@@ -44,13 +44,13 @@ def reconcile(world: World) -> None:
 
 
 def granted_names(world: World, **requests: Request) -> list[str]:
-    """Who has been granted, in order of grant."""
+    """Return the granted requests by name, in order of grant."""
     fences = {name: world.get(each).fence for name, each in requests.items() if world.get(each).status == "allocated"}
     return sorted(fences, key=lambda name: fences[name] or 0)
 
 
 def queue_names(world: World, pool: str = "p", /, **requests: Request) -> list[str]:
-    """The queue by the names given here; told page by page, and by everybody's own position."""
+    """Return the queue by names; check that its pages agree with the position of each request."""
     by_id = {request.id: name for name, request in requests.items()}
     queue = world.queue(pool)
     for count in (1, 2, 3):
@@ -64,7 +64,7 @@ def queue_names(world: World, pool: str = "p", /, **requests: Request) -> list[s
 
 
 def full_pool(world: World, gpu: int, *teams: str, **settings: Any) -> Request:
-    """A pool that somebody else holds all of, and teams that may wait for it."""
+    """Create a pool that another policy holds, and policies that may wait for it."""
     world.pool(gpu=gpu, settings={**FAIR, **settings})
     for team in (*teams, "holder"):
         world.policy(team)
@@ -225,7 +225,8 @@ def test_shares_are_published_of_who_asks_and_taken_back_of_who_does_not(world: 
 
 
 def pool_with_newcomer(world: World, **settings: Any) -> tuple[Request, Request]:
-    """One is most of the pool before anybody waits; another waits, the first one comes again with a high class."""
+    """Fill most of the pool before any request waits; then queue another policy's request, and one of the first of a high
+    class."""
     world.pool(gpu=4, settings={**FAIR, **settings})
     world.policy("rich")
     world.policy("poor")
@@ -402,7 +403,7 @@ def test_several_pools_each_have_an_order_of_their_own(world: World) -> None:
 
 
 def submit_many(world: World, count: int = 12) -> list[Request]:
-    """Many who wait, of several policies and classes, in one pool."""
+    """Submit many waiters, of several policies and classes, in one pool."""
     for team, gpu in (("a", 2), ("b", 0), ("c", 0)):
         world.policy(team, reserved={"gpu": gpu}, priority=gpu)
     world.submit("a", gpu=4)

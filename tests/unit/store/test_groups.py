@@ -12,7 +12,7 @@ from tests.support.world import World
 
 
 def refused_code(world: World, name: str, **numbers: Any) -> str:
-    """What a group's numbers are refused for; nothing changes."""
+    """Return the code with which a group's numbers are refused, and check that nothing changes."""
     before = world.state()
     with pytest.raises(RuleViolation) as error:
         world.group(name, **numbers)

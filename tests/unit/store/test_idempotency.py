@@ -119,7 +119,7 @@ Args = Callable[[dict[str, Request]], dict[str, Any]]
 
 
 def story(world: World) -> dict[str, Request]:
-    """Something of everything, and time that has passed."""
+    """Create data of every kind, and let time pass."""
     world.pool(gpu=4, settings={"patience_s": 30})
     world.pool("spare", gpu=1)
     world.group("g", reserved={"gpu": 2})
@@ -141,13 +141,13 @@ def story(world: World) -> dict[str, Request]:
 
 @pytest.fixture(scope="module")
 def recordings() -> dict[str, Recording[dict[str, Request]]]:
-    """The story as each backend keeps it: it is told once, and put back for every other test."""
+    """Return the recorded data of each backend: they are created once, and restored for every other test."""
     return {}
 
 
 @pytest.fixture
 def of(world: World, backend: str, recordings: dict[str, Recording[dict[str, Request]]]) -> dict[str, Request]:
-    """The requests of the story, which has been told."""
+    """Return the requests of the recorded data."""
     if backend in recordings:
         return recordings[backend].restore(world)
     recordings[backend] = Recording.of(world, story(world))
@@ -155,7 +155,7 @@ def of(world: World, backend: str, recordings: dict[str, Recording[dict[str, Req
 
 
 def parked(world: World) -> dict[str, Request]:
-    """Tasks in a pool of their own: sent and not begun for too long, begun, one that waits, one for later, one given up."""
+    """Create tasks in a pool of their own: sent but not begun, begun, waiting, delayed, and cancelled."""
     world.pool("tasks", gpu=2)
     world.policy("tasks", "tasks")
     for task, due in (("sent", None), ("begun", None), ("waits", None), ("later", 99_000)):
@@ -184,7 +184,7 @@ def _park(task: str, due_ms: int | None = None) -> dict[str, Any]:
 
 
 def taking_back(world: World) -> dict[str, Request]:
-    """Pools in which somebody may be preempted, somebody leaves for a waiter or for nobody, and a hold cannot be filled."""
+    """Create pools with a possible preemption, victims with and without a waiter, and a hold that cannot be filled."""
     for pool, gpu in (("prey", 2), ("leave", 4), ("want", 2), ("over", 2)):
         world.pool(pool, gpu=gpu)
         world.policy(f"low-{pool}", pool)
@@ -402,7 +402,7 @@ STALE_THE_SECOND_TIME = {"evict_over_limit", "end_hold", "preempt", "reassign_or
 
 
 def normalised(answer: Any) -> Any:
-    """An answer with its requests as mappings: of a name that comes twice the last counts."""
+    """Return a reply with its requests as mappings; of a repeated name the last value counts."""
     if isinstance(answer, dict):
         return {name: normalised(value) for name, value in answer.items()}
     if isinstance(answer, list):
@@ -415,7 +415,7 @@ def test_every_command_is_tried_twice() -> None:
 
 
 def everything(world: World, command: str) -> dict[str, Any]:
-    """All there is; but how often the rules of a pool were written anew does not count, where a call is not known by its id."""
+    """Return all data, but not the counter of a pool's rewritten rules if the call has no id."""
     state = world.state()
     if command == "update_pool":
         for full_key in ("pk:{test}:meta", "pk:{test}:pool:p"):

@@ -1,4 +1,4 @@
-"""Which commands write a key, by the heads and the texts of the scripts; a command that only reads writes none."""
+"""The commands that write a key, by the heads and the texts of the scripts; a command that only reads writes none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases, fences and staleness: silence gives the units back, and whoever comes late learns it and changes nothing."""
+"""Leases, fences and staleness: a lapsed lease frees the units, and a late call is refused and changes nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.world import World
 
 
 def heartbeat(world: World, request: Request, fence: int | None = None) -> HeartbeatResult:
-    """A heartbeat, with the fence of the grant unless another is given."""
+    """Send a heartbeat, under the fence of the grant by default."""
     own_fence = request.fence if fence is None else fence
     assert own_fence is not None
     return world.ledger.heartbeat(world.workspace, request.id, own_fence)

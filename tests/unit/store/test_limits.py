@@ -28,7 +28,7 @@ HOUR_S = 3600
 
 @pytest.fixture
 def world(world: World) -> World:
-    """A pool with one GPU."""
+    """Create a pool with one GPU."""
     world.pool(gpu=1)
     world.policy(limit={"gpu": 1})
     return world

@@ -100,7 +100,7 @@ end
 
 
 def planted(folder: Path, tree: dict[str, str]) -> Path:
-    """The folder with those files in it."""
+    """Write the files into the folder, and return it."""
     for name, text in tree.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
@@ -108,7 +108,7 @@ def planted(folder: Path, tree: dict[str, str]) -> Path:
 
 
 def line_of(text: str, words: str) -> int:
-    """The line of a text in which the words stand."""
+    """Return the line of a text with the words."""
     return next(number for number, line in enumerate(text.split("\n"), 1) if words in line)
 
 

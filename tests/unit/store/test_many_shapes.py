@@ -63,7 +63,8 @@ def lanes_in_share(world: World) -> int:
 
 
 def set_up_crossing(world: World) -> tuple[Request, Request]:
-    """The owner has reserved units and uses all, a lender has the rest; lanes of the owner wait with different amounts."""
+    """Create an owner that uses all of its reserved units, a lender with the rest, and lanes of the owner with different
+    amounts."""
     world.pool(unit=3 * CROSSING)
     world.policy("owner", reserved={"unit": 2 * CROSSING}, priority=1)
     world.policy("lender", priority=9)

@@ -21,7 +21,7 @@ META = key("meta", "test")
 
 @pytest.fixture
 def earlier(world: World) -> World:
-    """A workspace of an earlier master: a pool with one of its two units allocated under fence 1."""
+    """Return a workspace of an earlier master: a pool with one of its two units allocated under fence 1."""
     world.pool(gpu=2)
     world.policy("t")
     world.submit(gpu=1)
@@ -38,7 +38,7 @@ def on(client: RedisClient, master: str, command: str, **args: str) -> list[str]
 
 
 def own_id(client: RedisClient) -> str:
-    """The id that the connections of a client put into their calls."""
+    """Return the id that the connections of a client put into their calls."""
     return str(client.eval("return ARGV[1]", 1, META, MASTER_ID))
 
 

@@ -13,7 +13,7 @@ from tests.support.world import World
 
 @pytest.fixture
 def two_pools(world: World) -> World:
-    """Pools `a` and `b` of one unit; the component prefers `a`."""
+    """Create pools `a` and `b` of one unit; the component prefers `a`."""
     for name, priority in (("a", 9), ("b", 1)):
         world.pool(name, unit=1, settings={"grace_s": 0})
         world.policy(pool=name, priority=priority)

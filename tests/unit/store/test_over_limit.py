@@ -34,17 +34,17 @@ def reconcile(world: World, after_s: float = 0) -> None:
 
 
 def published_status(world: World, account: str = "pool", pool: str = "p") -> PublishedStatus:
-    """What is kept of an account."""
+    """Return the published shares of an account."""
     return world.snapshot(pool, even_if_idle=True).accounts[account].published
 
 
 def victim_statuses(world: World, *requests: Request) -> list[str]:
-    """Who of them has to leave, or has left."""
+    """Return the status of each request, or `stays` if it is allocated."""
     return ["stays" if status == "allocated" else status for status in world.status(*requests)]
 
 
 def four_allocations(world: World, **settings: Any) -> list[Request]:
-    """A pool of eight that one policy holds all of, nobody waits."""
+    """Create a pool of eight that one policy holds, without waiters."""
     world.pool(gpu=8, settings={**EVICT, **settings})
     world.policy()
     return [world.submit(gpu=2) for _ in range(4)]
@@ -360,7 +360,7 @@ STALE: dict[str, tuple[str, Make]] = {}
 
 
 def stale_because(why: str) -> Callable[[Make], Make]:
-    """Marks what makes a step stale: it is told so for this reason."""
+    """Register a function that makes a step stale for this reason."""
 
     def note(make: Make) -> Make:
         STALE[make.__name__.strip("_").replace("_", " ")] = (why, make)
@@ -370,14 +370,14 @@ def stale_because(why: str) -> Callable[[Make], Make]:
 
 
 def over(world: World) -> tuple[list[Request], PoolSnapshot]:
-    """Four of two in a pool of five."""
+    """Create four allocations of two units in a pool of five."""
     allocations = four_allocations(world)
     world.update_pool(gpu=5)
     return allocations, world.snapshot(even_if_idle=True)
 
 
 def evict(world: World, snapshot: PoolSnapshot, *victims: Request, account: str = "pool", fence: int = 0) -> StepResult:
-    """The step that has these stopped."""
+    """Apply the step that evicts these."""
     rows = tuple(OverLimitVictim(each.id, (world.get(each).fence or 0) + fence, account) for each in victims)
     return world.plan_store.apply_step(world.workspace, snapshot, EvictOverLimit(rows))
 

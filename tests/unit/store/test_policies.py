@@ -1,4 +1,4 @@
-"""Policies: what may be promised to them, and what becomes of those who wait and run when one is replaced."""
+"""Policies: the units that may be reserved, and the waiters and allocations of a replaced policy."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ WRITTEN = {
 
 
 def fields(world: World, *account: str) -> dict[str, str]:
-    """The hash of a policy or group of pool `p`."""
+    """Return the hash of a policy or group of pool `p`."""
     account_fields: dict[str, str] = world.state()[key(account[0], world.workspace, "p", account[1])]
     return account_fields
 

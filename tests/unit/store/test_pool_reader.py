@@ -34,7 +34,7 @@ class Interrupted(Scripts):
 
 @pytest.fixture
 def large(world: World) -> World:
-    """A pool with more groups and policies than two pages have."""
+    """Create a pool with more groups and policies than two pages have."""
     world.pool(gpu=4)
     before = export_pool(world.get_pool())
     groups = [GroupDeclaration(name=name) for name in GROUPS]

@@ -16,7 +16,7 @@ from tests.support.world import World
 
 
 def refusal(world: World, act: Callable[[], Any]) -> Refusal:
-    """What is refused changes nothing."""
+    """Return the refusal, and check that it changes nothing."""
     before = world.state()
     with pytest.raises(Refusal) as error:
         act()

@@ -1,4 +1,4 @@
-"""Preempting for a waiter: all of a step as it was planned, or nothing; and who took from whom is told on both sides."""
+"""Preemption for a waiter: a step is applied whole or not at all, and both sides get the event."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ APPLIED = StepResult(applied=True, has_progressed=False, is_unfinished=False, re
 
 
 def pool_with_allocations(world: World, *sizes: int, settings: dict[str, Any] | None = None) -> list[Request]:
-    """A pool of eight: holders of `low` of these sizes, and `high`, which ranks above and has four reserved."""
+    """Create a pool of eight: holders of `low` of these sizes, and `high`, which ranks above and has four reserved."""
     world.pool(gpu=8, settings=settings)
     world.policy("low")
     world.policy("high", priority=1, reserved={"gpu": 4})
@@ -36,7 +36,7 @@ STALE: dict[str, tuple[str, Make]] = {}
 
 
 def stale_because(why: str) -> Callable[[Make], Make]:
-    """Marks what makes a step stale: it is told so for this reason."""
+    """Register a function that makes a step stale for this reason."""
 
     def note(make: Make) -> Make:
         STALE[make.__name__.strip("_").replace("_", " ")] = (why, make)
@@ -46,7 +46,7 @@ def stale_because(why: str) -> Callable[[Make], Make]:
 
 
 def plain(world: World) -> tuple[Request, Request, PoolSnapshot]:
-    """A holder of all, one who waits for it, and what was seen."""
+    """Create a holder of all units and a waiter; return both with the snapshot."""
     (victim,) = pool_with_allocations(world, 8)
     return victim, world.submit("high", gpu=4), world.snapshot()
 
@@ -112,7 +112,7 @@ def _the_waiter_has_no_policy_here(world: World) -> StepResult:
 
 
 def elsewhere(world: World) -> Request:
-    """Somebody who waits in another pool."""
+    """Create a waiter in another pool."""
     world.pool("q", gpu=2)
     world.policy("other", "q")
     world.submit("other", gpu=2)
@@ -449,7 +449,7 @@ def test_what_a_call_cannot_finish_is_left_for_the_next(client: RedisClient) -> 
 
 
 def later_events(world: World, request: Request) -> list[Event]:
-    """Its events after it was granted, or came to wait."""
+    """Return the events of a request after its grant or its first wait."""
     return [event for event in world.events() if event.request == request.id and event.event not in ("submitted", "allocated")]
 
 

@@ -1,4 +1,4 @@
-"""Leaving: who is told to go, how long it is given for it, and what becomes of it afterwards."""
+"""The deadlines of a preemption: notices, the time to leave, and the status afterwards."""
 
 from __future__ import annotations
 

@@ -11,13 +11,13 @@ from tests.support.world import World
 
 
 def queue_names(world: World, **requests: Request) -> list[str]:
-    """The queue by the names given here."""
+    """Return the queue by names."""
     by_id = {request.id: name for name, request in requests.items()}
     return [by_id[each] for each in world.queue()]
 
 
 def grants_in_turn(world: World, holder: Request, **requests: Request) -> list[str]:
-    """Release whoever holds the pool, again and again, and see who comes next."""
+    """Release the holder again and again, and return the order of grants."""
     order, waiting = [], dict(requests)
     while waiting:
         world.release(holder)

@@ -8,7 +8,7 @@ from tests.support.world import World
 
 
 def positions(world: World, pool: str = "p") -> list[int]:
-    """What each in the queue, in order, is told of its place."""
+    """Return the positions of the requests in the queue, in order."""
     return [world.get(each).position[pool] for each in world.queue(pool)]
 
 

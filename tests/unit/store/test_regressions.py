@@ -1,4 +1,4 @@
-"""What random histories found, each in as few words as it takes."""
+"""Faults that random histories found, each in its shortest form."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_many_constraints_may_rise_at_once(world: World) -> None:
 
 
 def left_by_a_dead_caller(client: RedisClient) -> tuple[World, Request]:
-    """Twenty wait for one unit each; a release freed thirty, but its caller died after the first of several calls."""
+    """Create twenty waiters for one unit each; a release freed thirty, but its caller died after the first of several calls."""
     world = World(client, chunk=5)
     world.pool(gpu=50)
     world.policy()

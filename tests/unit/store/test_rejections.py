@@ -17,7 +17,7 @@ NO_SINGLE_POOL = (
 
 @pytest.fixture
 def lab(world: World) -> World:
-    """GPUs and licences in pools of their own; a pool that has both belongs to others."""
+    """Create pools of GPUs and of licences, and a pool with both for other components."""
     world.pool("gpus", gpu=8)
     world.pool("licences", matlab=2)
     for name in ("gpus", "licences"):
@@ -26,7 +26,7 @@ def lab(world: World) -> World:
 
 
 def message(request: Request) -> str:
-    """The sentence of a rejected request."""
+    """Return the sentence of a rejected request."""
     assert request.status == "rejected"
     assert request.reason
     return request.reason.message

@@ -20,7 +20,7 @@ def barriers() -> ReplicaBarriers:
 
 @pytest.fixture
 def run() -> list[str]:
-    """The names of the calls that ran a barrier."""
+    """Return the names of the calls that ran a barrier."""
     return []
 
 

@@ -125,7 +125,7 @@ def _(world: World) -> ScriptReply:
 
 
 def evict(world: World, *, over: bool) -> ScriptReply:
-    """Has the one who runs leave, whose pool was shrunk below what it uses, or was not."""
+    """Evict a running request, in a pool that is below its use or not."""
     request = world.submit(gpu=2)
     if over:
         world.update_pool(gpu=1)
@@ -376,14 +376,14 @@ def _(world: World) -> ScriptReply:
 
 
 def park(world: World, digest: str = "d", replaced: str = "", key: str = "", due_ms: int | None = None) -> ScriptReply:
-    """A task of one GPU."""
+    """Park a task of one GPU."""
     fields = [*codec.encode_request("ask", RequestSpec(component="t", resources={"gpu": 1}), None)["fields"], "task", "a"]
     named = {"task": "a", "name": "x", "id": "one", "spec": json.dumps(fields), "message": "m", "most": 3, "due_ms": due_ms}
     return world.call("park_task", remember_s=60, key=key, digest=digest, replaced=replaced, fence=1, limits="", **named)
 
 
 def with_task(act: Callable[[World], ScriptReply]) -> Act:
-    """What is done when there is a task already."""
+    """Return an act on an existing task."""
 
     def done(world: World) -> ScriptReply:
         park(world, key="k")
@@ -393,7 +393,7 @@ def with_task(act: Callable[[World], ScriptReply]) -> Act:
 
 
 def start_task(world: World, runner: str = "w", fence: int = 1) -> ScriptReply:
-    """Its request is begun."""
+    """Start the task of an existing request."""
     return world.call("start", id="one", fence=fence, runner=runner)
 
 

@@ -1,4 +1,4 @@
-"""What scripts write into the hash of a request stands in the table of its fields."""
+"""The fields that scripts write into the hash of a request are those of its table."""
 
 from __future__ import annotations
 

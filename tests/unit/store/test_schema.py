@@ -73,7 +73,7 @@ def test_a_process_that_starts_at_the_same_time_is_no_other_version(
     get = client.get
 
     def get_before_the_other(name: str) -> object:
-        """Another process numbers the Redis, and uses a workspace, right after this one finds no number."""
+        """Return the number, and let another process number the Redis and use a workspace right after the first call."""
         nonlocal first_look
         number = get(name)
         if first_look:
@@ -91,7 +91,7 @@ def test_of_two_versions_that_start_at_once_one_is_refused(client: RedisClient, 
     exists = client.exists
 
     def exists_before_the_other(*names: str) -> object:
-        """A process of another version numbers the Redis right after this one finds it empty."""
+        """Return the count, and let a process of another version number the Redis right afterwards."""
         count = exists(*names)
         client.set(SCHEMA_NUMBER, SCHEMA + 1, nx=True)
         return count

@@ -21,14 +21,14 @@ pytestmark = pytest.mark.backends("fake", "embedded")
 
 @pytest.fixture(params=[1, 2, 7, 200])
 def small(client: RedisClient, request: pytest.FixtureRequest) -> Iterator[World]:
-    """A workspace in which one call touches that much."""
+    """Yield a workspace in which a call processes this many items."""
     world = World(client, chunk=request.param)
     yield world
     assert findings(world) == []
 
 
 def fill(world: World, component: str = "t", count: int = 5, **fields: Any) -> list[Request]:
-    """Waiters of different shapes, and two of each."""
+    """Submit waiters of different shapes, two of each."""
     return [world.submit(component, memory_mb=1 + number // 2, **fields) for number in range(count)]
 
 
@@ -141,7 +141,7 @@ def test_components_that_share_a_beginning_are_all_looked_at(small: World) -> No
 
 
 def call_once(world: World, command: str, **args: Any) -> str:
-    """The call of a caller that dies right after it: says whether something is left."""
+    """Call the command once, as a caller that then dies; return its field `more`."""
     return str(world.call(command, **args).fields["more"])
 
 

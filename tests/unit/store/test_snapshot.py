@@ -99,7 +99,7 @@ def test_it_is_what_is_there(world: World) -> None:
 
 
 def accounts_of_it() -> dict[str, AccountSnapshot]:
-    """The accounts of the pool above: one of three is leaving, and keeps nothing from its owner where it will bring it."""
+    """Return the accounts of that pool: one of three victims is leaving, and its freed units are kept for its owner."""
     low, high = {"gpu": 6, "step_run": 2}, {"gpu": 2, "step_run": 1}
     units = {"gpu": 3, "step_run": 1}
     return {

@@ -9,7 +9,7 @@ from tests.support.world import World
 
 
 def stale(reason: str) -> StepResult:
-    """The result of a step that is not applied."""
+    """Return the result of a step that is not applied."""
     return StepResult(applied=False, has_progressed=False, is_unfinished=False, reason=reason)
 
 

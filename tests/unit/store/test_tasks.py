@@ -48,7 +48,7 @@ class Tasks:
         return [*self.store.take_outbox(self.world.workspace, CLAIM_S, START_S, TRIES).dispatches]
 
     def send(self) -> list[TaskDispatch]:
-        """Everything that is due is sent off, until nothing is; of what is over, it is heard."""
+        """Dispatch all tasks that are due, and acknowledge those that are over."""
         sent: list[TaskDispatch] = []
         more = True
         while more:
@@ -89,7 +89,7 @@ class Tasks:
 
 @pytest.fixture
 def tasks(world: World) -> Tasks:
-    """As the class says."""
+    """Return the tasks of this world."""
     return Tasks(world)
 
 

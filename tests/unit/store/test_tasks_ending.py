@@ -1,4 +1,4 @@
-"""Tasks that come back, and tasks that are over: how long they may wait, who is told, until when, and what can be given up."""
+"""Tasks that return and tasks that end: their waiting times, notices, deadlines and cancellations."""
 
 from __future__ import annotations
 

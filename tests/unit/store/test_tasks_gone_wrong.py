@@ -22,7 +22,7 @@ __all__ = ["tasks"]
 
 
 def _repaired(world: World) -> list[str]:
-    """What kinds of damage an audit finds, and repairs; time then ends what it gave up."""
+    """Return the kinds of damage that an audit finds and repairs; then let time end the repaired tasks."""
     audit = Audit(world.ledger, AuditStore(world.client, world.clock))
     finding_kinds = [str(each).split()[0].rstrip(":") for each in audit.run(world.workspace, repair=True)]
     world.ledger.clean_up(world.workspace)

@@ -346,7 +346,8 @@ def test_a_policy_is_used_though_the_list_of_templates_was_lost(world: World) ->
 
 @pytest.fixture
 def unfinished(world: World) -> World:
-    """A pool `q` with a lane whose waiters its policy does not count yet: the recheck is done, the sync of the queue is not."""
+    """Create a pool `q` with a lane whose waiters its policy does not count yet: the recheck is done, the sync of the
+    queue is not."""
     world.pool("p", gpu=2)
     world.pool("q", gpu=1, settings={"template_idle_s": 10})
     world.policy("user-a", "p", priority=1)

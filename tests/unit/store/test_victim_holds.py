@@ -1,4 +1,4 @@
-"""Holds with victims: what is kept for whom others are leaving, against whom, until when, and what becomes of those others."""
+"""Holds with victims: their owner, the units that they keep, the requests that they bind, their end, and their victims."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.world import World
 
 
 def on_hold(world: World, pool: str = "p", of: str = "gpu") -> dict[str, int]:
-    """What holds with victims keep of a key, account by account."""
+    """Return the units of a key that holds with victims keep, by account."""
     view, place = world.get_pool(pool), world.workspace
     places = {"pool": key("pool", place, pool)}
     places |= {group: key("group", place, pool, group) for group in view.groups}
@@ -24,18 +24,18 @@ def on_hold(world: World, pool: str = "p", of: str = "gpu") -> dict[str, int]:
 
 
 def hold_kinds(world: World, pool: str = "p") -> dict[str, str]:
-    """Who has a hold, and of which kind."""
+    """Return the owners of holds, and the kind of each."""
     return {hold.request: hold.kind for hold in world.get_pool(pool).holds}
 
 
 def vacate(world: World, *victims: Request) -> None:
-    """They have left; nobody has to be told."""
+    """Release victims as vacated, without a notice."""
     for victim in victims:
         world.release(victim, outcome="vacated")
 
 
 def assert_strays(world: World, *victims: Request, pool: str = "p") -> None:
-    """These leave for nobody any more: no deadline counts, and a decision was asked for."""
+    """Check that these have no waiter any more: no deadline counts, and a nudge was sent."""
     place = world.workspace
     assert world.client.hgetall(key("pool_victims", place, pool)) == {victim.id: "-" for victim in victims}
     assert {each.id for each in world.snapshot(pool).allocations if each.leaving_for == ""} == {victim.id for victim in victims}
@@ -44,7 +44,7 @@ def assert_strays(world: World, *victims: Request, pool: str = "p") -> None:
 
 
 def pool_with_group(world: World, *sizes: int, **pool: Any) -> list[Request]:
-    """A pool with a group `g` of `high`, and holders of `low` of these sizes."""
+    """Create a pool with a group `g` of `high`, and holders of `low` of these sizes."""
     world.pool(**pool)
     world.group("g")
     world.policy("low")
@@ -310,7 +310,7 @@ def test_numbers_that_change_leave_a_hold_as_it_is(world: World) -> None:
 
 
 def orphaned_victim(world: World, **fields: Any) -> Request:
-    """One who has been told to leave for a waiter that does not need it any more."""
+    """Create a victim whose waiter does not need it any more."""
     pool_with_group(world, gpu=4)
     victim = world.submit("low", gpu=4, **fields)
     waiter = world.submit("high", gpu=4)

@@ -35,7 +35,7 @@ class FakeOutbox:
     back: list[tuple[list[str], float]] = field(default_factory=list)
 
     def take_outbox(self, workspace: str, claim_s: float, start_s: float, start_tries: int) -> OutboxBatch:
-        """The next batch."""
+        """Return the next batch."""
         self.take_calls.append((workspace, claim_s, start_s, start_tries))
         if self.wrong:
             raise self.wrong.pop(0)
@@ -43,12 +43,12 @@ class FakeOutbox:
         return OutboxBatch(tuple(self.batches.pop(0) if self.batches else ()), self.more, due_ms, NOW_MS)
 
     def mark_dispatched(self, workspace: str, dispatches: Sequence[TaskDispatch], start_s: float) -> None:
-        """Noted."""
+        """Record the tasks."""
         assert start_s == DEADLINE_S
         self.sent += [dispatch.task for dispatch in dispatches]
 
     def mark_dispatch_failed(self, workspace: str, dispatches: Sequence[TaskDispatch], again_s: float) -> None:
-        """Noted."""
+        """Record the tasks."""
         self.back.append(([dispatch.task for dispatch in dispatches], again_s))
 
 
@@ -61,24 +61,24 @@ class Post:
     closed: bool = False
 
     def publish(self, message: Message) -> None:
-        """Taken, or not."""
+        """Record the message, or raise."""
         task = message.headers["id"]
         if task in self.fails:
             raise self.fails[task]
         self.took.append(task)
 
     def close(self) -> None:
-        """Noted."""
+        """Record the call."""
         self.closed = True
 
 
 def a_loop(outbox: FakeOutbox, post: Post) -> DispatchLoop:
-    """As a worker makes it."""
+    """Return a dispatch loop, as a worker makes it."""
     return DispatchLoop("w", BrokerRoute(TaskBroker("the file: w", "memory://", {}, DEADLINE_S, 4), post), outbox)
 
 
 def tasks(names: str) -> list[TaskDispatch]:
-    """One a letter, granted in this order."""
+    """Return one task for each letter, granted in this order."""
     return [dispatch(name, fence) for fence, name in enumerate(names, 1)]
 
 
@@ -164,7 +164,7 @@ def test_what_is_no_message_goes_the_way_of_what_nobody_begins(caplog: pytest.Lo
 
 @contextmanager
 def running(loop: DispatchLoop) -> Iterator[Callable[[], None]]:
-    """The loop at work; what is yielded wakes it."""
+    """Run the loop during the context, and yield the function that wakes it."""
     loop.start()
     try:
         yield loop.wake

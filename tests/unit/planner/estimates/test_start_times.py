@@ -32,7 +32,7 @@ def state(
     gpu: int = 0,
     strict: bool = False,
 ) -> SimulationState:
-    """A pool with so many gpu left."""
+    """Return a pool with this many gpu left."""
     return SimulationState({("pool", "gpu"): gpu}, running, waiting, {"t": past}, past, strict)
 
 
@@ -43,7 +43,7 @@ def allocation(
 
 
 def estimates(state: SimulationState) -> list[StartEstimate]:
-    """Something can be said of all of them."""
+    """Return the estimates, and check that there is one for every waiter."""
     start_estimates = [estimate for estimate in estimate_starts(state) if isinstance(estimate, StartEstimate)]
     assert len(start_estimates) == len(state.waiters)
     return start_estimates
@@ -150,7 +150,7 @@ def test_beyond_all_that_is_known_is_a_guess_of_that_size() -> None:
 
 
 class TestPlaces:
-    """4 gpu, of which some are kept for somebody."""
+    """A pool of 4 gpu, of which holds keep some."""
 
     PATH = ("policy:t", "pool")
 

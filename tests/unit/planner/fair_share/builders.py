@@ -50,7 +50,7 @@ class FairShareBuilder(PoolBuilder):
         return self
 
     def policy(self, component: str, group: str | None = None, **numbers: Any) -> FairShareBuilder:
-        """A policy."""
+        """Add a policy."""
         super().policy(component, group, **_account_fields(numbers, len(self.accounts) + 1))
         return self
 

@@ -44,7 +44,7 @@ def test_a_weight_says_how_much_is_due(weight: int, taken: set[str]) -> None:
 
 
 def two_groups(**numbers: Any) -> FairShareBuilder:
-    """`a` and `b` in one group, `c` in another; eight units, due to the groups by halves."""
+    """Return eight units, due by halves to a group of `a` and `b` and a group of `c`."""
     return (
         a_fair_share_pool(gpu=8).group("g", **numbers).group("h").policy("a", "g", **STARVING).policy("b", "g").policy("c", "h")
     )
@@ -170,7 +170,7 @@ def test_the_first_in_the_queue_asks_though_another_is_more_urgent() -> None:
 
 
 def cleared(brings: int, **numbers: Any) -> FairShareBuilder:
-    """Half of eight is due to `a`, whose owner of a hold wants three; so many of `b` leave for it."""
+    """Return a pool of eight units: half is due to `a`, the owner of a hold for three; this many of `b` leave for it."""
     pool = a_fair_share_pool(gpu=8).policy("a", **(STARVING | numbers)).policy("b").runs_several("b", *[1] * (8 - brings))
     for number in range(brings):
         pool.runs(f"l{number}", "b", gpu=1, leaving_for="h")

@@ -15,7 +15,7 @@ LATE: dict[str, Any] = {"over_s": 30}
 
 
 def over(*units: int, limit: int = 2, **numbers: Any) -> FairShareBuilder:
-    """`a` holds so much in lumps, and may by now hold only two."""
+    """Return a pool in which `a` holds these amounts, and may by now hold only two units."""
     return a_fair_share_pool(gpu=20).policy("a", limit={"gpu": limit}, **(LATE | numbers)).runs_several("a", *units)
 
 
@@ -166,12 +166,12 @@ def test_a_waiter_takes_no_more_than_what_is_short_when_they_have_left() -> None
 
 
 def published(fair: dict[str, int], sated: tuple[str, ...] = (), **numbers: Any) -> dict[str, Any]:
-    """Of a policy of which so many quarters were published."""
+    """Return the fields of a policy with this many published quarters of the pool."""
     return {"fair": {key: quarters * SHARE_UNITS // 4 for key, quarters in fair.items()}, "sated": sated, **numbers}
 
 
 def halves(**numbers: Any) -> FairShareBuilder:
-    """Four units; `a` is due one and has none of it, `b` the three others and has them all."""
+    """Return a pool of four units: one is due to `a`, which holds none; three are due to `b`, which holds all."""
     pool = a_fair_share_pool(gpu=4).policy("a", **numbers).policy("b", **published({"gpu": 3}))
     return pool.runs_several("b", 1, 1, 1, 1).waits("w", "a", gpu=1)
 

@@ -1,4 +1,4 @@
-"""What of a leaf's running work may be taken."""
+"""The split of a leaf's running work into protected and preemptible allocations."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.unit.planner.fair_share.builders import AGGRESSIVE, STARVING, FairSha
 
 
 def full(preemptor: dict[str, Any] | None = None, victim: dict[str, Any] | None = None, **terms: Any) -> FairShareBuilder:
-    """Four units, all held one by one by `b`; `w` of `a`, whose part is one of them, waits for it."""
+    """Return a pool of four units, all held one by one by `b`; `w` of `a`, to which one unit is due, waits for it."""
     pool = (
         a_fair_share_pool(gpu=4)
         .with_settings(**terms)
@@ -25,7 +25,7 @@ def full(preemptor: dict[str, Any] | None = None, victim: dict[str, Any] | None 
 
 
 def half(threshold: float | str = 1, **numbers: Any) -> FairShareBuilder:
-    """Eight units, due to `a` and `b` by halves; `b` holds all of them, `a` waits for as many."""
+    """Return a pool of eight units, due to `a` and `b` by halves; `b` holds all of them, `a` waits for as many."""
     pool = a_fair_share_pool(gpu=8).with_settings(preemption_threshold=threshold, aggressive_starvation=True)
     return pool.policy("a", **(AGGRESSIVE | numbers)).policy("b")
 
@@ -235,7 +235,7 @@ def test_protected_usage_is_never_taken() -> None:
 
 
 def lumps(waiter: int = 1, **victim: Any) -> FairShareBuilder:
-    """`b` holds all of eight units as one, of which four are due to it."""
+    """Return a pool in which `b` holds all eight units as one allocation; four are due to it."""
     return half().policy("b", **victim).runs_several("b", 8).waits("w", "a", gpu=waiter).waits("x", "a", gpu=4)
 
 
@@ -309,7 +309,7 @@ def test_the_preemptible_go_before_the_aggressively_preemptible_and_the_newest_f
 
 
 def two_starve(**numbers: Any) -> FairShareBuilder:
-    """`a` and `b` starve, `c` holds all; each of them is due three."""
+    """Return a pool in which `a` and `b` starve and `c` holds all units; three are due to each."""
     pool = a_fair_share_pool(gpu=9).with_settings(backoff_s=0, aggressive_starvation=True)
     return pool.policy("a", **(STARVING | numbers)).policy("b", **STARVING).policy("c")
 
@@ -396,7 +396,8 @@ def test_the_pool_pauses_between_two_decisions(since_ms: int, why: DecisionReaso
 
 
 def takes_back(demand: int = 2, **terms: Any) -> FairShareBuilder:
-    """Four units by halves; `a` has one and asks two more, `b` three; half of what is due may be taken by who starves."""
+    """Return four units, due by halves; `a` holds one and waits for two, `b` holds three; a starving account may take half
+    a share."""
     pool = a_fair_share_pool(gpu=4).with_settings(preemption_threshold=0.5, **terms).policy("a", **STARVING).policy("b")
     return pool.runs_several("a", 1).runs_several("b", 1, 1, 1).waits("w", "a", gpu=demand)
 

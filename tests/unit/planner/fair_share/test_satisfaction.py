@@ -1,4 +1,4 @@
-"""How a node stands to its fair share."""
+"""The satisfaction of a node: its use compared with its fair share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which set of victims is taken by fair shares: the first in order, else another one that could not be taken straight back."""
+"""The set of victims under fair share: the first in order, else one that could not be preempted straight back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from tests.unit.planner.fair_share.builders import STARVING, FairShareBuilder, a
 
 
 def lumps(*units: int, waits: int) -> FairShareBuilder:
-    """Ten units, six due to `a`, who holds so much in such lumps, and four to `b`, who has one; half of it may be taken."""
+    """Return ten units: six are due to `a`, which holds these allocations; four are due to `b`, which holds one; half may
+    be taken."""
     pool = (
         a_fair_share_pool(gpu=10)
         .with_settings(preemption_threshold=0.5, aggressive_starvation=True)

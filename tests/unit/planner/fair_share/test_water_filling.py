@@ -1,4 +1,4 @@
-"""What everybody is due, rule by rule: examples that can be worked out on paper."""
+"""Fair shares, rule by rule: examples that can be computed on paper."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALL = {"cpu": 100, "memory": 1000}
 
 
 def _due(capacity: Amounts, *children: Leaf | Branch) -> dict[str, dict[str, float]]:
-    """The fair shares of all in a pool."""
+    """Return the fair shares of all accounts in a pool."""
     division = divide(capacity, Branch("pool", children=children))
     return {name: fair_shares(division, name) for name in division.accounts}
 

@@ -15,7 +15,7 @@ CLASSES = PlannerSettings(discipline="classes")
 
 
 def cost(*, terms: PlannerSettings = CLASSES, profile: str = "batch", ran_s: int = 600, **ask: Any) -> Fraction:
-    """The cost of stopping one that has run for ten minutes and holds what is asked, a unit of gpu if nothing is."""
+    """Return the cost of a victim that has run for ten minutes with these amounts, by default a unit of gpu."""
     (victim,) = a_pool().runs("v", "t", ran_s=ran_s, **{"gpu": 1, **ask}).allocations
     costs = PreemptionCosts(terms, NOW_MS, {"t": profile})
     assert costs.approximate(victim) == float(costs.exact(victim))

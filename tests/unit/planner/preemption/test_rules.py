@@ -18,7 +18,7 @@ from tests.unit.planner.builders import PoolBuilder, a_pool
 def two(
     preemptor: dict[str, Any] | None = None, victim: dict[str, Any] | None = None, capacity: int = 4, **terms: Any
 ) -> PoolBuilder:
-    """A pool of two policies: somebody of `b` holds all of it, and `w` of `a` waits for a unit."""
+    """Return a pool of two policies: a request of `b` holds all of it, and `w` of `a` waits for a unit."""
     return a_pool(gpu=capacity).with_settings(**terms).policy("a", **(preemptor or {})).policy("b", **(victim or {}))
 
 
@@ -115,7 +115,7 @@ def test_rank_alone_decides_in_a_pool_without_reservations() -> None:
 
 
 def own(reserved: int, waiter: int = 6, units: int = 1, **terms: Any) -> PoolBuilder:
-    """One policy: two of class 5 run, and a class waits for a unit; the pool is full."""
+    """Return a full pool of one policy: two requests of class 5 run, and one of another class waits for a unit."""
     pool = a_pool(gpu=2 * units).with_settings(**terms).policy("t", reserved={"gpu": reserved})
     return pool.runs("old", "t", gpu=units).runs("new", "t", gpu=units).waits("w", "t", gpu=1, preemption_class=waiter)
 
@@ -347,7 +347,7 @@ def test_borrowed_on_a_key_that_is_not_short_does_not_count() -> None:
 
 
 def departments(**terms: Any) -> PoolBuilder:
-    """Two departments of half a pool each, with two teams each."""
+    """Return two departments with half of a pool each, and two teams in each."""
     pool = a_pool(gpu=8).with_settings(**terms).group("x", reserved={"gpu": 4}).group("y", reserved={"gpu": 4})
     return (
         pool.policy("x1", "x", priority=1, reserved={"gpu": 2})

@@ -1,4 +1,4 @@
-"""Which victims: order, giving back, other sets, bounds."""
+"""The choice of victims: order, superfluous victims, other sets, bounds."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.unit.planner.builders import MINUTE_MS, NOW_MS, PoolBuilder, a_pool
 
 
 def low_and_high(gpu: int, **terms: Any) -> PoolBuilder:
-    """Those of `low` may be taken by those of `high`."""
+    """Return a pool in which `high` may preempt `low`."""
     return a_pool(gpu=gpu).with_settings(**terms).policy("low", priority=1).policy("high", priority=9)
 
 
 def full(*units: int, **terms: Any) -> PoolBuilder:
-    """A pool full of `low`: v0, v1, … with so many units each."""
+    """Return a pool full of `low`: v0, v1, … with these units each."""
     pool = low_and_high(sum(units), **terms)
     for number, gpu in enumerate(units):
         pool.runs(f"v{number}", "low", gpu=gpu)
@@ -200,48 +200,48 @@ def test_a_cheaper_set_is_looked_for_before_it_is_refused() -> None:
 
 
 def borrowers() -> PoolBuilder:
-    """`low` and `high` own half each, and `high` holds all."""
+    """Return a pool of which `low` and `high` own half each, and `high` holds all."""
     pool = a_pool(gpu=8).policy("low", priority=1, reserved={"gpu": 4}).policy("high", priority=100, reserved={"gpu": 4})
     return pool.runs("h1", "high", gpu=4).runs("h2", "high", gpu=4)
 
 
 def sandbox() -> PoolBuilder:
-    """`sandbox` borrows two."""
+    """Return a pool in which `sandbox` borrows two units."""
     pool = a_pool(gpu=8).policy("sandbox", priority=10, reserved={"gpu": 4}).policy("prod", priority=100, reserved={"gpu": 2})
     return pool.runs("s1", "sandbox", gpu=2).runs("s2", "sandbox", gpu=2).runs("s3", "sandbox", gpu=2)
 
 
 def beside_fixed() -> PoolBuilder:
-    """Three of four are fixed."""
+    """Return a pool in which three of four units are fixed."""
     pool = a_pool(gpu=4).policy("low", priority=1, reserved={"gpu": 3}).policy("high", priority=9)
     return pool.runs("fixed", "low", gpu=3, preemptible=False).runs("soft", "low", gpu=1)
 
 
 def classes_4_and_6(**numbers: Any) -> PoolBuilder:
-    """One of class 4 and one of class 6 run under one policy."""
+    """Return a pool with a request of class 4 and one of class 6 under one policy."""
     pool = a_pool(gpu=8 if "limit" in numbers else 2).policy("t", priority=9, **numbers).policy("o", priority=1)
     return pool.runs("a", "t", gpu=1, preemption_class=4).runs("b", "t", gpu=1, preemption_class=6)
 
 
 def at_the_fixed_limit() -> PoolBuilder:
-    """A policy at its limit of three, two of them its own."""
+    """Return a pool with a policy at its limit of three, two of them its own."""
     pool = a_pool(gpu=8).policy("t", priority=1, reserved={"gpu": 2}, limit={"gpu": 3})
     return pool.runs("soft1", "t", gpu=1).runs("soft2", "t", gpu=2)
 
 
 def two_below() -> PoolBuilder:
-    """An owner of two that holds three, and a borrower."""
+    """Return a pool with an owner of two units that holds three, and a borrower."""
     return a_pool(gpu=4).policy("a", priority=2).policy("b", priority=1, reserved={"gpu": 2})
 
 
 def mem_in_share() -> PoolBuilder:
-    """Somebody in share holds what nobody reserves."""
+    """Return a pool in which a request in share holds units that no policy reserves."""
     pool = a_pool(gpu=6, mem=4).policy("a", priority=1, reserved={"gpu": 4}).policy("b", priority=2)
     return pool.runs("a3", "a", gpu=3, mem=3)
 
 
 def home_and_service() -> PoolBuilder:
-    """A service holds its own two and the two of `home`."""
+    """Return a pool in which a service holds its own two units and the two of `home`."""
     pool = a_pool(gpu=4).with_settings(discipline="classes").policy("home", priority=1, reserved={"gpu": 2})
     pool.policy("svc", priority=1, reserved={"gpu": 2}, profile="service")
     pool.runs("v1", "svc", gpu=2, preemption_class=6, checkpoint="auto")
@@ -249,26 +249,26 @@ def home_and_service() -> PoolBuilder:
 
 
 def home_is_back() -> PoolBuilder:
-    """And when `home` has taken its two back."""
+    """Return the same pool after `home` has reclaimed its two units."""
     pool = home_and_service()
     pool.allocations.pop()
     return pool.runs("h", "home", gpu=2, preemption_class=2)
 
 
 def of_a_day(**ask: Any) -> dict[str, Any]:
-    """One unit, just started, for a day."""
+    """Return the fields of a request for one unit, just started, for a day."""
     return {"gpu": 1, "ran_s": 0, "walltime_s": 86400, **ask}
 
 
 def dear_and_cheap() -> PoolBuilder:
-    """What is lower in class is dearer to stop."""
+    """Return a pool in which the victim of lower class costs more."""
     pool = a_pool(gpu=2).with_settings(discipline="classes").policy("t")
     pool.runs("dear", "t", **of_a_day(preemption_class=1, checkpoint="manual"))
     return pool.runs("cheap", "t", **of_a_day(preemption_class=3, checkpoint="auto", checkpoint_minutes=1))
 
 
 def hard_and_ending() -> PoolBuilder:
-    """One cannot be saved, one ends soon."""
+    """Return a pool with a victim that cannot be saved, and one that ends soon."""
     pool = a_pool(gpu=2).with_settings(discipline="classes", near_completion_s=300).policy("t")
     pool.runs("hard", "t", gpu=1, preemption_class=7)
     return pool.runs("ending", "t", gpu=1, ran_s=1, preemption_class=1, checkpoint="auto", walltime_s=200)
