@@ -135,7 +135,7 @@ def test_requests_are_counted_by_state_and_reason_and_waits_by_their_length(ever
     everywhere.post(f"/requests/{allocation['id']}/release", {"fence": allocation["fence"]})
     everywhere.submit(gpu=1)
     everywhere.clock.advance(6)
-    everywhere.services.cleanup.run("default")  # the lease of who waited has lapsed
+    everywhere.services.cleanup.run("default")  # the lease of the former waiter has lapsed
     dropped = everywhere.submit(gpu=1)
     everywhere.delete(f"/requests/{dropped['id']}")
     numbers = _numbers(everywhere)

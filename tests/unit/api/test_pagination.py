@@ -137,7 +137,7 @@ def test_requests_are_found_by_what_is_known_of_them(everywhere: Site) -> None:
         an_ask("step_operator/team", labels=labels[2]),
         an_ask("other", labels=labels[3]),
     )
-    rejected = everywhere.submit("nobody")["id"]
+    rejected = everywhere.submit("unmanaged")["id"]
 
     def rows(**query: Any) -> list[str]:
         return _ids(everywhere.get("/requests", **query).items)

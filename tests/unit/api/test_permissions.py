@@ -79,8 +79,8 @@ PERMISSIONS: dict[str, tuple[str, Any]] = {  # route: roles, and a body with whi
     "GET /metrics": (READERS + " elsewhere", None),
 }
 ROLES = ("admin", "operator", "owner", "stranger", "viewer")
-OUTSIDERS = {  # callers whom no route lets in, and what they are told
-    "nobody": (401, "no_token"),
+OUTSIDERS = {  # callers that every route refuses, with the status and code
+    "anonymous": (401, "no_token"),
     "unknown": (401, "unknown_token"),
     "revoked": (401, "unknown_token"),
     "elsewhere": (403, "other_workspace"),
@@ -100,7 +100,7 @@ def _secrets(site: Site) -> Secrets:
     }
     elsewhere, revoked = site.token(workspaces=["elsewhere", "other"]), site.token(name="revoked")
     site.services.tokens.revoke("revoked")
-    return {**roles, **requesters, "nobody": None, "unknown": UNKNOWN, "revoked": revoked, "elsewhere": elsewhere}
+    return {**roles, **requesters, "anonymous": None, "unknown": UNKNOWN, "revoked": revoked, "elsewhere": elsewhere}
 
 
 def _fill(site: Site) -> dict[str, str]:

@@ -328,7 +328,7 @@ def test_the_policies_of_a_component_the_most_preferred_first(everywhere: Site) 
     assert [[row["pool"] for row in page] for page in pages] == [["b", "c"], ["a"]]
     assert pages[0][0] == POLICY | {"pool": "b", "priority": 5}
     assert everywhere.get("/components/team/policies", component_type="step_operator").items == []
-    assert everywhere.get("/components/nobody/policies").body == {"items": [], "next_cursor": None}
+    assert everywhere.get("/components/unmanaged/policies").body == {"items": [], "next_cursor": None}
 
 
 # ---- groups

@@ -88,7 +88,7 @@ def test_each_view_of_a_waiter_says_when_it_was_polled_last(everywhere: Site) ->
     assert [row["polled_at"] for row in queue] == [NOW, LATER]
     polls = [everywhere.get(f"/requests/{waiter}").body["polled_at"] for _ in range(2)]
     assert polls == [NOW, LATER], "a call is a poll itself, and tells the one before"
-    for ttl in ({"queue_ttl_s": None}, {"component": "nobody"}):
+    for ttl in ({"queue_ttl_s": None}, {"component": "unmanaged"}):
         assert everywhere.submit(**ttl)["polled_at"] is None
 
 
@@ -169,7 +169,7 @@ def test_the_same_key_and_body_give_the_same_request(everywhere: Site) -> None:
     assert (again.status, again.body) == (201, first.body)
     assert everywhere.get("/pools/gpus").body["used"] == {"gpu": 2}
     refused = everywhere.post("/requests", an_ask(gpu=1), headers=key).refused(409, "idempotency_conflict")
-    assert first.body["id"] not in refused["detail"], "it may be somebody else's"
+    assert first.body["id"] not in refused["detail"], "it may belong to another requester"
     assert everywhere.post("/requests", an_ask(gpu=1), headers={"Idempotency-Key": "43"}).body["id"] != first.body["id"]
     everywhere.pool(gpu=1, pool="other")
     assert everywhere.post("/requests", an_ask(gpu=1), headers=key, workspace="another").body["status"] == "rejected"
@@ -232,7 +232,7 @@ def test_a_batch_may_be_repeated_and_conflicts_in_its_place(everywhere: Site) ->
 def test_class_ten_without_the_permission_is_refused_in_its_place(site: Site) -> None:
     _ready(site, gpu=8)
     plain, sensitive = site.token("operator"), site.token("operator", sensitive=True)
-    asks = {"requests": [an_ask(), an_ask(preemption_class=10), an_ask("nobody")]}
+    asks = {"requests": [an_ask(), an_ask(preemption_class=10), an_ask("unmanaged")]}
     ok, refused, rejected = site.post("/requests/batch", asks, token=plain).items
     assert (ok["status"], rejected["status"]) == ("allocated", "rejected")
     assert (refused["status"], refused["code"]) == (403, "not_permitted")

@@ -52,7 +52,7 @@ def test_a_task_is_parked_granted_sent_begun_and_over(everywhere: Site) -> None:
     request = first.pop("request")
     assert first == {"task": "first", "name": "proj.train", "status": "granted", "not_before": None, "sent": 0, "lost": 0}
     assert (request["status"], request["task"], request["started_at"]) == ("allocated", "first", None)
-    assert (request["lease_s"], request["lease_expires_at"]) == (60, None), "it does not run until somebody begins"
+    assert (request["lease_s"], request["lease_expires_at"]) == (60, None), "the lease does not run before the task begins"
     assert (second["status"], second["request"]["status"]) == ("parked", "queued")
     assert site.get(f"/requests/{second['request']['id']}").body["position"] == {"gpus": 1}
     assert _sent(site) == ["first"]
@@ -149,7 +149,7 @@ def test_what_no_pool_can_grant_ends_and_its_worker_is_told_why(everywhere: Site
     assert (result.end.status, result.end.message) == ("rejected", "gpus: asks 2 of gpu; the pool has 1 in all")
 
 
-# ---- who begins it
+# ---- the runner that begins it
 
 
 def test_one_runner_begins_it_and_may_say_so_again(everywhere: Site) -> None:
@@ -193,7 +193,7 @@ def test_whose_worker_is_lost_is_parked_again_at_its_place(everywhere: Site) -> 
         allocation = current["request"]
         ended = site.post(f"/requests/{allocation['id']}/release", {"fence": allocation["fence"], "outcome": "lost"})
         assert (ended.body["status"], ended.body["reason"]["code"]) == ("expired", "worker_lost")
-        assert site.get(f"/requests/{behind['id']}").body["status"] == "allocated", "nobody waits for who is gone"
+        assert site.get(f"/requests/{behind['id']}").body["status"] == "allocated", "no request waits for a lost runner"
         if lost == 1:
             _sent(site)
             again = site.get("/tasks/t1").body
@@ -301,7 +301,7 @@ def test_a_task_has_a_longer_name_than_others(site: Site) -> None:
     site.get("/tasks/none").refused(404, "no_such_task")
 
 
-# ---- who may
+# ---- permissions
 
 
 def test_a_requester_parks_sees_and_gives_up_its_own_only(site: Site) -> None:

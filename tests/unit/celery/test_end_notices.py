@@ -79,7 +79,7 @@ def test_what_is_revoked_is_acknowledged_and_nobody_minds_if_it_cannot_be(
 ) -> None:
     monkeypatch.setattr("poolkeeper.celery.task.ACKNOWLEDGE_FOR_S", 0.0)
     work, task_id = task(app, gives), uuid()
-    work.backend.mark_as_revoked(task_id, "revoked")  # by who has cancelled it
+    work.backend.mark_as_revoked(task_id, "revoked")  # by the caller that cancelled it
     next_is(stub, stands("ended"), refuse(503, "unavailable"), stands("ended"))
     assert run(work, task_id, poolkeeper=SENT | {"ended": CANCELLED}).info.state == "IGNORED"
     assert run(work, task_id, poolkeeper=SENT | {"ended": CANCELLED, "tries": 2}).info.state == "IGNORED"

@@ -256,7 +256,7 @@ def test_other_tasks_go_to_the_broker_as_ever(stub: StubServer, app: Celery, tra
     with pytest.raises(plain.OperationalError):
         plain.delay()
     with pytest.raises(plain.OperationalError):
-        app.send_task("somebody.elses")
+        app.send_task("foreign.task")
     assert stub.calls == []
 
 
@@ -266,8 +266,8 @@ def test_what_a_call_asks_goes_with_a_message_of_a_task_that_is_not_known_here(
     install(app)
     sent: list[dict[str, Any]] = []
     monkeypatch.setattr(Producer, "publish", lambda *_, **options: sent.append(options))
-    app.send_task("somebody.elses", resources={"gpu": 2}, component="other", headers={"x": 1})
-    app.send_task("somebody.elses")
+    app.send_task("foreign.task", resources={"gpu": 2}, component="other", headers={"x": 1})
+    app.send_task("foreign.task")
     (first, second) = sent
     assert first["headers"] | {"x": 1, "poolkeeper_ask": {"resources": {"gpu": 2}, "component": "other"}} == first["headers"]
     assert "poolkeeper_ask" not in second["headers"]

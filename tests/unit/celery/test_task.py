@@ -333,7 +333,7 @@ def test_what_runs_on_for_longer_than_anybody_waits_was_sent_before(
 
 def test_who_has_lost_its_units_and_tries_again_leaves_its_successors_result_alone(app: Celery, stub: StubServer) -> None:
     def tries_again(self: Ours, n: int) -> None:
-        self.backend.store_result(str(self.request.id), 41, "SUCCESS")  # as somebody who has its units by now
+        self.backend.store_result(str(self.request.id), 41, "SUCCESS")  # as a run that has its units by now
         raise self.retry(countdown=0)
 
     next_is(stub, beat(), refuse(409, "stale_fence"), *[refuse(409, "stale_fence")] * 3)

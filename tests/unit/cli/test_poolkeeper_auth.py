@@ -115,7 +115,7 @@ def test_events_so_far(poolkeeper: Program) -> None:
     poolkeeper("policy", "attach", "gpus", "team")
     request = poolkeeper("request", "submit", "--component", "team", "--resource", "gpu=4", "-o", "name").line
     other = poolkeeper(
-        "request", "submit", "--component", "nobody", "--resource", "gpu=1", "-o", "name", ends=ExitCode.REJECTED
+        "request", "submit", "--component", "unmanaged", "--resource", "gpu=1", "-o", "name", ends=ExitCode.REJECTED
     ).line
     every = poolkeeper("events", "-o", "json").json
     assert [(event["event"], event["request"]) for event in every] == [
@@ -127,7 +127,7 @@ def test_events_so_far(poolkeeper: Program) -> None:
         "WHAT", "was submitted", "was granted in gpus",
     ]  # fmt: skip
     assert (
-        poolkeeper("events", "--component", "nobody", "--no-headers")
+        poolkeeper("events", "--component", "unmanaged", "--no-headers")
         .out.splitlines()[-1]
         .endswith("was rejected: no pool has a policy for its component")
     )

@@ -313,7 +313,7 @@ def test_names_are_completed(poolkeeper: Program) -> None:
     assert completed(poolkeeper, "poolkeeper policy show gpus t") == ["team-ml"]
     assert completed(poolkeeper, "poolkeeper policy show licences ") == []
     assert completed(poolkeeper, f"poolkeeper request describe {request[:3]}") == [request]
-    assert completed(poolkeeper, f"poolkeeper --workspace nobody-{request} pool describe ") == []
+    assert completed(poolkeeper, f"poolkeeper --workspace absent-{request} pool describe ") == []
 
 
 def test_only_requests_that_fit_the_verb_are_completed(poolkeeper: Program) -> None:

@@ -287,7 +287,7 @@ def test_names_that_are_near_are_suggested(poolkeeper: Program) -> None:
         "pool describe gpsu": "did you mean gpus?",
         "policy attach gpsu team": "did you mean gpus?",
         "policy show gpus vison": "did you mean vision?",
-        "policy detach gpus nobody": "there are: vision",
+        "policy detach gpus absent": "there are: vision",
         "group show gpus lob": "did you mean lab?",
         "policy attach gpus team --group lob": "did you mean lab?",
         "group create gpus audio --parent lob": "did you mean lab?",
@@ -312,7 +312,7 @@ def test_the_workspace(poolkeeper: Program) -> None:
         "workspace  max_bytes     0     1073741824  0%",
     ]
     assert poolkeeper("workspace", "update", "--setting", "unmanaged=allow").line.endswith("unmanaged=allow")
-    free = poolkeeper("request", "submit", "--component", "anybody", "--resource", "gpu=1000")
+    free = poolkeeper("request", "submit", "--component", "unmanaged", "--resource", "gpu=1000")
     assert "allocated, tied to no pool, under fence 1" in free.out
 
 

@@ -90,9 +90,11 @@ def test_what_can_never_be_granted_is_rejected_with_why(gpus: Program) -> None:
     ran = gpus("request", "submit", "--component", "team", "--resource", "gpu=5", ends=ExitCode.REJECTED)
     assert ran.line.endswith(": rejected: gpus: asks 5 of gpu; the pool has 4 in all")
     assert ran.err == ""
-    nobody = gpus("request", "submit", "--component", "nobody", "--resource", "gpu=1", "-o", "json", ends=ExitCode.REJECTED)
-    assert nobody.json["reason"]["code"] == "no_policy"
-    assert nobody.err == ""
+    unmanaged = gpus(
+        "request", "submit", "--component", "unmanaged", "--resource", "gpu=1", "-o", "json", ends=ExitCode.REJECTED
+    )
+    assert unmanaged.json["reason"]["code"] == "no_policy"
+    assert unmanaged.err == ""
 
 
 def test_nothing_but_a_step_is_asked_on_purpose_only(gpus: Program) -> None:

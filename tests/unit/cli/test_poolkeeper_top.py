@@ -247,8 +247,8 @@ def answers(to: Mapping[str, Any]) -> list[Action]:
 
 
 def test_once_it_says_that_nobody_answers(tmp_path: Path) -> None:
-    nobody = Program("http://127.0.0.1:9", tmp_path, "default")
-    assert "Connection refused" in nobody("top", ends=ExitCode.UNAVAILABLE).err
+    nowhere = Program("http://127.0.0.1:9", tmp_path, "default")
+    assert "Connection refused" in nowhere("top", ends=ExitCode.UNAVAILABLE).err
 
 
 def test_who_may_not_hear_why_sees_the_rest(stubbed: Program, stub: StubServer) -> None:

@@ -232,7 +232,7 @@ class TestAgain:
     @pytest.mark.parametrize(
         ("trouble", "lost"),
         [
-            (cut, True), (cut_midway, True), (reply_text(502, b"bad"), True), (reply_text(503, b"<html>nobody"), True),
+            (cut, True), (cut_midway, True), (reply_text(502, b"bad"), True), (reply_text(503, b"<html>no server"), True),
             (refuse(503, "redis_unreachable"), False), (refuse(429, "slower"), False),
         ],
         ids=["cut", "cut midway", "502", "503 of a gateway", "503 of the server", "429"],

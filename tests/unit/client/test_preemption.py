@@ -188,7 +188,7 @@ class TestInABlock:
         stub.script(reply(granted, 201), reply(granted | {"fence": 4}))
         with Client(stub.url, tries=1).allocation("team") as allocation:
             assert allocation.vacate() is True
-        assert len(stub.calls) == 2, "no release of what somebody else may hold by now"
+        assert len(stub.calls) == 2, "no release of units that another request may hold by now"
 
     def test_it_listens_often_for_the_next_directive(self, stub: StubServer, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(heartbeats, "LONGEST_INTERVAL_S", 0.01)

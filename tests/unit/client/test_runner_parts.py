@@ -108,7 +108,7 @@ class TestFiles:
     def test_the_folder_never_looks_forgotten(self, box: CheckpointFiles) -> None:
         os.utime(box.folder, (0, 0))
         box.read_new()
-        assert box.folder.stat().st_mtime > 0, "else whoever clears away old files takes it from under a long training"
+        assert box.folder.stat().st_mtime > 0, "or a cleanup of old files removes it during a long training"
         box.close()
 
     def test_nobody_listens(self, tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_what_nobody_reads_at_once_is_said_as_soon_as_they_do(monkeypatch: pytes
         for number in range(3):
             showing.warn(f"word {number}")
         showing.flush()
-        assert reader.read(FULL) == b"x" * FULL, "nothing waits for anybody"
+        assert reader.read(FULL) == b"x" * FULL, "no write waits for a reader"
         showing.flush(5)
         assert reader.read(45) == b"".join(b"poolkeeper: word %d\n" % number for number in range(3))[:45]
 

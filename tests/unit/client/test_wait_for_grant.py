@@ -84,7 +84,7 @@ def test_the_real_server_answers_as_soon_as_it_is_granted(client: Client) -> Non
     second = client.submit("team", gpu=1)
     with ThreadPoolExecutor(1) as threads:
         waits = threads.submit(client.wait, second.id, 25)
-        wait_until(waits.running, "somebody waits")
+        wait_until(waits.running, "a call waits")
         client.release(first.id, first.fence or 0)
         assert waits.result().is_allocated
 

@@ -191,7 +191,7 @@ def test_history_is_told_in_words_as_a_table_and_as_numbers(desk: Desk) -> None:
     assert "Of gpu" in desk.visitor().text("/pools/gpus?key=none")
 
 
-# ---- who sees what
+# ---- the pages of each role
 
 
 def test_a_viewer_neither_sees_controls_nor_may_use_them(desk: Desk) -> None:

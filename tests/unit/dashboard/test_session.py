@@ -43,7 +43,7 @@ def test_with_tokens_one_is_asked_for_and_leads_to_where_one_wanted_to_go(desk: 
     signed = visitor.send("/sign-in", {"token": f" {secret} "}, page=sent.headers["Location"])
     assert (signed.status_code, signed.headers["Location"]) == (303, "/pools/gpus?queue=q%3A1%3A2")
     assert "gpus" in visitor.text("/")
-    assert desk.visitor().get("/").status_code == 303, "and nobody else"
+    assert desk.visitor().get("/").status_code == 303, "and no other visitor"
 
 
 @pytest.mark.parametrize("back", BACK)

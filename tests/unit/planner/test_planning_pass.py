@@ -69,7 +69,7 @@ def test_non_preemptible_work_beyond_its_share_preempts_nothing() -> None:
 
 
 def test_without_a_policy_nothing_is_asked() -> None:
-    assert low_and_high(1).waits("w", "nobody", gpu=1).reason() is DecisionReason.NO_POLICY
+    assert low_and_high(1).waits("w", "unmanaged", gpu=1).reason() is DecisionReason.NO_POLICY
 
 
 # what the ledger checks again
@@ -206,7 +206,7 @@ def test_a_reprieved_victim_counts_again_for_later_waiters() -> None:
 
 
 def test_an_earlier_hold_that_counted_on_them_asks_again() -> None:
-    # `x` counted on what `big` brings beyond the need of `y`; `y` can never be filled, and `x` may not take `big`.
+    # `x` counted on the units of `big` that `y` does not need. The hold of `y` can never be filled; `x` may not preempt `big`.
     pool = a_pool(gpu=6).policy("low", priority=1, limit={"gpu": 5}).policy("mid", priority=5).policy("high", priority=9)
     pool.runs("v", "low", gpu=2).runs("big", "mid", gpu=3, leaving_for="y", preemption_class=9).runs("o", "low", gpu=1)
     pool.holds("x", "mid", gpu=2).holds("y", "high", gpu=7)
@@ -283,7 +283,7 @@ def test_what_a_whole_minute_does_not_allow_is_no_pause() -> None:
     assert pool.waits("w", "high", gpu=2).reason() is DecisionReason.TOO_MANY
 
 
-# strict queues, and those who would rather have another pool
+# strict queues, and waiters that prefer another pool
 
 
 def test_in_a_strict_queue_no_waiter_preempts_behind_the_first_that_capacity_blocks() -> None:

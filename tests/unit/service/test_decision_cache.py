@@ -133,7 +133,7 @@ def test_who_asks_about_another_pool_is_not_held_up(eye: Eye, world: World) -> N
         pool.join(20)
     assert len(results) == 2
     assert results[0] == results[1]
-    assert (eye.looks, eye.passes) == (2, 2), "the two who asked at once had one look"
+    assert (eye.looks, eye.passes) == (2, 2), "two calls at the same moment shared one decision"
 
 
 def test_nobody_waits_without_end_for_who_looks(eye: Eye, world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,7 +124,7 @@ def test_what_was_worked_out_is_told_again_for_a_while(here: Here) -> None:
 
 
 def test_who_leaves_is_gone_by_then_whatever_it_is_granted(here: Here) -> None:
-    # It is heard of just before it is too late, again and again, and in the end it is forced.
+    # It reports its checkpoint just before each deadline, and in the end it is forced.
     world = here.world
     world.update_pool("p", {"checkpoint_timeout_s": 100, "max_deferral_s": 60, "grace_s": 20}, gpu=2)
     world.policy("high", priority=5)
@@ -182,7 +182,7 @@ def test_who_came_after_it_was_worked_out_is_not_told_of_later(here: Here) -> No
 
 
 def test_a_pool_that_takes_long_is_left_alone_for_longer(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Or newcomers, who all ask when they begin to wait, would have it worked out all the time.
+    # Otherwise new waiters, which all ask at once, would keep the pool computing.
     world, snapshot, looks = here.world, here.world.plan_store.read_snapshot, 0
 
     def slow(workspace: str, pool: str, *, even_if_idle: bool = False) -> PoolSnapshot | None:

@@ -199,7 +199,7 @@ def test_what_no_pool_manages_and_what_cannot_be_counted_is_told_without_numbers
     world: World, explainer: Explainer
 ) -> None:
     world.ledger.update_workspace(world.workspace, WorkspaceSettings(unmanaged="allow"))
-    free = world.submit("nobody", gpu=3)
+    free = world.submit("unmanaged", gpu=3)
     assert explain(explainer, world, free).sentence == f"Request {free.id} holds 3 gpu outside all pools."
     world.pool(gpu=4)
     world.policy("t")

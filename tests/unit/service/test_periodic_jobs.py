@@ -65,11 +65,11 @@ def test_reconciling_holds_capacity_for_who_has_waited_too_long_and_ends_nothing
 
 def test_a_workspace_is_left_to_who_has_its_lease(client: RedisClient, here: Services) -> None:
     ledger = Ledger(client)
-    assert ledger.take_job_lock("b", "cleanup", "somebody", 60)
+    assert ledger.take_job_lock("b", "cleanup", "other", 60)
     assert here.periodic_jobs.cleanup() == {"a": "done", "b": "skipped", "c": "done"}
-    assert (untidy(client), client.get(key("job_lock", "b", "cleanup"))) == (["b"], "somebody")
+    assert (untidy(client), client.get(key("job_lock", "b", "cleanup"))) == (["b"], "other")
     assert here.periodic_jobs.audit()["b"] == "done"
-    ledger.release_job_lock("b", "cleanup", "somebody")
+    ledger.release_job_lock("b", "cleanup", "other")
     assert here.periodic_jobs.cleanup()["b"] == "done"
 
 

@@ -55,7 +55,7 @@ def reconciler() -> ScriptedReconciler:
 def nudges(client: RedisClient) -> Nudges:
     for workspace in ("a", "b", "c"):
         client.sadd("pk:workspaces", workspace)
-        client.zadd(key("waiting", workspace), {"somebody": 1})
+        client.zadd(key("waiting", workspace), {"waiter": 1})
     return Nudges(client)
 
 
@@ -174,14 +174,14 @@ def test_a_tick_leaves_a_long_look_alone_and_waits_no_longer_than_until_somebody
         here.usage_history,
         ReconcileLock(nudges, reconciler, lock_s=0.2),
     )
-    assert nudges.begin_reconcile("a", "somebody", LOCK_S) == "begun"
+    assert nudges.begin_reconcile("a", "other", LOCK_S) == "begun"
     assert jobs.reconcile() == {"a": "skipped", "b": "done", "c": "done"}
 
     pauses = []
 
     def sleep(seconds: float) -> None:
         pauses.append(seconds)
-        nudges.finish_reconcile("a", "somebody", "somebody.2", LOCK_S, 0, "nothing")
+        nudges.finish_reconcile("a", "other", "other.2", LOCK_S, 0, "nothing")
 
     monkeypatch.setattr(time, "sleep", sleep)
     assert jobs.reconcile() == {"a": "done", "b": "done", "c": "done"}
@@ -208,7 +208,7 @@ def test_a_lease_is_prolonged_while_its_holder_looks(
 def test_many_at_once_leave_nothing_that_came_unseen(
     client: RedisClient, nudges: Nudges, reconciler: ScriptedReconciler
 ) -> None:
-    # Each comes with something new to be seen, and whatever `take` answers it has been seen when all are done.
+    # Each thread adds a change; whatever `take` replies, a pass has seen the change when all threads are done.
     arrivals, last_seen = itertools.count(1), [0]
     newest = [0]
 

@@ -126,7 +126,7 @@ def test_a_queued_submit_says_why_it_waits_in_the_same_call(world: World, submit
 def test_a_granted_or_rejected_submit_is_one_call_that_reads_no_positions(world: World, submits: Submits) -> None:
     set_up(world)
     submits.scripts.clear()
-    answers = [submits.requests.submit(world.workspace, each) for each in (spec(), spec("nobody"))]
+    answers = [submits.requests.submit(world.workspace, each) for each in (spec(), spec("unmanaged"))]
     assert [(answer.status, answer.position, answer.timeline) for answer in answers] == [
         (RequestState.ALLOCATED, {}, ()),
         (RequestState.REJECTED, {}, ()),

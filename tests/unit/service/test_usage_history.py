@@ -97,7 +97,7 @@ def test_a_key_that_comes_back_has_no_maximum_of_before(world: World, here: Serv
 def test_the_oldest_notes_go_and_a_key_is_unknown_before_it_was_there(world: World, here: Services) -> None:
     world.pool(gpu=8)
     world.policy()
-    world.submit(gpu=1, tpu=1)  # rejected: nobody knows of a tpu
+    world.submit(gpu=1, tpu=1)  # rejected: no pool has a tpu
     world.submit(gpu=1)
     for _ in range(3):
         noted(world, here)

@@ -141,7 +141,7 @@ def test_a_checkpoint_of_any_time_is_where_it_goes_on_from(world: World) -> None
     before = world.state()
     for state in ("started", "progress", "failed"):
         assert world.checkpoint(victim, state).directive == "continue"
-    assert world.state() == before, "which tells nothing while nobody asked"
+    assert world.state() == before, "a report without a notice changes nothing"
     assert world.checkpoint(victim, "completed", reference="half") == HeartbeatResult(RequestState.ALLOCATED, None)
     saved = world.clock.now_ms()
     assert [(each.checkpointed_ms, each.id) for each in world.snapshot().allocations] == [(saved, victim.id)]

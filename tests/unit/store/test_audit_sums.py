@@ -103,7 +103,7 @@ def test_the_expected_units_of_a_hold_are_those_of_its_victims(world: World) -> 
 def test_what_belongs_to_no_request_is_found(world: World, kind: str) -> None:
     world.pool(gpu=4)
     place = {"records": "pool_allocation_records", "victims": "pool_victims", "holds": "pool_holds"}[kind]
-    world.client.hset(key(place, world.workspace, "p"), "nobody", "victims 1 1" if kind == "holds" else "x")
+    world.client.hset(key(place, world.workspace, "p"), "absent", "victims 1 1" if kind == "holds" else "x")
     if kind == "holds":
         world.client.hset(key("pool", world.workspace, "p"), "victim_holds", 1)
     assert len(list(audit(world).check_holds(world.workspace, "p", repair=True))) == (2 if kind == "holds" else 1)
@@ -121,7 +121,7 @@ DAMAGE: dict[str, Damage] = {
     "units leaving": lambda client, victim, owner: client.hincrby(at("pool"), "leaving:gpu", 3),
     "orphaned victims": lambda client, victim, owner: client.hset(at("pool"), "orphaned_victims", 1),
     "a victim not listed": lambda client, victim, owner: client.srem(at("hold_victims", owner), victim),
-    "a stray victim": lambda client, victim, owner: client.sadd(at("hold_victims", owner), "nobody"),
+    "a stray victim": lambda client, victim, owner: client.sadd(at("hold_victims", owner), "absent"),
     "an owner forgotten": lambda client, victim, owner: client.hset(at("pool_victims"), victim, "-"),
 }
 

@@ -150,7 +150,7 @@ WAYS: dict[str, list[Act]] = {
         lambda w: w.policy("idle", group="e", reserved={"gpu": 1}),
     ],
     "a component in one more pool": [lambda w: w.policy("b", "q", reserved={"gpu": 2})],
-    "nobody fits any more": [lambda w: w.policy("b", limit={"gpu": 3}, priority=1), lambda w: w.update_pool(gpu=6)],
+    "no waiter fits any more": [lambda w: w.policy("b", limit={"gpu": 3}, priority=1), lambda w: w.update_pool(gpu=6)],
 }
 
 

@@ -55,7 +55,7 @@ DAMAGE = {
     "a lane out of place": lambda redis: redis.zadd(workspace_key("pool_lanes", "p"), {LANE: 5}),
     "a lane out of its park": lambda redis: redis.zrem(workspace_key("pool_parking", "p", f"{SPOT}@{B}", "4"), LANE),
     "a lane on the spot of another": lambda redis: redis.hset(workspace_key("pool_parked", "p"), LANE, f"{SPOT}@{A} 4 1"),
-    "a lane on no spot of anybody": lambda redis: redis.hset(workspace_key("pool_parked", "p"), LANE, f"{SPOT} 4 1"),
+    "a lane on an unknown spot": lambda redis: redis.hset(workspace_key("pool_parked", "p"), LANE, f"{SPOT} 4 1"),
     "a policy not found on a constraint": lambda redis: redis.zrem(workspace_key("pool_parking_needs", "p", SPOT), B),
     "its least need wrong": lambda redis: redis.zadd(workspace_key("pool_parking_needs", "p", SPOT), {B: 40}),
     "a need not found": lambda redis: redis.zrem(workspace_key("pool_parking_tree", "p", f"{SPOT}@{B}", "1."), "4"),
@@ -80,7 +80,7 @@ def test_damage_is_found_and_put_right(world: World, damage: Any) -> None:
     assert world.status(*map(world.get, queue)) == before
     for holder in release_in_turn(world):
         world.ledger.drop(world.workspace, holder)
-    assert world.queue() == [], "whoever waited is found"
+    assert world.queue() == [], "every waiter is found"
 
 
 def release_in_turn(world: World) -> Iterator[str]:

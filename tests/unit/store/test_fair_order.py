@@ -198,7 +198,7 @@ def test_who_lacks_only_what_nothing_of_is_due_has_nothing_of_it(world: World) -
 
 
 def test_new_shares_count_at_once(world: World) -> None:
-    # Strict: who is first by the new shares is granted by the publication itself.
+    # Strict: the publication itself grants the first request by the new shares.
     world.pool(gpu=4, settings={**FAIR, "queueing": "strict"})
     for team in ("a", "b"):
         world.policy(team)
@@ -238,7 +238,7 @@ def pool_with_newcomer(world: World, **settings: Any) -> tuple[Request, Request]
 
 @pytest.mark.parametrize("settings", [{"queueing": "strict"}, {"patience_s": 1}])
 def test_who_comes_again_is_placed_by_what_it_has_now(world: World, settings: dict[str, Any]) -> None:
-    # What it used was not noted while nobody waited.
+    # Its use was not recorded while no request waited.
     waits, came = pool_with_newcomer(world, **settings)
     assert (world.status(waits, came), queue_names(world, waits=waits, came=came)) == (["queued"] * 2, ["waits", "came"])
 
@@ -257,7 +257,7 @@ def test_who_waited_before_and_had_more_since_is_placed_by_what_it_has_now(world
     assert world.status(waits, came) == ["queued", "queued"]
 
 
-# who passes whom
+# requests that pass others
 
 
 def test_strict_the_first_is_the_least_satisfied_and_nobody_passes_it(world: World) -> None:
@@ -269,7 +269,7 @@ def test_strict_the_first_is_the_least_satisfied_and_nobody_passes_it(world: Wor
     publish(world, a=0.5, b=0.25, c=0.25)
     assert queue_names(world, **waiting) == ["a", "b", "c"]
     world.release(b)
-    assert granted_names(world, **waiting) == ["b"], "who has nothing any more is first"
+    assert granted_names(world, **waiting) == ["b"], "the policy without units is first"
     world.release(c)
     assert granted_names(world, **waiting) == ["b"], "another one is, which does not fit yet, and the elder does not pass it"
     assert queue_names(world, **waiting) == ["c", "a"]
@@ -430,7 +430,7 @@ def test_switching_back_and_forth_loses_nobody_and_leaves_nothing_behind(client:
         if discipline == "fair_share":
             reconcile(world)
             assert findings(world) == []
-    assert len(world.events()) == events, "nobody was preempted, granted or lost"
+    assert len(world.events()) == events, "no request was preempted, granted or lost"
     assert {each.id: world.get(each) for each in requests} == before
     assert world.queue() == queue
     reconcile(world)

@@ -105,8 +105,8 @@ def test_groups_are_nested_eight_deep_at_most_however_they_come_there(world: Wor
 def test_an_unknown_parent_is_not_found(world: World) -> None:
     world.pool(gpu=8)
     with pytest.raises(NotFound) as absent:
-        world.group("g", parent="nobody")
-    assert (absent.value.code, str(absent.value)) == ("no_such_group", "there is no group nobody")
+        world.group("g", parent="absent")
+    assert (absent.value.code, str(absent.value)) == ("no_such_group", "there is no group absent")
 
 
 def test_a_group_with_children_is_not_deleted(world: World) -> None:

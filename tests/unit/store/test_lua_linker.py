@@ -84,7 +84,7 @@ return reply.granted(states.allocated, left)
     "lib/accounts.lua": "-- Know what is left.\n-- @use clock\n\nfunction accounts.left(key) return clock.tick() + #key end\n",
     "lib/clock.lua": "-- Tick.\n\nlocal ticks = 0\nfunction clock.tick()\n  ticks = ticks + 1\n  return ticks\nend\n",
     "lib/queue.lua": """\
--- Know who waits.
+-- Read the queue.
 -- @use accounts
 -- @reads policy
 
@@ -215,7 +215,7 @@ def test_lines_lead_back_to_their_files(tmp_path: Path) -> None:
     grant = load_commands(planted(tmp_path, TREE))["grant"]
     assert grant.where(1) == "prelude:1"
     assert grant.where(line_of(grant.text, "ticks = ticks + 1")) == "lib/clock.lua:5"
-    assert grant.where(line_of(grant.text, "-- Know who waits")) == "lib/queue.lua:1"
+    assert grant.where(line_of(grant.text, "-- Read the queue")) == "lib/queue.lua:1"
     frame_line = line_of(grant.text, "function _load.queue(queue)")
     assert grant.where(frame_line) == f"prelude:{frame_line}"
     assert grant.where(line_of(grant.text, "queue.drop(args.id")) == "requests/grant.lua:15"

@@ -57,14 +57,14 @@ def test_a_shrunk_pool_has_its_newest_stopped_after_its_time_and_not_before(worl
     world.update_pool(gpu=5)
     reconcile(world)
     assert published_status(world).over_ms == world.clock.now_ms()
-    assert world.snapshot(even_if_idle=True).is_watched, "nobody waits, and yet time will tell"
+    assert world.snapshot(even_if_idle=True).is_watched, "time alone can make a decision due"
     reconcile(world, after_s=29.999)
     assert victim_statuses(world, *allocations) == ["stays"] * 4
     reconcile(world, after_s=0.001)
     assert victim_statuses(world, *allocations) == ["stays", "stays", "preempting", "preempting"]
     before = world.state()
     reconcile(world, after_s=1)
-    assert world.state() == before, "who leaves already is counted"
+    assert world.state() == before, "present victims are counted"
     world.enforce_deadlines(30)
     assert world.used() == {"gpu": 4}
     assert world.status(*allocations) == ["allocated", "allocated", "queued", "queued"]
@@ -104,7 +104,7 @@ def test_a_policy_and_its_group_over_their_limits_have_no_more_stopped_than_both
 
 
 def test_only_what_suffices_is_stopped(world: World) -> None:
-    # The newest first, and then those are spared who turn out not to be needed.
+    # The newest come first; superfluous victims are then spared.
     world.pool(gpu=8, settings=EVICT)
     world.policy()
     allocations = [world.submit(gpu=gpu) for gpu in (4, 3, 1)]

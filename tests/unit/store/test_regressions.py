@@ -45,7 +45,7 @@ def test_the_owner_of_a_hold_is_granted_although_an_earlier_hold_kept_him_before
     request = world.submit(gpu=2)
     world.release(first)
     assert world.status(large, request) == ["queued", "queued"]
-    other = world.submit(gpu=3, preemption_class=9)  # before the owner, who keeps nobody before him
+    other = world.submit(gpu=3, preemption_class=9)  # before the owner, whose hold binds no earlier request
     world.cancel(large)
     assert world.status(other, request) == ["allocated", "queued"]
     world.pass_time(2)

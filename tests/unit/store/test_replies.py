@@ -45,7 +45,7 @@ def _while_its_queue_is_being_brought_in_line(world: World) -> ScriptReply:
 
 
 register_call("delete_policy", "deleted", op="o", pool="p", component="orchestrator/t")
-register_call("delete_policy", "not_found", op="o", pool="p", component="orchestrator/nobody")
+register_call("delete_policy", "not_found", op="o", pool="p", component="orchestrator/absent")
 register_call("set_policy", "set", pool="p", **POLICY)
 register_call("set_policy", "refused", pool="p", **POLICY | {"limit": "tpu=1"})
 register_call("set_policy", "not_found", pool=NOWHERE, **POLICY)

@@ -168,7 +168,7 @@ def test_a_request_of_no_task_may_be_begun_too_by_one_runner_a_fence(tasks: Task
     with pytest.raises(Conflict, match="another runner"):
         tasks.store.start_task(world.workspace, plain.id, 1, "w2")
     request = world.get(plain)
-    assert request.lease_expires_ms == beat.lease_expires_ms, "who is not the runner prolongs nothing"
+    assert request.lease_expires_ms == beat.lease_expires_ms, "a heartbeat of another runner prolongs nothing"
     assert [entry.event for entry in request.timeline].count("started") == 1
     waiter = world.submit(gpu=2, preemption_class=8)
     assert world.preempt(waiter, plain).applied

@@ -77,7 +77,7 @@ def test_word_of_an_end_that_comes_late_ends_no_other_task_of_that_name(tasks: T
     tasks.park(resources={"gpu": 3})
     (late,) = tasks.take()
     tasks.world.pass_time(CLAIM_S)
-    assert tasks.send() == [late], "somebody else was sooner"
+    assert tasks.send() == [late], "another request was sooner"
     tasks.park(resources={"gpu": 4})
     tasks.store.mark_dispatched(tasks.world.workspace, [late], START_S)
     (verdict,) = tasks.send()
@@ -134,7 +134,7 @@ def test_what_holds_units_for_a_task_that_is_gone_gives_them_back(tasks: Tasks, 
         tasks.world.client.delete(key("task", tasks.world.workspace, name))
     assert _repaired(tasks.world) == ["task", "task", "counter"]
     if is_started:
-        assert tasks.world.used() == {"gpu": 2}, "who is at work goes on"
+        assert tasks.world.used() == {"gpu": 2}, "the running task goes on"
         tasks.world.release(tasks.world.get(str(sent.request)))
     assert tasks.world.used() == {"gpu": 0}
     tasks.world.pass_time(START_S)

@@ -306,7 +306,7 @@ def test_numbers_that_change_leave_a_hold_as_it_is(world: World) -> None:
     assert world.status(waiter) == ["allocated"]
 
 
-# ---- those who leave for nobody any more
+# ---- orphaned victims
 
 
 def orphaned_victim(world: World, **fields: Any) -> Request:

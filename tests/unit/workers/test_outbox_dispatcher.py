@@ -84,7 +84,7 @@ def tasks(names: str) -> list[TaskDispatch]:
 
 def test_what_is_due_is_sent_in_the_order_it_was_granted_and_said_to_be(caplog: pytest.LogCaptureFixture) -> None:
     outbox, post = FakeOutbox([tasks("abc")[::-1]]), Post()
-    assert a_loop(outbox, post).run_once() == Pause(DEADLINE_S), "when nobody has begun them"
+    assert a_loop(outbox, post).run_once() == Pause(DEADLINE_S), "the deadline of the start"
     assert outbox.take_calls == [("w", outbox_dispatcher.CLAIM_S, DEADLINE_S, 4)]
     assert (post.took, outbox.sent, outbox.back) == (list("abc"), list("abc"), [])
     assert caplog.records == []

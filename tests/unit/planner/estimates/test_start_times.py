@@ -118,7 +118,7 @@ def test_waiters_too_far_behind_have_no_estimate() -> None:
 
 
 def test_the_work_stays_bounded_when_many_allocations_end_that_no_waiter_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Two policies are at their limits, and a third goes on for long in the same pool.
+    # Two policies are at their limits, and the grants of a third go on for long in the same pool.
     looks, most = 0, 20_000
 
     def counted(play: QueueSimulation, *args: Any) -> Any:
@@ -164,7 +164,7 @@ class TestPlaces:
         assert soon.latest_s == 0
 
     def test_freed_units_belong_to_the_owner_of_the_hold(self) -> None:
-        # 3 are free, two of them brought for the first, and one is still to come.
+        # 3 are free, two of them freed for the first waiter, which still expects one.
         leaver = allocation(1, 0, leaving=LeavingDeadline(30, 30, hold=0))
         waiting = [waiter(4, walltime_s=60), waiter(1, walltime_s=60), waiter(2, walltime_s=60)]
         hold = SimulatedHold(0, self.PATH, {("pool", "gpu"): 3})
@@ -176,7 +176,7 @@ class TestPlaces:
         assert 30 < estimate.latest_s <= 90
 
     def test_pending_units_are_kept_from_no_waiter(self) -> None:
-        # Of 2 free ones the owner, who needs 3, will need one beside the two that are brought to it.
+        # 2 are free. The owner needs 3: the two that its victim frees, and one of these.
         leaver = allocation(2, 0, leaving=LeavingDeadline(30, 30, hold=0))
         waiting = [waiter(3, walltime_s=60), waiter(1, walltime_s=60)]
         owner, estimate = estimates(
@@ -186,7 +186,7 @@ class TestPlaces:
         assert owner.earliest_s > 0
 
     def test_an_earlier_hold_goes_before_a_later_one_but_for_what_was_brought_to_that(self) -> None:
-        # 3 are free, one of them brought for the second; the first waits for one more.
+        # 3 are free, one of them freed for the second waiter; the first waits for one more.
         leaver = allocation(1, 0, leaving=LeavingDeadline(30, 30, hold=0))
         waiting, rooms = [waiter(3, walltime_s=60), waiter(1, walltime_s=60)], {("pool", "gpu"): 3}
         holds = [SimulatedHold(0, self.PATH), SimulatedHold(1, self.PATH, {("pool", "gpu"): 1})]
@@ -194,7 +194,7 @@ class TestPlaces:
         assert (first.earliest_s > 0, second.latest_s) == (True, 0)
 
     def test_a_reprieved_victim_goes_on(self) -> None:
-        # The owner's other way is free sooner than who leaves for it is gone.
+        # Other units are free for the owner before its victim has left.
         leaver = allocation(2, 0, walltime_s=HOUR, leaving=LeavingDeadline(HOUR, HOUR, hold=0))
         waiting, rooms = [waiter(2, walltime_s=HOUR), waiter(2, walltime_s=HOUR)], {("pool", "gpu"): 2}
         owner, other = estimates(SimulationState(rooms, [leaver], waiting, {}, NOTHING, holds=[SimulatedHold(0, self.PATH)]))

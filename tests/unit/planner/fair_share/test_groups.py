@@ -15,7 +15,7 @@ from tests.unit.planner.fair_share.builders import AGGRESSIVE, STARVING, FairSha
 
 
 def test_what_is_guaranteed_comes_on_top() -> None:
-    # Six of eight are due to `a`: its four and half of the rest.
+    # Six of eight units are due to `a`: its reserved four, and half of the rest.
     pool = (
         a_fair_share_pool(gpu=8)
         .policy("a", reserved={"gpu": 4}, **STARVING)
@@ -51,7 +51,7 @@ def two_groups(**numbers: Any) -> FairShareBuilder:
 
 
 def test_a_policy_starves_inside_its_group() -> None:
-    # Its group has what is due to it, so it is another one of the group that has more.
+    # Its group has its fair share, so another policy of the group has more than its own.
     pool = (
         two_groups().runs_several("b", 1, 1, 1, 1).runs_several("c", 1, 1, 1, 1).waits("w", "a", gpu=2).waits("x", "c", gpu=4)
     )
@@ -64,7 +64,7 @@ def test_what_a_group_lacks_comes_from_outside() -> None:
 
 
 def test_at_a_limit_of_its_group_victims_come_from_inside() -> None:
-    # `c` has more than is due to it as well, and a newer one.
+    # `c` has more than its fair share as well, and a newer allocation.
     pool = two_groups(limit={"gpu": 4}).policy("d", "h").runs_several("b", 1, 1, 1, 1).runs_several("c", 1, 1, 1, 1, 1)
     pool.capacity = {"gpu": 10}
     pool.waits("x", "d", gpu=4).waits("w", "a", gpu=1)
@@ -84,7 +84,7 @@ def test_no_allocation_is_taken_at_the_limit_of_the_own_policy() -> None:
 
 
 def test_a_group_serves_one_after_the_other() -> None:
-    # The first in turn is due all that its group is due; who is later is due what is left over.
+    # The first policy in turn is due all that is due to its group; a later one is due the rest.
     for mode, taken in (("fair_share", {"b4", "b3"}), ("fifo", {"b4", "b3", "b2", "b1"})):
         pool = (
             a_fair_share_pool(gpu=8)
@@ -119,7 +119,7 @@ def test_of_equal_weights_the_eldest_is_the_first_in_turn() -> None:
 
 
 def test_a_set_is_refused_after_which_a_group_could_take_back() -> None:
-    # Two of `c` lie beyond three quarters of what is due to it, and leave its group with less than is due to that.
+    # Two of `c` lie beyond three quarters of its share; without them its group has less than its share.
     pool = a_fair_share_pool(gpu=8).with_settings(preemption_threshold=0.5).policy("a", **STARVING)
     pool.group("h", fair_share_tolerance=1).policy("c", "h", fair_share_tolerance=0.1)
     pool.runs_several("a", 1, 1).runs_several("c", *[1] * 6).waits("x", "c", gpu=2)
@@ -231,7 +231,7 @@ def test_an_orphaned_victim_is_reprieved_if_no_owner_may_take_it() -> None:
 
 
 def test_a_hold_counts_for_the_fair_shares_of_other_waiters() -> None:
-    # When the three have their place, `b` has five and nothing of it is beyond what is due to it.
+    # When the hold of three is filled, `b` has five units, all within its fair share.
     pool = cleared(3).policy("c", **STARVING).waits("w", "c", gpu=2)
     assert set(pool.victims()) == {"b5", "b4"}
     assert cleared(3).policy("c", **STARVING).waits("w", "c", gpu=3).reason() is DecisionReason.NOT_ENOUGH
@@ -241,7 +241,7 @@ def test_a_hold_counts_for_the_fair_shares_of_other_waiters() -> None:
 
 
 def test_a_step_rests_on_the_use_of_its_own_and_of_all_victims() -> None:
-    # The waiter's policy uses no more by then, and theirs no less.
+    # The waiter's policy must not use more by then, and the victims' policies not less.
     pool = (
         a_fair_share_pool(gpu=8, mem=4)
         .policy("a", **STARVING)

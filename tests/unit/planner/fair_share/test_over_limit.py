@@ -92,7 +92,7 @@ def test_an_allocation_without_the_exceeded_key_stays() -> None:
 
 
 def test_no_more_is_evicted_than_helps() -> None:
-    # Its fixed work alone is over on the memory; of the gpus three would have to go, and one suffices for them.
+    # Its fixed work alone exceeds the memory limit; three gpus must go, and one allocation holds them.
     pool = a_fair_share_pool(gpu=20, mem=9).policy("a", limit={"gpu": 6, "mem": 4}, **LATE)
     pool.runs("fixed", "a", mem=5, preemptible=False).runs_several("a", 4, 3, 1)
     assert set(pool.evicted_victims()) == {"a2"}
@@ -104,7 +104,7 @@ def test_units_that_are_leaving_already_are_counted() -> None:
 
 
 def test_several_accounts_are_relieved_at_once_the_inner_ones_first() -> None:
-    # What leaves for the limit of the policy is two of the three that its group has too many.
+    # The two units that leave for the limit of the policy are among the three by which its group is over.
     pool = (
         a_fair_share_pool(gpu=20)
         .group("g", limit={"gpu": 4}, **LATE)
@@ -252,7 +252,7 @@ def test_a_group_starves_as_well() -> None:
 
 @pytest.mark.parametrize(("own", "now"), [(10, {}), (60, {}), (None, {"status": "starving"})])
 def test_a_policy_can_only_be_more_patient(own: int | None, now: dict[str, str]) -> None:
-    # Its group has time for forty seconds.
+    # Its group may starve for forty seconds.
     settings = {} if own is None else {"starvation_timeout_s": own}
     pool = a_fair_share_pool(gpu=4).group("g", starvation_timeout_s=40, status="starving", below_s=41)
     pool.policy("a", "g", **published({"gpu": 1}, ("gpu",), below_s=40 if own == 10 else 41, **settings))

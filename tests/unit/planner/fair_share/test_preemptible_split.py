@@ -51,7 +51,7 @@ def test_nothing_runs() -> None:
 
 
 def test_the_one_that_crosses_a_bound_is_protected() -> None:
-    # The fair share is 10, the bounds are 5 and 10: at 4 and at 8 one crosses.
+    # The fair share is 10, the bounds are 5 and 10: the allocations that start at 4 and at 8 cross a bound.
     split = _split(allocations(*[{"gpu": 4}] * 4), {"gpu": 10}, {})
     assert (split.non_preemptible, split.aggressively_preemptible, split.preemptible) == (("r0", "r1"), ("r2",), ("r3",))
 
@@ -89,7 +89,7 @@ def test_usage_before_each_in_the_order_of_the_walk() -> None:
         pytest.param({"gpu": 12}, (12, 0, 3), id="more than both"),
         pytest.param({"gpu": 12, "cpu": 16}, (8, 2, 5), id="the scarcer key counts"),
         pytest.param({"gpu": 0}, (5, 5, 5), id="a key of which nothing is protected"),
-        pytest.param({"slots": 1}, (15, 0, 0), id="a key that nobody holds"),
+        pytest.param({"slots": 1}, (15, 0, 0), id="a key that is not in use"),
     ],
 )
 def test_protected_usage_is_non_preemptible(protects: dict[str, int], expected: tuple[int, int, int]) -> None:
@@ -98,7 +98,7 @@ def test_protected_usage_is_non_preemptible(protects: dict[str, int], expected: 
 
 
 def test_a_key_of_which_all_that_is_wanted_is_due_does_not_count() -> None:
-    # Of cpu all is due and held from the start; the bounds are those of the gpus.
+    # All the cpu is due and held from the start, so the bounds are those of the gpus.
     running = allocations({"gpu": 1, "cpu": 8}, *[GPU] * 14)
     assert _counts(_split(running, {"gpu": 10, "cpu": 20}, {"gpu": 5})) == (5, 5, 5)
 

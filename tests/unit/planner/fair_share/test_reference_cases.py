@@ -98,7 +98,7 @@ def test_fair_shares(case: dict[str, Any]) -> None:
     "case", [pytest.param(case, id=case["id"]) for case in CASES if "expected_promised_guarantee_fair_share" in case]
 )
 def test_a_guarantee_holds_where_another_account_takes_the_rest(case: dict[str, Any]) -> None:
-    # It is asked for of one group, which is held beside a rival that is guaranteed all but its guarantee.
+    # One group is asked, beside a rival to which all other units are guaranteed.
     whole = _Case(case)
     (name_asked,) = (
         element["name"] for element in _elements(case["tree"]) if element.get("compute_promised_guarantee_fair_share")

@@ -30,7 +30,7 @@ def half(threshold: float | str = 1, **numbers: Any) -> FairShareBuilder:
     return pool.policy("a", **(AGGRESSIVE | numbers)).policy("b")
 
 
-# who may take
+# the waiters that may preempt
 
 
 def test_a_starving_policy_takes_what_lies_beyond_another_fair_share() -> None:
@@ -58,7 +58,7 @@ def test_a_policy_with_its_fair_share_stops_starving_at_once() -> None:
 
 
 def test_the_tolerance_does_not_count_for_a_policy_due_its_whole_demand() -> None:
-    # Five are due to each; with four of them it is not below nine tenths of a half, or of all it asks.
+    # Five are due to each. With four it is below nine tenths of its share only if its share is less than its demand.
 
     def pool(tolerance: float, gpu: int) -> FairShareBuilder:
         pool = a_fair_share_pool(gpu=10).with_settings(fair_share_tolerance=tolerance).policy("a", **STARVING).policy("b")
@@ -102,7 +102,7 @@ def test_its_own_policy_is_spared() -> None:
 
 
 def test_a_policy_that_starves_is_spared() -> None:
-    # Of the four that are due to each one may be kept, and the second is beyond that.
+    # Four are due to each. One unit is protected, the second is not.
 
     def pool(**own: Any) -> FairShareBuilder:
         pool = (
@@ -192,7 +192,7 @@ def test_what_completed_a_checkpoint_lies_on_top() -> None:
 
 
 def test_it_lies_beyond_on_a_short_key() -> None:
-    # It is beyond its policy's part of the memory only, and a gpu is short.
+    # It lies beyond its policy's share of the memory only, and a gpu is short.
     pool = a_fair_share_pool(gpu=4, mem=8).policy("a", **STARVING).policy("b").policy("c")
     pool.runs("b1", "b", gpu=1, mem=4).runs("b2", "b", gpu=1, mem=4).runs_several("c", 1, 1).waits("x", "c", gpu=2).waits(
         "y", "b", mem=4
@@ -204,7 +204,7 @@ def test_it_lies_beyond_on_a_short_key() -> None:
 
 @pytest.mark.parametrize(("threshold", "taken"), [(0.5, 4), (1, 4), (1.5, 2), (2, 0)])
 def test_the_threshold_says_what_lies_beyond(threshold: float, taken: int) -> None:
-    # Four are due to each; half of them beyond half of that would not stay taken.
+    # Four are due to each; a threshold above one half lets the victims preempt in turn.
     pool = half(threshold).with_settings(aggressive_starvation=False).runs_several("b", *[1] * 8)
     for number in range(8):
         pool.waits(f"w{number}", "a", gpu=1)
@@ -360,7 +360,7 @@ def test_one_that_cannot_be_served_does_not_keep_the_others_of_its_policy() -> N
 
 
 def test_those_that_turn_out_superfluous_are_given_back() -> None:
-    # Four, three and one run, two are wanted: the newest two are taken, of which the larger alone suffices.
+    # Allocations of four, three and one; two units are short: the newest two are taken, and the larger alone suffices.
     pool = a_fair_share_pool(gpu=8).policy("a", **STARVING).policy("b").policy("c").runs_several("b", 4, 3, 1)
     assert pool.waits("w", "a", gpu=2).waits("x", "c", gpu=4).victims() == {"b2": "starvation"}
 
@@ -414,7 +414,7 @@ def test_a_smaller_one_is_not() -> None:
 
 
 def test_one_that_could_be_taken_back_is_left_for_one_that_could_not() -> None:
-    # Of `b` too much would be taken; `c` has more than its part, but its newest runs for longer.
+    # `b` would lose too much; `c` has more than its share, but its newest allocation is older.
     pool = (
         a_fair_share_pool(gpu=8)
         .with_settings(preemption_threshold=0.5)
@@ -431,7 +431,7 @@ def test_one_that_could_be_taken_back_is_left_for_one_that_could_not() -> None:
     ("coming", "why"), [(1, DecisionReason.FITS_THEN), (2, DecisionReason.FITS_THEN), (3, DecisionReason.NOT_STARVING)]
 )
 def test_what_earlier_holds_will_bring_counts_as_its_own(coming: int, why: DecisionReason) -> None:
-    # Three are due to it; who leaves and who asks in turn are as before.
+    # Three units are due to it; victims and waiters are as before.
     pool = two_starve().runs_several("c", *[1] * (9 - coming))
     for number in range(coming):
         pool.runs(f"l{number}", "c", gpu=1, leaving_for="h")
@@ -440,7 +440,7 @@ def test_what_earlier_holds_will_bring_counts_as_its_own(coming: int, why: Decis
 
 
 def test_also_for_a_group() -> None:
-    # What one of its policies has coming is a group's; by that of its own the other one still is below.
+    # Units that leave for one policy count for its group; the other policy of the group is still below its own share.
 
     def pool(**own: Any) -> FairShareBuilder:
         pool = a_fair_share_pool(gpu=8).group("g", **STARVING).policy("a", "g").policy("b", "g", **own).policy("c")

@@ -67,7 +67,7 @@ def test_satisfaction(
 
 
 def test_what_runs_beyond_the_share_by_rounding_is_no_more() -> None:
-    # Else the key that is furthest ahead would count, and not the one that is furthest behind.
+    # Without this, the key furthest ahead would count, and not the one furthest behind.
     node = AccountShares((SCALE // 3, SCALE // 2), (SCALE // 3 + 1, 0), (SCALE // 3, SCALE // 2), (0, 0), WHOLE)
     assert satisfaction_ratio(node, SCALE) == 0
 
@@ -82,8 +82,8 @@ def test_what_runs_beyond_the_share_by_rounding_is_no_more() -> None:
         pytest.param((0.5,), (0.4,), (0.5,), False, False, id="a group is content with four fifths"),
         pytest.param((0.5, 0.5), (0.1, 0.4), (0.9, 0.9), True, False, id="one key is enough to be content"),
         pytest.param((0.5, 0.5), (0.1, 0.4), (0.9, 0.5), True, True, id="unless no more is wanted of that one"),
-        pytest.param((0, 0), (0, 0), (0, 0), True, False, id="who wants nothing"),
-        pytest.param((0,), (0,), (0.9,), True, False, id="who is due nothing"),
+        pytest.param((0, 0), (0, 0), (0, 0), True, False, id="no demand"),
+        pytest.param((0,), (0,), (0.9,), True, False, id="no share"),
     ],
 )
 def test_below(

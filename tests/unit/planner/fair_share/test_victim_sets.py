@@ -38,7 +38,7 @@ def test_the_first_in_order_is_taken_if_it_may_be() -> None:
 
 
 def test_another_set_of_the_same_policy_is_taken_if_the_first_could_be_taken_back() -> None:
-    # Without five units it would be below its part, and two of them would fit back; without four it is not.
+    # Five units less leave it below its share, and two of them would fit back; four less do not.
     assert set(lumps(3, 1, 2, 3, waits=4).victims()) == {"a4", "a2"}
 
 
@@ -71,7 +71,7 @@ def test_a_waiter_is_served_in_the_end_behind_any_number_of_refused_ones(before:
 
 
 def test_a_policy_without_candidates_hides_no_policy_behind_it() -> None:
-    # Eight are due to each. Whoever of `b` goes could take back; `c` has four too many, but who runs there is older.
+    # Eight are due to each. Any victim of `b` could preempt in turn; `c` has four too many, but its allocations are older.
     pool = a_fair_share_pool(gpu=24).with_settings(preemption_threshold=0.5, fair_share_tolerance=1).policy("a", **STARVING)
     pool.policy("b").policy("c").runs_several("a", *[1] * 4).runs_several("c", *[1] * 12).runs_several("b", *[1] * 8)
     for component in "abc":
@@ -80,7 +80,7 @@ def test_a_policy_without_candidates_hides_no_policy_behind_it() -> None:
 
 
 def test_every_set_of_the_first_candidates_is_weighed() -> None:
-    # Of `b` and `c` one may go each, of the others nobody: of ten candidates that is the set they agree on last.
+    # `b` and `c` may lose one each, the others none: of ten candidates, that set is tried last.
     pool = a_fair_share_pool(gpu=40).with_settings(preemption_threshold=0.75, fair_share_tolerance=1).policy("a", **STARVING)
     pool.runs_several("a", *[1] * 6).waits("xa", "a", gpu=9, preemption_class=0)
     for component, units in (("b", 9), ("c", 9), ("d", 8), ("e", 8)):
@@ -89,7 +89,7 @@ def test_every_set_of_the_first_candidates_is_weighed() -> None:
 
 
 def test_sets_that_take_the_same_of_the_same_are_weighed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Of twelve alike any seven do, and none: that is known when one such set was weighed.
+    # Of twelve equal allocations any seven are the same set, which is refused: one check settles all of them.
     pool = (
         a_fair_share_pool(gpu=1000)
         .with_settings(preemption_threshold=0.5, fair_share_tolerance=1)

@@ -68,7 +68,7 @@ def test_in_a_fifo_group_the_last_is_served_beside_the_first_whose_demand_is_met
     ("offer", "expected"), [(5, (0.05, 0.05)), (10, (0.1, 0.1)), (30, (0.3, 0.1)), (55, (0.55, 0.35)), (60, (0.6, 0.6))]
 )
 def test_what_runs_is_covered_before_what_waits(offer: int, expected: tuple[float, float]) -> None:
-    # The rival is served first and leaves so much.
+    # The rival is served first and leaves the offer.
     x = Leaf("x", usage={"cpu": 50, "memory": 100}, demand={"cpu": 60, "memory": 600})
     rival = Leaf("rival", demand={"cpu": 100 - offer, "memory": 10 * (100 - offer)})
     due = _due(POOL, Branch("queue", mode="fifo", children=(rival, x)))
@@ -159,7 +159,7 @@ def test_what_is_guaranteed_in_a_group_is_inferred_from_the_groups_guarantee() -
 
 @pytest.mark.parametrize(("above", "own"), [(50, 60), (50, 50)])
 def test_no_more_is_inferred_than_the_parent_is_guaranteed(above: int, own: int) -> None:
-    # Even of one that names more than its parent has.
+    # This holds for a guarantee above that of its parent, too.
     group = Branch("a", children=(Leaf("x", guarantee={"cpu": own}),), guarantee={"cpu": above, "memory": 400})
     division = divide(POOL, Branch("pool", children=(group,)))
     assert division.accounts["x"].guarantee == (division.scale * own // 100, division.scale * 4 // 10)
@@ -222,7 +222,7 @@ def test_at_a_jump_the_lower_value_counts_though_the_higher_would_fit() -> None:
 
 
 def test_what_a_node_does_not_take_at_a_jump_is_its_siblings() -> None:
-    # As above, and beside it one who takes whatever cpu is left: all that is not taken, not all that would not be allowed.
+    # As above, with a sibling that takes all the cpu that is left: the part that is not taken, not the part above the limit.
     x = Leaf("x", 10, demand={"cpu": 10, "network": 40})
     y = Leaf("y", 1, demand={"cpu": 1000})
     limited = Branch("limited", children=(Branch("a", children=(x, y)),), limit={"cpu": 40})
@@ -239,7 +239,7 @@ def test_until_an_offer_pays_for_a_jump_it_is_not_begun() -> None:
 
 
 def test_a_jump_of_several_keys_is_one_jump() -> None:
-    # When the line below has its cpu, memory and slots come to it at once; 0.55 pays for both, nothing less for one.
+    # When the chain below has its cpu, its memory and slots jump together; an offer of 0.55 covers both, less covers neither.
     line = ({"cpu": 30}, {"memory": 25}, {"slots": 30})
     below = Branch("below", mode="fifo", children=tuple(Leaf(f"x{place}", demand=demand) for place, demand in enumerate(line)))
     first = Leaf("first", demand={"memory": 25, "slots": 25})
@@ -253,7 +253,7 @@ def test_a_jump_of_several_keys_is_one_jump() -> None:
 
 
 def test_at_the_full_offer_the_lower_value_counts_too() -> None:
-    # x and y take all the slots, and with that the group has been offered the whole; what else they want comes behind it.
+    # x and y take all the slots, which is the full offer of the group; their other demand lies behind it.
     x = Leaf("x", usage={"slots": 2}, demand={"slots": 2, "memory": 2})
     group = Branch("a", 2, children=(x, Leaf("y", demand={"slots": 2})))
     due = _due({"slots": 4, "memory": 4}, group, Leaf("z", demand={"memory": 4}))
@@ -269,13 +269,13 @@ def test_behind_a_jump_the_higher_value_counts() -> None:
 
 
 def test_what_costs_nothing_more_is_given_when_the_demand_of_the_dearer_key_is_met() -> None:
-    # All the cpu is running already, so memory is only in the way of nobody.
+    # All the cpu runs already, so its memory costs no other account anything.
     due = _due(POOL, Leaf("x", usage={"cpu": 50}, demand={"cpu": 50, "memory": 200}))
     assert due["x"] == _close(cpu=0.5, memory=0.2)
 
 
 def test_a_guarantee_covers_what_lies_behind_a_jump_in_it() -> None:
-    # Of no offer the most counts: x jumps to all it wants within what its group is guaranteed, and y goes no further.
+    # At an offer of zero the higher value counts: x jumps to its demand within its group's guarantee, and y stays.
     x = Leaf("x", usage={"cpu": 40, "memory": 100}, demand={"cpu": 40, "memory": 400})
     group = Branch("a", children=(x, Leaf("y", demand=ALL)), guarantee={"cpu": 80, "memory": 800})
     due = _due(POOL, group, Leaf("b", demand=ALL, guarantee={"cpu": 20, "memory": 200}))

@@ -160,7 +160,7 @@ def test_own_is_about_the_own_policy_and_the_others_are_not() -> None:
     assert pool.refusals("theirs")["own"] is RefusalReason.OTHER_POLICY
 
 
-# those who were preempted, in classes
+# preempted waiters, in classes
 
 
 @pytest.mark.parametrize("component", ["a", "b"], ids=["own", "class"])
@@ -385,7 +385,7 @@ def test_in_a_group_what_is_in_share_at_its_policy_comes_before_the_order_of_gra
     assert pool.waits("w", "x2", gpu=2).victims() == {"early": "reclaim"}
 
 
-# the stacks move with those who leave and come back
+# the stacks move with requests that leave and return
 
 
 @given(st.data())

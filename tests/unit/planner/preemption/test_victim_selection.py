@@ -343,7 +343,7 @@ def test_the_search_finds_every_set_and_no_other(contributions: list[tuple[int, 
 
 @pytest.mark.parametrize("discipline", ["reserved", "classes"])
 def test_it_stays_quick_with_many(discipline: str) -> None:
-    # No time is measured here; what grows with the square would not end within the timeout.
+    # No time is measured here: quadratic work would exceed the timeout.
     pool = low_and_high(30_000, discipline=discipline)
     for number in range(30_000):
         pool.allocations.append(full(1).allocations[0].__class__(**_many(number)))
