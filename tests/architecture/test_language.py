@@ -99,6 +99,17 @@ def test_subjects_have_names(part: str) -> None:
     assert rows == []
 
 
+def test_names_are_nouns_and_verbs() -> None:
+    names = re.compile(r"\b(?:def|class) (\w+)")
+    rows = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in files(PARTS, ".py")
+        for name in names.findall(path.read_text("utf-8"))
+        if UNNAMED.search(name.replace("_", " "))
+    ]
+    assert rows == []
+
+
 def test_the_head_of_a_command_begins_with_a_verb() -> None:
     lua = ROOT / "app" / "store" / "lua"
     commands = [path for path in sorted(lua.rglob("*.lua")) if path.parent != lua / "lib"]

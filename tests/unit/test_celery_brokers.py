@@ -115,7 +115,7 @@ def test_variables_are_filled_in_wherever_they_are(tmp_path: Path) -> None:
     assert address.options["sentinel_kwargs"] == {"password": "p"}
 
 
-def test_who_only_wants_to_know_which_there_are_needs_no_variable(tmp_path: Path) -> None:
+def test_the_list_of_brokers_needs_no_variable(tmp_path: Path) -> None:
     brokers = celery_brokers.read_brokers(written(tmp_path, '[w]\nurl = "${BROKER_OF_W}"'))
     assert list(brokers) == ["w"]
     for environ in ({}, {"BROKER_OF_W": ""}):

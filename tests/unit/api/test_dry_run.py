@@ -76,7 +76,7 @@ def test_what_is_refused_for_real_is_refused(site: Site, busy: dict[str, str]) -
     site.post("/dry-run", {"drop": "0" * 20}).refused(404, "no_such_request")
 
 
-def test_who_is_called_back_is_told(site: Site) -> None:
+def test_a_dry_run_lists_reprieved_victims(site: Site) -> None:
     site.pool(gpu=4)
     site.policy("low", priority=1)
     site.policy("high", priority=9)

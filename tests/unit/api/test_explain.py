@@ -94,7 +94,7 @@ def test_where_there_is_no_estimate_it_says_why(site: Site) -> None:
     assert (tried["estimated_start"], tried["no_estimate"]) == (None, pool["no_estimate"])
 
 
-def test_whom_a_token_is_not_for_is_not_told_by_name(site: Site, queue: dict[str, str]) -> None:
+def test_an_explanation_hides_components_that_the_token_may_not_see(site: Site, queue: dict[str, str]) -> None:
     secret = site.token("requester", "other", workspaces=["default"])
     body = site.get(f"/requests/{queue['waits']}/explain", token=secret).body["pools"][0]["preemption"]
     assert (body["candidates"], body["more"]) == ([], 2)
@@ -117,7 +117,7 @@ def test_a_token_for_some_components_learns_no_ids_of_others(site: Site) -> None
     assert f"request {first} is before it" in everything["sentence"]
 
 
-def test_who_may_not_see_a_request_does_not_have_it_worked_out(
+def test_no_explanation_is_computed_for_a_forbidden_request(
     site: Site, queue: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def worked_out(*_: object) -> None:

@@ -101,7 +101,7 @@ def test_the_use_of_the_limits_of_a_component_is_shown_where_a_limit_is_set(ever
     assert numbers == {_row("component_limit_use", **row): 2, _row("component_limit", **row): 5}
 
 
-def test_who_has_waited_longest_is_found_in_every_lane_and_class(everywhere: Site) -> None:
+def test_the_longest_wait_is_found_in_every_lane_and_class(everywhere: Site) -> None:
     everywhere.pool(gpu=4)
     for team, expected in (("a", {"preemption_class": 1}), ("b", {})):
         everywhere.policy(team, reserved={"gpu": 1})
@@ -213,7 +213,7 @@ def test_the_text_is_as_prometheus_reads_it() -> None:
     assert read.samples[0].labels == {"a": 'say "a\\b"\n', "b": "c"}
 
 
-def test_who_was_preempted_and_how_it_left(everywhere: Site) -> None:
+def test_preemptions_are_counted_by_their_end(everywhere: Site) -> None:
     everywhere.pool(gpu=2)
     everywhere.policy(profile="training")
     ended, allocation = (everywhere.submit(checkpoint="manual", retries=retries) for retries in (0, 1))

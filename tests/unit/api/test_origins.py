@@ -42,7 +42,7 @@ def test_an_event_has_the_owner_and_the_title_of_its_request(everywhere: Site) -
     ]
 
 
-def test_a_story_and_a_reason_say_whom_it_left_for(everywhere: Site) -> None:
+def test_events_and_a_reason_name_the_waiter_of_a_victim(everywhere: Site) -> None:
     allocation, waits = contended(everywhere)
     path = f"/requests/{allocation['id']}"
     sentence = f"preempted for request {waits['id']} ({ANAS}), which ranks higher"

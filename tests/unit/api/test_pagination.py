@@ -78,7 +78,7 @@ PAGED = (
 
 
 @pytest.mark.parametrize("path", PAGED)
-def test_a_cursor_that_nobody_was_given(site: Site, path: str) -> None:
+def test_a_cursor_that_the_service_did_not_issue(site: Site, path: str) -> None:
     site.pool()
     if path == STORY:
         path = f"/requests/{site.submit()['id']}/events"

@@ -243,7 +243,7 @@ def test_without_tokens_everybody_on_this_machine_may_everything(site: Site) -> 
         ("", False),
     ],
 )
-def test_without_tokens_only_who_names_this_machine_is_served(site: Site, host: str, served: bool) -> None:
+def test_without_tokens_only_loopback_host_names_are_served(site: Site, host: str, served: bool) -> None:
     answer = site.get("/pools", headers={"Host": host})
     if served:
         assert answer.status == 200
@@ -276,7 +276,7 @@ def test_without_tokens_no_page_of_elsewhere_is_served(site: Site, origin: str, 
     assert site.get("/pools", token=site.token(), headers={"Origin": origin}).status == 200, "a token is proof enough"
 
 
-def test_once_there_is_a_token_nobody_is_let_in_without(site: Site) -> None:
+def test_once_there_is_a_token_every_call_needs_one(site: Site) -> None:
     assert site.get("/pools").status == 200
     secret = site.token(name="only")
     site.get("/pools").refused(401, "no_token")
@@ -330,7 +330,7 @@ def test_an_operator_adjusts_what_is_there_and_shapes_nothing(site: Site) -> Non
     assert (answer.status, answer.body["limit"], answer.body["priority"]) == (200, {"gpu": 5}, 3)
 
 
-def test_who_calls_too_often_is_told_when_to_come_again(site: Site) -> None:
+def test_a_call_over_the_rate_limit_gets_a_retry_after(site: Site) -> None:
     slow, quick = site.token(rate=2), site.token()
     assert [site.get("/pools", token=slow).status for _ in range(3)] == [200, 200, 429]
     answer = site.get("/pools", token=slow)

@@ -226,7 +226,7 @@ def test_a_requester_sees_whose_turn_it_is_and_its_own_allocations(site: Site) -
     assert foreign["team"]["fair_share"] == mine["team"]["fair_share"]
 
 
-def test_a_pool_of_another_discipline_has_shares_and_nobody_starves_there(site: Site) -> None:
+def test_a_pool_of_another_discipline_has_shares_and_no_starving_account(site: Site) -> None:
     site.pool()
     site.policy(reserved={"gpu": 4})
     site.submit(gpu=8)

@@ -69,7 +69,7 @@ def test_a_pool_is_made_shown_and_deleted(everywhere: Site) -> None:
     assert everywhere.get("/pools/gpus").refused(404, "no_such_pool")["detail"] == "there is no pool gpus"
 
 
-def test_a_pool_in_use_shows_by_whom(everywhere: Site) -> None:
+def test_a_pool_in_use_shows_its_holders(everywhere: Site) -> None:
     everywhere.pool()
     everywhere.policy(reserved={"gpu": 2}, limit={"gpu": 6})
     everywhere.submit(gpu=5)

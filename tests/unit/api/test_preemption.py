@@ -47,7 +47,7 @@ def _now(site: Site, request: dict[str, Any], *fields: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("checkpoint", "directive", "deadline"), [("none", "terminate", GRACE_OVER), ("manual", "checkpoint", SAVED_BY)]
 )
-def test_who_has_to_leave_is_told_what_for_whom_and_until_when(
+def test_a_notice_has_its_directive_waiter_and_deadline(
     everywhere: Site, checkpoint: str, directive: str, deadline: str
 ) -> None:
     allocation, waits = _contended(everywhere, checkpoint=checkpoint, gpu=1)
@@ -132,7 +132,7 @@ def test_a_waiter_has_no_directive(site: Site) -> None:
 # ---- leaving
 
 
-def test_who_completes_has_left_and_comes_back_to_go_on(everywhere: Site) -> None:
+def test_a_completed_checkpoint_vacates_and_the_request_resumes_from_it(everywhere: Site) -> None:
     allocation, waits = _contended(everywhere, checkpoint="manual")
     everywhere.preempt(waits["id"], allocation)
     everywhere.clock.advance(10)
@@ -160,7 +160,7 @@ def test_who_completes_has_left_and_comes_back_to_go_on(everywhere: Site) -> Non
     assert again["fence"] > allocation["fence"]
 
 
-def test_who_vacates_has_left(everywhere: Site) -> None:
+def test_a_release_as_vacated_ends_the_preemption(everywhere: Site) -> None:
     allocation, waits = _contended(everywhere, retries=0)
     everywhere.preempt(waits["id"], allocation, reason=Trigger.RECLAIM)
     path, body = _path(allocation, "release"), {"fence": allocation["fence"], "outcome": "vacated"}
@@ -173,7 +173,7 @@ def test_who_vacates_has_left(everywhere: Site) -> None:
     assert _now(everywhere, waits, "status") == {"status": "allocated"}
 
 
-def test_who_is_done_meanwhile_is_simply_released(site: Site) -> None:
+def test_a_victim_whose_work_ends_is_simply_released(site: Site) -> None:
     allocation, waits = _contended(site)
     site.preempt(waits["id"], allocation)
     done = site.post(_path(allocation, "release"), {"fence": allocation["fence"]}).body
@@ -181,7 +181,7 @@ def test_who_is_done_meanwhile_is_simply_released(site: Site) -> None:
     assert {field: done[field] for field in expected} == expected
 
 
-def test_who_is_late_is_forced_and_told_to_stop(everywhere: Site) -> None:
+def test_a_late_victim_is_forced_out_and_told_to_stop(everywhere: Site) -> None:
     allocation, waits = _contended(everywhere)
     everywhere.preempt(waits["id"], allocation)
     everywhere.clock.advance(31)
@@ -200,7 +200,7 @@ def test_who_is_late_is_forced_and_told_to_stop(everywhere: Site) -> None:
 @pytest.mark.parametrize(
     ("verb", "text"), [("release", {"outcome": "vacated"}), ("checkpoint", {"state": "defer", "seconds": 1})]
 )
-def test_nobody_has_asked(everywhere: Site, verb: str, text: dict[str, Any]) -> None:
+def test_a_report_without_a_notice_is_refused(everywhere: Site, verb: str, text: dict[str, Any]) -> None:
     allocation, _ = _contended(everywhere, checkpoint="manual")
     refused = everywhere.post(_path(allocation, verb), {"fence": allocation["fence"], **text}).refused(409, "not_leaving")
     assert allocation["id"] in refused["detail"]
@@ -262,7 +262,7 @@ def test_a_malformed_word_of_a_checkpoint(site: Site, body: dict[str, Any], faul
 # ---- what is told of it
 
 
-def test_who_took_from_whom_and_why_is_told_to_both(everywhere: Site) -> None:
+def test_both_sides_of_a_preemption_get_its_reason(everywhere: Site) -> None:
     allocation, waits = _contended(everywhere)
     everywhere.preempt(waits["id"], allocation)
     everywhere.post(_path(allocation, "release"), {"fence": allocation["fence"], "outcome": "vacated"})

@@ -90,9 +90,7 @@ def test_it_waits_for_its_time(everywhere: Site) -> None:
 
 
 @pytest.mark.parametrize(("value", "stored"), [({}, None), ({"queue_ttl_s": 30}, 30), ({"queue_ttl_s": None}, None)])
-def test_nobody_polls_for_a_task_so_it_does_not_go_stale_by_itself(
-    site: Site, value: dict[str, Any], stored: int | None
-) -> None:
+def test_a_task_does_not_go_stale_without_polls(site: Site, value: dict[str, Any], stored: int | None) -> None:
     _ready(site)
     assert site.park(**value)["request"]["queue_ttl_s"] == stored
 
@@ -177,7 +175,7 @@ def test_only_a_task_is_lost_but_anything_is_begun(everywhere: Site) -> None:
 
 
 @pytest.mark.parametrize("runner", ["", "x" * 129, "a\nb", "Zoë", None, 1])
-def test_who_a_runner_cannot_be(site: Site, runner: Any) -> None:
+def test_invalid_runner_names(site: Site, runner: Any) -> None:
     assert list(site.post("/requests/some/start", {"fence": 1, "runner": runner}).malformed()) == ["runner"]
 
 
@@ -207,7 +205,7 @@ def test_whose_worker_is_lost_is_parked_again_at_its_place(everywhere: Site) -> 
     assert (result.end.status, result.end.code) == ("expired", "worker_lost")
 
 
-def test_who_tries_again_gives_up_what_it_holds_in_the_same_step(everywhere: Site) -> None:
+def test_a_retry_releases_its_units_in_the_same_step(everywhere: Site) -> None:
     site = everywhere
     _ready(site)
     task = site.park()
@@ -322,7 +320,7 @@ def test_a_requester_parks_sees_and_gives_up_its_own_only(site: Site) -> None:
         assert site.post(f"/tasks/{task}/cancel", token=mine).status == 200
 
 
-def test_nobody_gives_up_what_another_component_holds(site: Site) -> None:
+def test_a_retry_never_releases_units_of_another_component(site: Site) -> None:
     _ready(site)
     site.policy("other")
     allocation = site.park()["request"]
@@ -334,7 +332,7 @@ def test_nobody_gives_up_what_another_component_holds(site: Site) -> None:
     assert before.items() <= site.state().items()
 
 
-def test_a_key_shows_nobody_what_another_component_has_under_that_name_by_now(site: Site) -> None:
+def test_a_key_never_shows_a_task_of_another_component(site: Site) -> None:
     _ready(site)
     site.policy("other")
     mine = site.token("requester", "team")

@@ -39,7 +39,7 @@ def test_that_it_will_never_run_is_told_and_then_acknowledged_once(
         work.AsyncResult(task_id).get(timeout=20)
 
 
-def test_where_no_result_is_kept_who_is_the_first_to_hear_it_tells_it(
+def test_without_stored_results_the_first_worker_to_learn_it_reports_it(
     app: Celery, stub: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work, task_id, called = task(app, gives, ignore_result=True), uuid(), errors(app, monkeypatch)
@@ -51,7 +51,7 @@ def test_where_no_result_is_kept_who_is_the_first_to_hear_it_tells_it(
     assert (called, list_calls(stub)) == ([task_id], [task_id, "heard"] * 2)
 
 
-def test_the_first_word_counts_also_if_nobody_keeps_the_task_any_more(
+def test_the_first_notice_counts_even_if_the_task_is_no_longer_stored(
     app: Celery, stub: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work, task_id, called = task(app, gives, ignore_result=True), uuid(), errors(app, monkeypatch)
@@ -74,7 +74,7 @@ def test_a_last_word_that_comes_late_is_not_said_of_another_task_of_that_name(
     assert (list_calls(stub), work.AsyncResult(task_id).state) == ([task_id], "PENDING")
 
 
-def test_what_is_revoked_is_acknowledged_and_nobody_minds_if_it_cannot_be(
+def test_a_revoked_task_is_acknowledged_and_a_failure_of_that_is_ignored(
     app: Celery, stub: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("poolkeeper.celery.task.ACKNOWLEDGE_FOR_S", 0.0)

@@ -229,7 +229,9 @@ def test_what_a_worker_cannot_park_goes_back_into_its_queue(
 
 
 @pytest.mark.parametrize("code", ["stale_fence", "already_started"])
-def test_who_is_not_to_run_a_message_drops_it_and_writes_nothing(stub: StubServer, train: Any, task_id: str, code: str) -> None:
+def test_a_worker_that_may_not_run_a_message_drops_it_and_writes_nothing(
+    stub: StubServer, train: Any, task_id: str, code: str
+) -> None:
     next_is(stub, refuse(409, code))
     sent = {"request": "r-1", "fence": 3, "lease_s": 60, "resources": {"gpu": 1}, "tries": 1, "ended": None}
     assert run(train, task_id, poolkeeper=sent).state == "IGNORED"
@@ -358,12 +360,12 @@ def test_a_header_that_is_no_json_is_an_error_of_encoding(stub: StubServer, trai
     assert train.AsyncResult(task_id).state == "PENDING"
 
 
-def test_results_that_nobody_wants_get_no_state(stub: StubServer, train: Any) -> None:
+def test_ignored_results_get_no_state(stub: StubServer, train: Any) -> None:
     result = train.apply_async((1,), ignore_result=True)
     assert train.backend.get_state(result.id) == "PENDING"
 
 
-def test_who_asks_has_to_be_said(app: Celery) -> None:
+def test_the_component_is_required(app: Celery) -> None:
     with pytest.raises(ImproperlyConfigured, match="component"):
         app.task(base=PoolTask, name="shop.nobodys", resources={}, shared=False)(nothing).delay()
 

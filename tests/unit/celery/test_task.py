@@ -177,7 +177,7 @@ def test_a_routine_save_that_cannot_be_told_ends_nothing(app: Celery, stub: Stub
     assert list(dict.fromkeys(list_calls(stub))) == ["start", "checkpoint", "release succeeded"]
 
 
-def test_who_has_to_leave_and_cannot_say_what_it_saved_leaves(
+def test_a_victim_that_cannot_report_its_checkpoint_leaves(
     app: Celery, stub: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("poolkeeper.celery.allocation.RETRY_FOR_S", 0.2)
@@ -193,7 +193,7 @@ def test_a_refusal_of_what_was_asked_for_is_raised(app: Celery, stub: StubServer
     assert run(task(app, saves)).info.state == "FAILURE"
 
 
-def test_who_is_interrupted_when_it_begins_gives_its_units_back(
+def test_a_run_interrupted_at_its_start_releases_its_units(
     app: Celery, stub: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(HeartbeatThread, "start", _too_late)
@@ -322,7 +322,7 @@ def test_what_was_sent_before_is_not_sent_again(app: Celery, stub: StubServer, s
     assert list_calls(stub) == ["start", "tasks", "other", "release succeeded"]
 
 
-def test_what_runs_on_for_longer_than_anybody_waits_was_sent_before(
+def test_a_task_is_sent_before_a_run_that_outlasts_every_wait(
     app: Celery, stub: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publish_hook, "RETRY_FOR_S", 0.0)
@@ -331,7 +331,7 @@ def test_what_runs_on_for_longer_than_anybody_waits_was_sent_before(
     assert list_calls(stub) == ["start", "tasks", "other", "release succeeded"]
 
 
-def test_who_has_lost_its_units_and_tries_again_leaves_its_successors_result_alone(app: Celery, stub: StubServer) -> None:
+def test_a_retry_after_lost_units_leaves_the_result_of_its_successor(app: Celery, stub: StubServer) -> None:
     def tries_again(self: Ours, n: int) -> None:
         self.backend.store_result(str(self.request.id), 41, "SUCCESS")  # as a run that has its units by now
         raise self.retry(countdown=0)

@@ -26,7 +26,7 @@ def submit(program: Program, *words: str) -> str:
     return program("request", "submit", "-o", "name", *words).line
 
 
-def test_explain_says_why_who_and_when(gpus: Program) -> None:
+def test_explain_gives_reason_holders_and_estimate(gpus: Program) -> None:
     waits = submit(gpus, "--component", "team", "--resource", "gpu=2")
     lines = gpus("request", "explain", waits).out.splitlines()
     assert lines[0] == f"Request {waits} waits in gpus as number 1 of 1: it needs 2 gpu, and 0 of 4 are free."

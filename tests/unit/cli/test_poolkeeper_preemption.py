@@ -39,7 +39,7 @@ def contended(api: Api, poolkeeper: Program) -> Callable[..., tuple[str, str, st
     return make
 
 
-def test_it_is_shown_what_has_to_be_done_until_when_and_for_whom(
+def test_a_notice_is_shown_with_its_deadline_and_waiter(
     poolkeeper: Program, contended: Callable[..., tuple[str, str, str]]
 ) -> None:
     request, fence, waits = contended()

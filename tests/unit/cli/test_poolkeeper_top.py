@@ -79,7 +79,7 @@ def test_a_template_has_the_use_of_all_its_policies_and_a_limit_for_each() -> No
     assert row == "  step/user-*  2 waiting  gpu 3: limit 1 each"
 
 
-def test_policies_and_who_is_next_and_why() -> None:
+def test_policies_and_the_next_waiters_with_their_reasons() -> None:
     vision = {"component": "vision", "component_type": "orchestrator", "queued": 0}
     vision |= {"used": {"gpu": 6}, "reserved": {"gpu": 4}, "limit": {"gpu": 7}}
     team = vision | {
@@ -246,12 +246,12 @@ def answers(to: Mapping[str, Any]) -> list[Action]:
     return [act] * 1000
 
 
-def test_once_it_says_that_nobody_answers(tmp_path: Path) -> None:
+def test_once_without_a_service(tmp_path: Path) -> None:
     nowhere = Program("http://127.0.0.1:9", tmp_path, "default")
     assert "Connection refused" in nowhere("top", ends=ExitCode.UNAVAILABLE).err
 
 
-def test_who_may_not_hear_why_sees_the_rest(stubbed: Program, stub: StubServer) -> None:
+def test_without_the_permission_to_explain_the_rest_is_drawn(stubbed: Program, stub: StubServer) -> None:
     def act(handler: StubHandler) -> None:
         if "/explain" in handler.path:
             return refuse(403, "not_permitted")(handler)

@@ -107,7 +107,7 @@ class TestGoingIn:
             assert allocation.request.is_allocated
         assert client.request(allocation.request.id).outcome == "succeeded"
 
-    def test_one_that_somebody_cancels_is_not_granted(self, client: Client) -> None:
+    def test_a_cancelled_request_is_not_granted(self, client: Client) -> None:
         client.submit("team", gpu=8)
 
         def cancel() -> None:

@@ -171,7 +171,7 @@ class TestPools:
 
 
 class TestWorkspace:
-    def test_who_am_i(self, client: Client) -> None:
+    def test_the_identity_of_a_token(self, client: Client) -> None:
         caller = client.whoami()
         assert (caller.name, caller.roles, caller.workspace) == ("anonymous", ("admin",), client.workspace)
 

@@ -103,7 +103,7 @@ def test_the_real_server_tells_all_of_it_across_a_cut(proxy: FlakyProxy, proxied
     assert {each["request"] for each in lines} == {first.id}
 
 
-def test_who_is_cut_off_before_the_first_event_misses_none(proxy: FlakyProxy, proxied: Client, client: Client) -> None:
+def test_a_stream_cut_before_its_first_event_misses_none(proxy: FlakyProxy, proxied: Client, client: Client) -> None:
     events = proxied.events()
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(next, events)

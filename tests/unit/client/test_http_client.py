@@ -23,7 +23,7 @@ TROUBLE = {
 
 
 class TestWhatIsSent:
-    def test_a_call_says_who_asks_where(self, make_client: Asking, stub: StubServer) -> None:
+    def test_a_call_has_its_token_and_workspace(self, make_client: Asking, stub: StubServer) -> None:
         make_client(token="secret", workspace="blue").call("GET", "/pools")
         [call] = stub.calls
         assert (call.method, call.path, call.body) == ("GET", "/api/v1/pools", None)
@@ -123,7 +123,7 @@ class TestAnswers:
             make_client().call("POST", "/requests/r/heartbeat", body={"fence": 1})
         assert (caught.value.directive, caught.value.request_status) == ("kill", "expired")
 
-    def test_who_is_not_poolkeeper_is_found_out(self, make_client: Asking, stub: StubServer) -> None:
+    def test_a_server_that_is_not_poolkeeper_is_recognised(self, make_client: Asking, stub: StubServer) -> None:
         stub.script(reply_text(200, b"<html>hello"), reply_text(404, b"<html>no"))
         with pytest.raises(errors.PoolkeeperError, match="is no Poolkeeper: b'<html>hello'"):
             make_client().call("GET", "/x")

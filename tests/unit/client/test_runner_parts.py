@@ -100,7 +100,7 @@ class TestFiles:
         assert box.read_new(has_ended=True) == []
         box.close()
 
-    def test_a_pipe_in_its_place_holds_nobody_up(self, box: CheckpointFiles) -> None:
+    def test_a_pipe_in_its_place_delays_no_reader(self, box: CheckpointFiles) -> None:
         os.mkfifo(box.path)
         assert box.read_new() == box.read_new(has_ended=True) == []
         box.close()
@@ -111,7 +111,7 @@ class TestFiles:
         assert box.folder.stat().st_mtime > 0, "or a cleanup of old files removes it during a long training"
         box.close()
 
-    def test_nobody_listens(self, tmp_path: Path) -> None:
+    def test_without_a_listener(self, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError):
             write_report(tmp_path / "gone" / "checkpoint", CheckpointReport("completed"))
         (tmp_path / "checkpoint").mkdir()
@@ -171,7 +171,7 @@ def test_how_far_a_clock_is_ahead_of_the_servers(dated: str | None, ahead_s: flo
     assert clock_skew(dated, now) == timedelta(seconds=ahead_s)
 
 
-def test_what_nobody_reads_at_once_is_said_as_soon_as_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unread_output_is_written_as_soon_as_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     call, says = os.pipe()
     os.set_blocking(says, False)
     assert os.write(says, b"x" * 1_000_000) == FULL

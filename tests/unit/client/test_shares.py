@@ -59,7 +59,7 @@ def test_every_node_is_a_record(make_client: Callable[..., Client], stub: StubSe
 
 
 @pytest.mark.parametrize(("status", "starving"), [("non_starving", False), ("starving", True), ("aggressively_starving", True)])
-def test_who_starves(status: str, starving: bool) -> None:
+def test_starving_accounts(status: str, starving: bool) -> None:
     assert ShareAccount("team", "policy", status=status).is_starving is starving
 
 

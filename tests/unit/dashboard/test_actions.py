@@ -39,7 +39,7 @@ def test_cancelling_shows_and_then_does_it(desk: Desk, ids: dict[str, str]) -> N
     assert (again.status_code, "does not wait any more" in words(again)) == (409, True)
 
 
-def test_dropping_a_holder_shows_who_is_granted_then(desk: Desk, ids: dict[str, str]) -> None:
+def test_dropping_a_holder_previews_the_next_grants(desk: Desk, ids: dict[str, str]) -> None:
     visitor = desk.visitor()
     path = f"/requests/{ids['holds']}/drop"
     page = visitor.text(path)
@@ -103,7 +103,7 @@ def test_a_deed_that_was_never_shown_is_not_done(desk: Desk, ids: dict[str, str]
     assert status(desk, ids["blue"]) == "queued"
 
 
-def test_resizing_shows_who_is_granted_and_then_does_it(desk: Desk, ids: dict[str, str]) -> None:
+def test_resizing_previews_the_grants_and_then_applies(desk: Desk, ids: dict[str, str]) -> None:
     visitor = desk.visitor()
     path = "/pools/gpus/resize"
     shown = visitor.send(path, {"capacity.gpu": "6"})

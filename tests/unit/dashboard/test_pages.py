@@ -56,7 +56,7 @@ def test_a_shrunk_pool_shows_where_its_capacity_ends(desk: Desk) -> None:
     assert re.search(r'class="part over" x="85.714%" y="3" width="14.286%"', page)
 
 
-def test_a_pool_tells_who_waits_why_and_who_runs(desk: Desk) -> None:
+def test_a_pool_page_lists_waiters_reasons_and_holders(desk: Desk) -> None:
     asks = in_use(desk)
     page = desk.visitor().get("/pools/gpus").get_data(as_text=True)
     row = re.search(rf'<tr id="q-{asks["over"]}">(.*?)</tr>', page, re.S)
@@ -119,7 +119,7 @@ def test_a_request_tells_all_that_explain_tells(desk: Desk) -> None:
     assert [word for word in story.split() if word in events] == events[::-1]
 
 
-def test_who_has_to_leave_and_for_whom(desk: Desk) -> None:
+def test_victims_and_their_waiters(desk: Desk) -> None:
     asks = in_use(desk)
     desk.preempt(asks["waits"], {"id": asks["big"], "fence": int(asks["fence"])}, reason=Trigger.RECLAIM)
     page = desk.visitor().text("/pools/gpus")
@@ -256,7 +256,7 @@ def test_a_requester_sees_its_own_and_what_the_api_shows_it(desk: Desk) -> None:
     assert asks["waits"] not in visitor.get(f"/requests/{asks['over']}").get_data(as_text=True)
 
 
-def test_a_requester_of_whom_nothing_is_among_the_newest_is_told_so(desk: Desk) -> None:
+def test_a_requester_without_requests_among_the_newest_gets_a_note(desk: Desk) -> None:
     assert "Nothing has happened yet." in desk.visitor().text("/events")
     in_use(desk)
     page = desk.visitor(desk.token("requester", "grey")).text("/events")

@@ -28,7 +28,7 @@ def test_without_tokens_it_is_open_to_this_machine(desk: Desk) -> None:
     "headers", [{"Host": "pool.example"}, {"X-Forwarded-For": "10.0.0.1"}, {"Via": "1.1 proxy"}, ACROSS, ELSEWHERE]
 )
 @pytest.mark.parametrize("path", ["/", "/live", "/sign-in"])
-def test_without_tokens_nobody_else_is_let_in(desk: Desk, headers: dict[str, str], path: str) -> None:
+def test_without_tokens_only_loopback_is_served(desk: Desk, headers: dict[str, str], path: str) -> None:
     answer = desk.visitor().get(path, headers)
     assert answer.status_code == 403
     assert "only requests from and to localhost are served" in words(answer)
@@ -97,7 +97,7 @@ def test_a_token_that_is_revoked_or_has_expired_ends_the_visit(desk: Desk) -> No
     assert short.get("/").status_code == 303
 
 
-def test_the_cookie_of_the_last_token_locks_nobody_out(desk: Desk) -> None:
+def test_the_cookie_of_the_last_token_does_not_lock_loopback_out(desk: Desk) -> None:
     visitor = desk.visitor(desk.token("viewer", name="last"))
     desk.services.tokens.revoke("last")
     assert visitor.get("/").headers["Location"] == "/sign-in?next=%2F"

@@ -27,7 +27,7 @@ def test_the_end_of_the_work_is_told(desk: Desk, end: dict[str, object], text: s
     assert page.count(f"{text} ") == 2
 
 
-def test_a_story_says_whom_a_request_left_for(desk: Desk) -> None:
+def test_a_story_names_the_waiter_of_a_victim(desk: Desk) -> None:
     desk.pool(gpu=1)
     desk.policy()
     desk.policy("other")

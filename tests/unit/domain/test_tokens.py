@@ -61,7 +61,7 @@ def test_a_requester_sees_its_components_and_the_others_see_all() -> None:
     assert [role for role in Role if replace(ONE, role=role).is_limited] == [Role.REQUESTER]
 
 
-def test_who_may_act_at_all_acts_for_everybody_unless_a_requester() -> None:
+def test_every_acting_role_but_the_requester_acts_for_all_components() -> None:
     acting = {role: replace(ONE, role=role).can_act_for("orchestrator", "ml") for role in Role}
     assert acting == {Role.ADMIN: True, Role.OPERATOR: True, Role.REQUESTER: False, Role.VIEWER: False}
 
@@ -70,7 +70,7 @@ def test_a_plain_component_is_of_the_type_orchestrator() -> None:
     assert [full_component(text) for text in ("ml", "batch/ml")] == ["orchestrator/ml", "batch/ml"]
 
 
-def test_anybody_may_do_everything() -> None:
+def test_the_anonymous_caller_may_do_everything() -> None:
     assert ANONYMOUS.permissions == set(Permission)
     assert ANONYMOUS.can_access("default")
     assert ANONYMOUS.can_act_for("x", "y")

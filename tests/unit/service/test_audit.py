@@ -94,7 +94,7 @@ def test_damage_is_found_and_put_right(world: World, damage: Callable[[RedisClie
     assert world.used("p") == {"gpu": 8, "licence": 0}
 
 
-def test_who_could_have_been_granted_is_when_the_books_are_right_again(world: World) -> None:
+def test_a_repair_grants_the_requests_that_the_damage_kept_waiting(world: World) -> None:
     world.pool(gpu=4)
     world.policy()
     world.submit(gpu=2)

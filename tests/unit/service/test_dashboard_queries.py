@@ -64,7 +64,7 @@ def test_a_digest_differs_when_anything_of_these_pools_does(world: World) -> Non
     assert digest("p") == before, "another pool is no matter"
 
 
-def test_who_looks_at_the_same_time_looks_once(world: World) -> None:
+def test_simultaneous_reads_share_one_query(world: World) -> None:
     world.pool("p", gpu=4)
     look = dashboard_queries(world, hand := Hand())
     before = look.get_digest(world.workspace, ["p"])
@@ -74,7 +74,7 @@ def test_who_looks_at_the_same_time_looks_once(world: World) -> None:
     assert look.get_digest(world.workspace, ["p"]) != before
 
 
-def test_the_last_hours_are_read_once_for_all_who_look(world: World) -> None:
+def test_the_last_hours_are_read_once_for_all_readers(world: World) -> None:
     world.pool("p", gpu=4)
     look, notes = dashboard_queries(world, hand := Hand()), UsageSampleStore(world.client, 60, 10, world.clock)
 

@@ -69,7 +69,7 @@ def test_a_pool_is_looked_at_once_while_nothing_happens(eye: Eye, world: World) 
     assert eye.looks == 3, "the time is up"
 
 
-def test_the_pass_is_made_no_further_than_to_the_one_who_asks(eye: Eye, world: World) -> None:
+def test_the_pass_ends_at_the_explained_request(eye: Eye, world: World) -> None:
     waits = [world.submit("t", gpu=2 + number) for number in range(3)]
     eye.see(waits[2])
     eye.see(waits[0])
@@ -109,7 +109,7 @@ def test_where_something_happens_all_the_time_what_was_seen_last_is_told(eye: Ey
     assert eye.looks < 4
 
 
-def test_who_asks_about_another_pool_is_not_held_up(eye: Eye, world: World) -> None:
+def test_a_call_about_another_pool_is_not_delayed(eye: Eye, world: World) -> None:
     world.pool("other", gpu=1)
     world.policy("x", "other")
     world.submit("x", gpu=1)
@@ -136,7 +136,7 @@ def test_who_asks_about_another_pool_is_not_held_up(eye: Eye, world: World) -> N
     assert (eye.looks, eye.passes) == (2, 2), "two calls at the same moment shared one decision"
 
 
-def test_nobody_waits_without_end_for_who_looks(eye: Eye, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_call_waits_without_end_for_another_ones_pass(eye: Eye, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.service.single_flight.TIMEOUT_S", 0.05)
     waits = world.submit("t", gpu=2)
     inside, go_on = Event(), Event()

@@ -84,9 +84,7 @@ def test_what_is_against_the_rules_is_neither_planned_nor_done(world: World, dec
     assert world.state() == {}
 
 
-def test_a_change_of_somebody_else_meanwhile_is_planned_for(
-    world: World, declaring: Declarations, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_concurrent_change_is_planned_for(world: World, declaring: Declarations, monkeypatch: pytest.MonkeyPatch) -> None:
     declaring.apply("test", declaration(P))
     declare = world.ledger.declare
     meddled: list[bool] = []
@@ -103,7 +101,9 @@ def test_a_change_of_somebody_else_meanwhile_is_planned_for(
     assert list(world.get_pool().policies) == ["orchestrator/t"]
 
 
-def test_who_never_gets_a_word_in_is_told_so(world: World, declaring: Declarations, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_declaration_overtaken_every_time_is_refused(
+    world: World, declaring: Declarations, monkeypatch: pytest.MonkeyPatch
+) -> None:
     declaring.apply("test", declaration(P))
     declare, tried = world.ledger.declare, []
 

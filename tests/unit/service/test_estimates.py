@@ -98,7 +98,7 @@ def test_what_ended_by_itself_is_measured_and_what_was_stopped_is_not(here: Here
     assert again.basis == "6 run times measured in this pool"
 
 
-def test_who_has_to_leave_is_gone_by_then(here: Here) -> None:
+def test_a_victim_has_left_by_its_deadline(here: Here) -> None:
     world = here.world
     world.policy("high", priority=5)
     world.submit("t", gpu=2)
@@ -123,7 +123,7 @@ def test_what_was_worked_out_is_told_again_for_a_while(here: Here) -> None:
     assert here.estimate(waits) != first
 
 
-def test_who_leaves_is_gone_by_then_whatever_it_is_granted(here: Here) -> None:
+def test_a_victim_has_left_by_its_last_deadline_despite_extensions(here: Here) -> None:
     # It reports its checkpoint just before each deadline, and in the end it is forced.
     world = here.world
     world.update_pool("p", {"checkpoint_timeout_s": 100, "max_deferral_s": 60, "grace_s": 20}, gpu=2)
@@ -170,7 +170,7 @@ def test_what_is_long_ago_counts_less_but_is_not_forgotten(here: Here) -> None:
     assert world.client.hget(runs, "all") == "1000"
 
 
-def test_who_came_after_it_was_worked_out_is_not_told_of_later(here: Here) -> None:
+def test_a_request_newer_than_the_estimates_has_none_yet(here: Here) -> None:
     here.world.submit(gpu=2, walltime_s=100)
     first = here.world.submit(gpu=2)
     assert here.get_result(first).estimate
@@ -253,7 +253,7 @@ def test_a_slow_pool_is_worked_out_once_and_holds_up_no_other(here: Here, monkey
     assert slow.looked == {"p": 1, "other": 1}
 
 
-def test_nobody_waits_without_end_for_who_works_it_out(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_call_waits_without_end_for_another_ones_estimates(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.service.single_flight.TIMEOUT_S", 0.05)
     slow = Slow(here.world, "p")
     monkeypatch.setattr(here.world.plan_store, "read_snapshot", slow.snapshot)

@@ -36,7 +36,7 @@ def reconcile(world: World) -> None:
     Reconciler(world.plan_store, world.ledger).run(world.workspace)
 
 
-def test_no_capacity_says_who_holds_it_and_what_would_have_to_come_free(world: World, explainer: Explainer) -> None:
+def test_no_capacity_names_the_holders_and_the_missing_units(world: World, explainer: Explainer) -> None:
     world.pool(gpu=4)
     world.policy("t")
     world.policy("u", limit={"gpu": 2})
@@ -73,7 +73,7 @@ def test_no_capacity_says_who_holds_it_and_what_would_have_to_come_free(world: W
     assert "policy orchestrator/u uses 1 of the 2 that it may use at most" in explain(explainer, world, limited).sentence
 
 
-def test_who_does_not_wait_is_told_in_a_sentence(world: World, explainer: Explainer) -> None:
+def test_a_request_that_does_not_wait_gets_a_sentence(world: World, explainer: Explainer) -> None:
     world.pool(gpu=1)
     world.policy("t")
     allocation, never = world.submit("t", gpu=1), world.submit("t", gpu=2)
@@ -106,7 +106,7 @@ def test_a_group_and_a_fixed_share_are_named_with_their_numbers(world: World, ex
     assert "it needs 2 gpu, and group lab uses 2 of the 3 that it may use at most" in explanation
 
 
-def test_who_waits_for_others_to_leave_and_who_for_what_is_kept(world: World, explainer: Explainer) -> None:
+def test_waits_for_victims_and_waits_behind_a_hold(world: World, explainer: Explainer) -> None:
     world.pool(gpu=4, settings={"grace_s": 30})
     world.policy("low")
     world.policy("high", priority=5)
@@ -131,7 +131,7 @@ def test_who_waits_for_others_to_leave_and_who_for_what_is_kept(world: World, ex
     assert "what is free in p is kept for requests that others are leaving for" in explain(explainer, world, late).sentence
 
 
-def test_patience_keeps_what_is_free_for_the_one_who_waited(world: World, explainer: Explainer) -> None:
+def test_a_patience_hold_keeps_free_units_for_its_owner(world: World, explainer: Explainer) -> None:
     world.pool(gpu=4, settings={"patience_s": 1})
     world.policy("t")
     world.submit("t", gpu=3)
@@ -172,7 +172,7 @@ def test_each_pool_it_waits_in_is_told_the_preferred_one_first(world: World, exp
     assert explanation.sentence.count("as number 1 of 1") == 2
 
 
-def test_when_the_next_ends_is_of_those_who_hold_what_lacks(world: World, explainer: Explainer) -> None:
+def test_the_next_end_is_of_holders_of_missing_units(world: World, explainer: Explainer) -> None:
     world.pool(gpu=2, lic=4)
     for name in ("t", "u", "v"):
         world.policy(name)
@@ -233,7 +233,7 @@ def test_holders_that_are_not_told_are_counted(world: World, explainer: Explaine
     )
 
 
-def test_one_of_whom_many_alike_wait_is_decided_about_as_well(world: World, explainer: Explainer) -> None:
+def test_a_waiter_among_many_of_its_shape_gets_a_decision(world: World, explainer: Explainer) -> None:
     world.pool(gpu=1)
     world.policy("t")
     world.submit("t", gpu=1)
@@ -247,7 +247,7 @@ def test_one_of_whom_many_alike_wait_is_decided_about_as_well(world: World, expl
     )
 
 
-def test_who_is_not_to_learn_of_others_is_told_the_same_without_their_ids(world: World, explainer: Explainer) -> None:
+def test_without_permission_the_explanation_has_no_ids_of_others(world: World, explainer: Explainer) -> None:
     world.pool(gpu=4, settings={"patience_s": 1})
     world.policy("t")
     allocation = world.submit("t", gpu=3)
@@ -260,7 +260,7 @@ def test_who_is_not_to_learn_of_others_is_told_the_same_without_their_ids(world:
     assert explain_text.anonymize(explain(explainer, world, allocation)) == explain(explainer, world, allocation)
 
 
-def test_who_was_preempted_is_told_for_whom_unless_that_is_not_its_business(world: World, explainer: Explainer) -> None:
+def test_a_victim_learns_its_waiter_only_with_permission(world: World, explainer: Explainer) -> None:
     world.pool(gpu=1, settings={"grace_s": 30})
     world.policy("low")
     world.policy("high", priority=5)

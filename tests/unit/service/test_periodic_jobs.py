@@ -46,7 +46,7 @@ def test_a_round_comes_to_every_workspace_and_leaves_no_lease(client: RedisClien
     assert not any(client.exists(key("job_lock", workspace, task)) for workspace in "abc" for task in ("cleanup", "audit"))
 
 
-def test_reconciling_holds_capacity_for_who_has_waited_too_long_and_ends_nothing(client: RedisClient) -> None:
+def test_reconciling_gives_a_patience_hold_and_ends_nothing(client: RedisClient) -> None:
     clock = ManualClock()
     here = make_services(client, Settings(), clock)
     here.pools.create("a", PoolSpec(name="p", capacity={"gpu": 1}, settings=PoolSettings(patience_s=10)))
@@ -63,7 +63,7 @@ def test_reconciling_holds_capacity_for_who_has_waited_too_long_and_ends_nothing
     ]
 
 
-def test_a_workspace_is_left_to_who_has_its_lease(client: RedisClient, here: Services) -> None:
+def test_a_workspace_is_left_to_the_holder_of_its_lease(client: RedisClient, here: Services) -> None:
     ledger = Ledger(client)
     assert ledger.take_job_lock("b", "cleanup", "other", 60)
     assert here.periodic_jobs.cleanup() == {"a": "done", "b": "skipped", "c": "done"}

@@ -102,7 +102,7 @@ def test_a_starving_policy_gets_its_part_from_the_newest(world: PoolSharesWorld)
     assert world.status_fields("b") == {"fair_share:gpu": str(10**12 // 2)}
 
 
-def test_who_has_waited_in_vain_before_the_queue_was_empty_begins_anew(world: PoolSharesWorld) -> None:
+def test_starvation_begins_anew_after_an_empty_queue(world: PoolSharesWorld) -> None:
     world.submit("a", 8)
     first = world.submit("b", 2)
     world.here.periodic_jobs.update_fair_shares()
@@ -117,7 +117,7 @@ def test_who_has_waited_in_vain_before_the_queue_was_empty_begins_anew(world: Po
     assert world.status_fields("b")["below_ms"] == str(world.clock.now_ms())
 
 
-def test_a_switch_of_the_discipline_ranks_anew_and_stops_nobody(world: PoolSharesWorld) -> None:
+def test_a_switch_of_the_discipline_reorders_and_preempts_nothing(world: PoolSharesWorld) -> None:
     world.settle(discipline="reserved")
     allocations = [world.submit("a", 4, preemption_class=1) for _ in range(2)]
     waits = [world.submit("b", 4, preemption_class=2), world.submit("a", 4, preemption_class=3), world.submit("b", 2)]
@@ -159,7 +159,7 @@ def test_what_is_told_of_a_tree(world: PoolSharesWorld) -> None:
         world.here.pool_shares.get(W, "nowhere")
 
 
-def test_other_disciplines_answer_too_and_nobody_starves(world: PoolSharesWorld) -> None:
+def test_other_disciplines_have_shares_and_no_starving_account(world: PoolSharesWorld) -> None:
     world.settle(discipline="reserved")
     world.submit("a", 8)
     world.submit("b", 8)

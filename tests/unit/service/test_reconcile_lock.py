@@ -74,7 +74,7 @@ def is_locked(client: RedisClient, workspace: str = "a") -> bool:
     return bool(client.exists(key("job_lock", workspace, "reconcile")))
 
 
-def test_a_round_looks_once_everywhere_but_where_nobody_waits(
+def test_a_round_passes_once_over_every_workspace_with_waiters(
     client: RedisClient, jobs: PeriodicJobs, reconciler: ScriptedReconciler
 ) -> None:
     client.delete(key("waiting", "b"))
@@ -105,7 +105,7 @@ def test_it_says_how_long_it_took(client: RedisClient, nudges: Nudges, reconcile
     }
 
 
-def test_who_has_the_lease_looks_again_for_whoever_came(
+def test_the_holder_of_the_lease_repeats_the_pass_for_new_nudges(
     client: RedisClient, lock: ReconcileLock, reconciler: ScriptedReconciler
 ) -> None:
     other = ReconcileLock(Nudges(client), reconciler)
@@ -162,7 +162,7 @@ def test_a_tick_takes_the_place_of_a_holder_that_died(
     assert (sorted(reconciler.workspaces), time.monotonic() - started_s < 3) == (["a", "b", "c"], True)
 
 
-def test_a_tick_leaves_a_long_look_alone_and_waits_no_longer_than_until_somebody_looked(
+def test_a_tick_does_not_disturb_a_long_pass_and_ends_with_it(
     client: RedisClient, nudges: Nudges, reconciler: ScriptedReconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = make_services(client, Settings())

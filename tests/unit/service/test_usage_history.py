@@ -159,7 +159,7 @@ def test_of_many_policies_those_that_used_most_are_noted_and_told(world: World, 
     assert many[20] not in history.series
 
 
-def test_a_workspace_is_left_to_who_has_its_lease(client: RedisClient, world: World, here: Services) -> None:
+def test_a_workspace_is_left_to_the_holder_of_its_lease(client: RedisClient, world: World, here: Services) -> None:
     world.pool(gpu=1)
     assert world.ledger.take_job_lock(world.workspace, "record_usage", "another worker", 60)
     assert here.periodic_jobs.record_usage() == {world.workspace: "skipped"}

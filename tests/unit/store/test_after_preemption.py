@@ -30,7 +30,7 @@ def test_it_goes_back_to_the_queue_as_often_as_it_may(world: World, retries: int
         waiter = world.submit("high", gpu=4)
 
 
-def test_what_it_is_granted_again_says_nothing_of_who_took_it(world: World) -> None:
+def test_a_new_grant_has_no_trace_of_the_preemptor(world: World) -> None:
     victim, waiter = preempting_victim(world, {"grace_s": 0})
     world.release(waiter)
     request = world.get(victim)
@@ -98,7 +98,7 @@ def test_where_no_pool_takes_it_any_more_it_is_rejected(world: World) -> None:
 @pytest.mark.parametrize(("way", "becomes"), [
     ("forced", "preempted"), ("failed", "preempted"), ("silent", "preempted"), ("vacated", "queued"), ("completed", "queued"),
 ])  # fmt: skip
-def test_who_saved_nothing_goes_back_only_if_the_pool_lets_it(world: World, way: str, becomes: str) -> None:
+def test_a_victim_without_a_checkpoint_is_requeued_only_if_the_pool_allows_it(world: World, way: str, becomes: str) -> None:
     victim, waiter = preempting_victim(world, {"requeue_failed_checkpoint": False}, **({} if way == "forced" else SAVES))
     if way == "failed":
         world.checkpoint(victim, "failed")
@@ -118,7 +118,7 @@ def test_who_saved_nothing_goes_back_only_if_the_pool_lets_it(world: World, way:
     assert world.ledger.read_counters(world.workspace).get("requeued|p", 0) == (becomes == "queued")
 
 
-def test_who_is_tied_to_no_pool_may_save_as_well(world: World) -> None:
+def test_an_unmanaged_allocation_may_report_a_checkpoint(world: World) -> None:
     world.ledger.update_workspace(world.workspace, WorkspaceSettings(unmanaged="allow"))
     free = world.submit("stranger")
     assert world.checkpoint(free, "completed", reference="r") == HeartbeatResult(RequestState.ALLOCATED, None)

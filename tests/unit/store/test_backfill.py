@@ -23,7 +23,7 @@ def test_a_release_grants_everything_it_can_in_order_at_once(world: World) -> No
     assert [world.get(each).fence for each in (b, d, e)] == [2, 3, 4]
 
 
-def test_strict_nobody_passes_the_first_one_blocked_by_capacity(world: World) -> None:
+def test_strict_no_request_passes_the_first_one_blocked_by_capacity(world: World) -> None:
     world.pool(gpu=8, settings={"queueing": "strict"})
     world.policy("t", priority=1)
     world.policy("capped", priority=5, limit={"gpu": 1})
@@ -36,7 +36,7 @@ def test_strict_nobody_passes_the_first_one_blocked_by_capacity(world: World) ->
     assert world.status(c) == ["allocated"]
 
 
-def test_strict_who_ranks_before_the_first_blocked_one_is_granted_and_who_ranks_behind_waits(world: World) -> None:
+def test_strict_requests_before_the_first_blocked_one_are_granted_and_later_ones_wait(world: World) -> None:
     world.pool(gpu=4, settings={"queueing": "strict"})
     for name, priority in (("low", 1), ("mid", 5), ("high", 9)):
         world.policy(name, priority=priority)
@@ -46,7 +46,7 @@ def test_strict_who_ranks_before_the_first_blocked_one_is_granted_and_who_ranks_
     assert world.status(blocked, low, high) == ["queued", "queued", "allocated"]
 
 
-def test_strict_who_came_to_a_limit_stops_blocking(world: World) -> None:
+def test_strict_a_waiter_at_a_limit_stops_blocking(world: World) -> None:
     world.pool(gpu=4, settings={"queueing": "strict"})
     world.policy("a", priority=1, limit={"gpu": 3})
     world.policy("b")
@@ -70,7 +70,7 @@ def test_strict_the_line_moves_as_far_as_capacity_goes(world: World) -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 200])
-def test_a_change_of_queueing_takes_effect_on_those_who_wait(client: Any, chunk: int) -> None:
+def test_a_change_of_queueing_takes_effect_on_waiters(client: Any, chunk: int) -> None:
     world = World(client, chunk=chunk)
     world.pool(gpu=4, settings={"queueing": "strict"})
     world.policy()
@@ -116,7 +116,7 @@ def test_patience_ends_after_its_time_and_not_before(world: World) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"patience_s": None}, {"queueing": "strict", "patience_s": 1}])
-def test_without_patience_to_lose_nobody_gets_a_hold(world: World, settings: dict[str, Any]) -> None:
+def test_without_patience_no_waiter_gets_a_hold(world: World, settings: dict[str, Any]) -> None:
     world.pool(gpu=4, settings=settings)
     world.policy()
     world.submit(gpu=1)
@@ -189,7 +189,7 @@ def test_a_hold_ends_when_a_limit_keeps_its_owner(world: World) -> None:
     assert (world.get_pool().holds, world.status(big, waiting)) == ((), ["queued", "allocated"])
 
 
-def test_who_came_to_a_limit_keeps_no_other_from_the_hold(world: World) -> None:
+def test_a_waiter_at_a_limit_keeps_no_other_from_the_hold(world: World) -> None:
     world.pool(gpu=8, settings={"patience_s": 10})
     world.policy("a", limit={"gpu": 4})
     world.policy("b")
@@ -226,7 +226,7 @@ def test_a_hold_ends_with_its_reason(world: World, how: str) -> None:
     assert world.status(small) == ["queued" if how == "strict" else "allocated"]
 
 
-def test_who_was_kept_by_a_limit_has_all_his_patience_left(world: World) -> None:
+def test_time_at_a_limit_does_not_use_up_patience(world: World) -> None:
     world.pool(gpu=4, settings={"patience_s": 10})
     world.policy("a", limit={"gpu": 1})
     world.policy("b")
@@ -251,7 +251,7 @@ def test_those_that_end_in_time_may_pass_a_hold(world: World) -> None:
     assert world.status(late, unknown, short) == ["queued", "queued", "allocated"]
 
 
-def test_without_a_known_end_nobody_passes_a_hold(world: World) -> None:
+def test_without_a_walltime_no_request_passes_a_hold(world: World) -> None:
     world.pool(gpu=4, settings={"patience_s": 10})
     world.policy()
     world.submit(gpu=2, walltime_s=100)
@@ -284,7 +284,7 @@ def test_of_those_waiting_the_first_that_ends_in_time_is_taken_from_within_its_l
     assert world.status(first) == ["allocated"]
 
 
-def test_who_overstays_may_end_at_any_moment(world: World) -> None:
+def test_an_allocation_beyond_its_walltime_may_end_at_any_moment(world: World) -> None:
     world.pool(gpu=4, settings={"patience_s": 10})
     world.policy()
     world.submit(gpu=3, walltime_s=5)

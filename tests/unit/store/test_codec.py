@@ -55,7 +55,7 @@ def test_a_request_that_was_never_preempted() -> None:
         ("preempted", {"directive": "terminate", "deadline_ms": "9"}, (None, None)),
     ],
 )
-def test_only_who_holds_something_is_told_what_to_do(
+def test_only_allocations_have_a_directive(
     status: str, fields: dict[str, str], directive_and_deadline: tuple[Any, Any]
 ) -> None:
     request = codec.decode_request(REQUEST | {"status": status} | fields)

@@ -198,7 +198,7 @@ def test_shares_change_hands_in_one_step(world: World) -> None:
     }
 
 
-def test_who_is_new_is_the_youngest_in_the_order_of_the_file(world: World) -> None:
+def test_new_policies_are_the_youngest_in_the_order_of_the_file(world: World) -> None:
     world.pool(gpu=8)
     world.policy("old", weight=2)
     names = ["new", "old", "newer"]
@@ -233,7 +233,7 @@ def test_no_waiter_is_rejected_on_the_way(world: World) -> None:
     assert (request.status, request.pool) == ("allocated", "q"), "it fits only there now"
 
 
-def test_who_fits_nowhere_any_more_is_rejected_with_each_pools_reason(world: World) -> None:
+def test_a_waiter_that_fits_nowhere_any_more_is_rejected_with_each_pools_reason(world: World) -> None:
     world.pool(gpu=8)
     world.policy("t")
     world.submit("t", gpu=8)
@@ -247,7 +247,7 @@ def test_who_fits_nowhere_any_more_is_rejected_with_each_pools_reason(world: Wor
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 200])
-def test_who_fits_now_is_granted_however_small_the_rounds(client: RedisClient, chunk: int) -> None:
+def test_a_waiter_that_fits_now_is_granted_with_any_chunk(client: RedisClient, chunk: int) -> None:
     world = World(client, chunk=chunk)
     world.pool(gpu=1)
     for team in "abc":
@@ -304,7 +304,7 @@ def test_what_is_in_use_does_not_go(world: World) -> None:
     assert refusal(world, FRESH, without) == ("in_use", "pool p: policy orchestrator/t is in use: 1 queued, 1 active")
 
 
-def test_a_policy_somebody_only_waits_for_does_not_go(world: World) -> None:
+def test_a_policy_with_waiters_only_is_not_deleted(world: World) -> None:
     a_pool_in_use(world)
     world.submit("idle", gpu=3)
     without = IN_USE | {"policies": IN_USE["policies"][:1]}

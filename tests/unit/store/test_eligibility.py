@@ -86,7 +86,7 @@ def test_custom_keys(world: World) -> None:
     assert reason_codes(b)[0] == "exceeds_reserved"
 
 
-def test_the_type_is_part_of_who_asks(world: World) -> None:
+def test_the_type_is_part_of_the_component(world: World) -> None:
     world.pool(gpu=1)
     world.policy("step_operator/t")
     assert reason_codes(world.submit("orchestrator/t")) == ("no_policy", [])

@@ -111,7 +111,7 @@ def test_alike_satisfied_it_is_class_then_age(world: World) -> None:
     assert granted_names(world, **waiting) == ["a10", "b9", "c0", "a5", "b5"]
 
 
-def test_a_class_does_not_help_who_is_more_satisfied(world: World) -> None:
+def test_a_class_does_not_help_a_more_satisfied_policy(world: World) -> None:
     world.pool(gpu=4, settings=FAIR)
     world.policy("a")
     world.policy("b")
@@ -126,7 +126,7 @@ def test_a_class_does_not_help_who_is_more_satisfied(world: World) -> None:
     assert granted_names(world, **waiting) == ["b0", "a10"]
 
 
-def test_who_has_nothing_due_comes_last_and_of_these_by_class_and_age(world: World) -> None:
+def test_policies_without_a_share_come_last_by_class_and_age(world: World) -> None:
     world.pool(gpu=9, settings=FAIR)
     for team in ("a", "b", "c", "holder"):
         world.policy(team)
@@ -140,7 +140,7 @@ def test_who_has_nothing_due_comes_last_and_of_these_by_class_and_age(world: Wor
     assert granted_names(world, **waiting) == ["c1", "b2", "a1", "b1"]
 
 
-def test_who_has_more_than_is_due_comes_after_who_has_not_by_how_much_it_is_more(world: World) -> None:
+def test_policies_above_their_share_come_later_by_their_excess(world: World) -> None:
     world.pool(gpu=8, settings=FAIR)
     for team, gpu in (("a", 3), ("b", 2), ("c", 1), ("holder", 2)):
         world.policy(team)
@@ -152,7 +152,7 @@ def test_who_has_more_than_is_due_comes_after_who_has_not_by_how_much_it_is_more
     assert queue_names(world, **waiting) == ["b", "c", "a"]
 
 
-def test_who_has_more_than_is_due_of_one_key_has_it_though_it_lacks_another(world: World) -> None:
+def test_an_excess_of_one_key_counts_though_another_is_short(world: World) -> None:
     world.pool(gpu=8, mem=8, settings=FAIR)
     holders: tuple[tuple[str, dict[str, Any]], ...] = (("a", {"gpu": 4}), ("b", {"mem": 6}), ("holder", {"gpu": 4, "mem": 2}))
     for team, asks in holders:
@@ -164,7 +164,7 @@ def test_who_has_more_than_is_due_of_one_key_has_it_though_it_lacks_another(worl
     assert queue_names(world, **waiting) == ["b", "a"], "3/2, then 2"
 
 
-def test_a_key_on_which_all_it_wants_is_its_own_does_not_count_but_for_who_wants_no_other(world: World) -> None:
+def test_a_key_with_its_whole_demand_due_counts_only_if_it_is_the_only_one(world: World) -> None:
     world.pool(gpu=8, mem=8, settings=FAIR)
     holders: tuple[tuple[str, dict[str, Any]], ...] = (
         ("a", {"gpu": 2}),
@@ -185,7 +185,7 @@ def test_a_key_on_which_all_it_wants_is_its_own_does_not_count_but_for_who_wants
     assert queue_names(world, **waiting) == ["a", "c", "b"], "0 of mem, 0 of gpu (the least, younger), 1/2 of mem"
 
 
-def test_who_lacks_only_what_nothing_of_is_due_has_nothing_of_it(world: World) -> None:
+def test_a_policy_short_only_of_keys_without_a_share_has_satisfaction_zero(world: World) -> None:
     world.pool(gpu=4, mem=4, settings=FAIR)
     for team in ("a", "b"):
         world.policy(team)
@@ -211,7 +211,7 @@ def test_new_shares_count_at_once(world: World) -> None:
     assert world.status(big, small) == ["queued", "allocated"]
 
 
-def test_shares_are_published_of_who_asks_and_taken_back_of_who_does_not(world: World) -> None:
+def test_shares_are_published_for_demand_and_removed_without_it(world: World) -> None:
     holder = full_pool(world, 4, "a", "b")
     waiting = [world.submit("a", gpu=2), world.submit("b", gpu=1)]
     reconcile(world)
@@ -237,13 +237,13 @@ def pool_with_newcomer(world: World, **settings: Any) -> tuple[Request, Request]
 
 
 @pytest.mark.parametrize("settings", [{"queueing": "strict"}, {"patience_s": 1}])
-def test_who_comes_again_is_placed_by_what_it_has_now(world: World, settings: dict[str, Any]) -> None:
+def test_a_returning_policy_is_ordered_by_its_present_use(world: World, settings: dict[str, Any]) -> None:
     # Its use was not recorded while no request waited.
     waits, came = pool_with_newcomer(world, **settings)
     assert (world.status(waits, came), queue_names(world, waits=waits, came=came)) == (["queued"] * 2, ["waits", "came"])
 
 
-def test_who_waited_before_and_had_more_since_is_placed_by_what_it_has_now(world: World) -> None:
+def test_a_policy_with_new_grants_is_ordered_by_its_present_use(world: World) -> None:
     world.pool(gpu=4, settings={**FAIR, "queueing": "strict"})
     for team in ("a", "b"):
         world.policy(team)
@@ -260,7 +260,7 @@ def test_who_waited_before_and_had_more_since_is_placed_by_what_it_has_now(world
 # requests that pass others
 
 
-def test_strict_the_first_is_the_least_satisfied_and_nobody_passes_it(world: World) -> None:
+def test_strict_the_least_satisfied_is_first_and_is_never_passed(world: World) -> None:
     world.pool(gpu=8, settings={**FAIR, "queueing": "strict"})
     for team in ("a", "b", "c"):
         world.policy(team)
@@ -277,7 +277,7 @@ def test_strict_the_first_is_the_least_satisfied_and_nobody_passes_it(world: Wor
     assert granted_names(world, **waiting) == ["b", "a", "c"], "now both have nothing, and age counts"
 
 
-def test_strict_whom_a_limit_keeps_keeps_nobody(world: World) -> None:
+def test_strict_a_waiter_at_its_limit_blocks_no_other(world: World) -> None:
     world.pool(gpu=8, settings={**FAIR, "queueing": "strict"})
     world.policy("a", limit={"gpu": 2})
     world.policy("b")
@@ -290,7 +290,7 @@ def test_strict_whom_a_limit_keeps_keeps_nobody(world: World) -> None:
     assert world.status(capped) == ["allocated"]
 
 
-def test_of_those_who_lost_patience_the_least_satisfied_gets_the_hold(world: World) -> None:
+def test_the_least_satisfied_waiter_without_patience_gets_the_hold(world: World) -> None:
     world.pool(gpu=8, settings={**FAIR, "patience_s": 1})
     for team, gpu in (("a", 4), ("b", 1)):
         world.policy(team)
@@ -321,7 +321,7 @@ def test_a_hold_of_patience_binds_only_those_behind_its_owner(world: World) -> N
     assert world.used() == {"gpu": 7}
 
 
-def test_who_is_kept_by_a_hold_goes_on_when_new_shares_put_it_before_the_owner(world: World) -> None:
+def test_a_waiter_behind_a_hold_is_granted_when_new_shares_order_it_first(world: World) -> None:
     world.pool(gpu=4, settings={**FAIR, "patience_s": 1})
     for team in ("a", "b"):
         world.policy(team)
@@ -334,7 +334,7 @@ def test_who_is_kept_by_a_hold_goes_on_when_new_shares_put_it_before_the_owner(w
     assert world.status(big, small) == ["queued", "allocated"]
 
 
-def test_who_ends_in_time_passes_a_hold_that_binds_it(world: World) -> None:
+def test_a_request_that_ends_in_time_passes_a_hold(world: World) -> None:
     world.pool(gpu=4, settings={**FAIR, "patience_s": 1})
     for team in ("a", "b"):
         world.policy(team)
@@ -348,7 +348,7 @@ def test_who_ends_in_time_passes_a_hold_that_binds_it(world: World) -> None:
     assert world.status(queued, long) == ["allocated", "queued"]
 
 
-def test_fixed_work_waits_for_its_share_and_keeps_nobody(world: World) -> None:
+def test_fixed_work_waits_for_its_share_and_blocks_no_other(world: World) -> None:
     world.pool(gpu=4, settings=FAIR)
     world.policy("a", reserved={"gpu": 2})
     world.policy("b", reserved={"gpu": 1})
@@ -413,7 +413,7 @@ def submit_many(world: World, count: int = 12) -> list[Request]:
 
 @pytest.mark.parametrize("settings", [{"queueing": "strict"}, {}, {"patience_s": 0}])
 @pytest.mark.backends("fake", "embedded")  # hundreds of calls in parts of one, which the scripts count
-def test_switching_back_and_forth_loses_nobody_and_leaves_nothing_behind(client: RedisClient, settings: dict[str, Any]) -> None:
+def test_switching_back_and_forth_loses_no_waiter_and_leaves_no_data(client: RedisClient, settings: dict[str, Any]) -> None:
     world = World(client, chunk=1)
     world.pool(gpu=6, settings={"patience_s": None, **settings})
     requests = submit_many(world)
@@ -439,7 +439,7 @@ def test_switching_back_and_forth_loses_nobody_and_leaves_nothing_behind(client:
 
 
 @pytest.mark.parametrize("settings", ['{"queueing":"strict"}', '{"discipline":"fair_share"}', '{"patience_s":"1"}'])
-def test_who_comes_while_a_switch_is_half_done_has_its_place_after_it(client: RedisClient, settings: str) -> None:
+def test_a_request_submitted_during_a_switch_is_ordered_after_it(client: RedisClient, settings: str) -> None:
     world = World(client, chunk=1)
     world.pool(gpu=6, settings={"patience_s": None})
     requests = submit_many(world)
@@ -452,7 +452,7 @@ def test_who_comes_while_a_switch_is_half_done_has_its_place_after_it(client: Re
     assert sorted(world.queue()) == sorted([came.id, *(each.id for each in requests)])
 
 
-def test_who_comes_while_work_is_left_is_told_what_became_of_it(world: World) -> None:
+def test_a_request_submitted_during_unfinished_work_gets_its_later_state(world: World) -> None:
     # It waits for that work; its coming does not begin it, which would grant it behind the back of the answer.
     world.pool(gpu=2, settings={**FAIR, "patience_s": 1})
     for team in ("a", "b"):

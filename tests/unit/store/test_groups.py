@@ -146,7 +146,7 @@ def test_moving_is_refused_while_units_are_held_and_takes_the_promises_along(wor
     world.group("a", reserved={"gpu": 0})
 
 
-def test_a_lowered_limit_of_a_group_keeps_what_runs_and_lets_nobody_new_in(world: World) -> None:
+def test_a_lowered_limit_of_a_group_keeps_allocations_and_grants_none(world: World) -> None:
     world.pool(gpu=8)
     world.group("g")
     world.policy(group="g")
@@ -158,7 +158,7 @@ def test_a_lowered_limit_of_a_group_keeps_what_runs_and_lets_nobody_new_in(world
     assert world.status(c) == ["allocated"]
 
 
-def test_a_group_at_its_limit_blocks_nobody_outside(world: World) -> None:
+def test_a_group_at_its_limit_blocks_no_request_outside(world: World) -> None:
     world.pool(gpu=8)
     world.group("g", limit={"gpu": 2})
     world.policy("in", group="g", priority=9)

@@ -203,7 +203,7 @@ def test_raised_while_they_leave_those_are_called_back_that_need_not_go(world: W
     assert world.status(*allocations) == ["allocated"] * 3 + ["queued"]
 
 
-def test_who_was_called_back_and_has_left_before_it_heard_of_it_has_left(world: World) -> None:
+def test_a_reprieved_victim_that_left_first_has_left(world: World) -> None:
     allocations = four_allocations(world)
     world.update_pool(gpu=6)
     reconcile(world)
@@ -217,7 +217,7 @@ def test_who_was_called_back_and_has_left_before_it_heard_of_it_has_left(world: 
     assert world.get(allocations[3]).preemptions == 1
 
 
-def test_who_ends_in_time_saves_the_others(world: World) -> None:
+def test_an_allocation_that_ends_in_time_saves_the_others(world: World) -> None:
     allocations = four_allocations(world)
     world.update_pool(gpu=6)
     reconcile(world)
@@ -227,7 +227,7 @@ def test_who_ends_in_time_saves_the_others(world: World) -> None:
     assert victim_statuses(world, *allocations[1:]) == ["stays"] * 3
 
 
-def test_what_keeps_somebody_running_for_a_while_keeps_it_here(world: World) -> None:
+def test_protections_of_a_victim_hold_for_evictions_too(world: World) -> None:
     allocations = four_allocations(world, min_runtime_s=100)
     world.update_pool(gpu=6)
     reconcile(world)
@@ -254,7 +254,7 @@ def test_no_more_are_stopped_in_a_minute_than_may_be(world: World) -> None:
 # leaving
 
 
-def test_everything_is_told_of_who_is_stopped_for_a_limit(world: World) -> None:
+def test_the_events_of_an_eviction_are_complete(world: World) -> None:
     allocations = four_allocations(world)
     world.update_pool(gpu=6)
     reconcile(world)
@@ -286,7 +286,7 @@ def test_without_grace_it_is_stopped_at_once_and_stands_in_the_queue(world: Worl
 
 
 @pytest.mark.parametrize("grace_s", [0, 5])
-def test_who_was_there_too_often_ends_preempted_for_its_reason(world: World, grace_s: int) -> None:
+def test_an_eviction_at_the_requeue_limit_ends_the_request(world: World, grace_s: int) -> None:
     world.pool(gpu=4, settings={**EVICT, "grace_s": grace_s, "over_limit_after_s": 0})
     world.policy()
     request = world.submit(gpu=4, retries=0)
@@ -298,7 +298,7 @@ def test_who_was_there_too_often_ends_preempted_for_its_reason(world: World, gra
     assert world.used() == {"gpu": 0}
 
 
-def test_who_no_longer_fits_anywhere_is_rejected_when_it_has_left(world: World) -> None:
+def test_an_evicted_request_that_fits_nowhere_is_rejected(world: World) -> None:
     world.pool(gpu=4, settings={**EVICT, "over_limit_after_s": 0})
     world.policy()
     request = world.submit(gpu=4)
@@ -323,7 +323,7 @@ def test_work_is_saved_before_it_leaves(world: World) -> None:
     assert (ended.status, ended.resume, ended.checkpoint_reference) == ("queued", True, "s3://there")
 
 
-def test_what_leaves_for_a_limit_is_there_for_who_may_have_it(world: World) -> None:
+def test_evicted_units_are_granted_to_an_eligible_waiter(world: World) -> None:
     # A policy's limit was lowered: what it gives back goes to others, and it waits for less.
     world.pool(gpu=4, settings={**EVICT, "over_limit_after_s": 0})
     for team in ("a", "b"):

@@ -129,7 +129,7 @@ def test_what_was_published_of_it_is_not_touched_by_a_change(world: World, kind:
     assert published.items() <= fields(world, *account).items()
 
 
-def test_who_is_new_is_the_youngest_and_stays_what_it_is(world: World) -> None:
+def test_a_new_policy_is_the_youngest_and_keeps_its_number(world: World) -> None:
     world.pool(gpu=8)
     world.policy("a")
     world.group("g")
@@ -164,7 +164,7 @@ def test_a_limit_as_large_as_the_pool_is_none_until_the_pool_grows(world: World)
     assert world.submit("b", gpu=5).status == "allocated"
 
 
-def test_who_is_at_a_limit_blocks_nobody(world: World) -> None:
+def test_a_waiter_at_a_limit_blocks_no_other(world: World) -> None:
     world.pool(gpu=8)
     world.policy("capped", priority=9, limit={"gpu": 2})
     world.policy("other")
@@ -232,7 +232,7 @@ def test_a_policy_in_use_is_not_taken_away(world: World) -> None:
     assert world.submit(gpu=1).status == "rejected"
 
 
-def test_a_policy_nobody_is_eligible_by_can_go_while_its_component_waits_elsewhere(world: World) -> None:
+def test_a_policy_without_eligible_waiters_can_be_deleted(world: World) -> None:
     world.pool("small", gpu=1)
     world.pool("large", gpu=4)
     for pool in ("small", "large"):
@@ -258,7 +258,7 @@ def test_moving_is_refused_while_units_are_held(world: World) -> None:
     assert world.get_pool().policies["orchestrator/t"].parent == "g"
 
 
-def test_a_policy_moves_with_those_who_wait(world: World) -> None:
+def test_a_policy_moves_with_its_waiters(world: World) -> None:
     world.pool(gpu=4)
     world.group("tight", limit={"gpu": 1})
     world.policy("a", group="tight")

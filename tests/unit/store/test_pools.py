@@ -187,7 +187,7 @@ def test_a_pool_is_deleted_with_all_that_is_its_own(world: World) -> None:
     assert (world.get_pool().policies, world.get_pool().groups, world.get_pool().used) == ({}, {}, {})
 
 
-def test_a_deleted_pool_leaves_those_who_wait_elsewhere_alone(world: World) -> None:
+def test_a_deleted_pool_leaves_waiters_of_other_pools(world: World) -> None:
     for pool, gpu in (("p", 2), ("q", 1)):
         world.pool(pool, gpu=gpu)
         world.policy("t", pool)

@@ -246,7 +246,7 @@ def _the_fixed_share_is_claimed(world: World) -> StepResult:
 
 
 @stale_because("unjudged")
-def _somebody_leaves_for_nobody(world: World) -> StepResult:
+def _orphaned_victim(world: World) -> StepResult:
     earlier, later = pool_with_allocations(world, 4, 4)
     first = world.submit("high", gpu=4)
     world.preempt(first, earlier)
@@ -347,7 +347,7 @@ def test_so_many_in_a_minute(world: World) -> None:
     assert world.snapshot().last_decision_ms == world.clock.now_ms()
 
 
-def test_none_is_nobody_ever(world: World) -> None:
+def test_a_budget_of_zero_forbids_all_preemptions_and_null_none(world: World) -> None:
     victim, waiter, _ = plain(world)
     world.update_pool(settings={"max_preemptions_per_minute": 0})
     assert world.preempt(waiter, victim).reason == "budget"
@@ -407,7 +407,7 @@ def test_a_fixed_waiter_is_judged_by_what_of_its_share_is_fixed(world: World) ->
     assert (world.status(waiter), world.get_pool().used_fixed) == (["allocated"], {"gpu": 4, "step_run": 1})
 
 
-def test_who_has_a_hold_may_ask_for_more_and_its_own_claim_does_not_bind_it(world: World) -> None:
+def test_an_owner_of_a_hold_may_preempt_more_and_its_own_hold_does_not_bind_it(world: World) -> None:
     first, other = pool_with_allocations(world, 4, 4)
     waiter = world.submit("high", gpu=4)
     unused = ["policy:orchestrator/high"]
@@ -453,7 +453,7 @@ def later_events(world: World, request: Request) -> list[Event]:
     return [event for event in world.events() if event.request == request.id and event.event not in ("submitted", "allocated")]
 
 
-def test_who_took_from_whom_and_why_is_told_on_both_sides_with_both_ranks(world: World) -> None:
+def test_both_sides_of_a_preemption_get_its_reason_and_both_ranks(world: World) -> None:
     first, other = pool_with_allocations(world, 4, 4)
     waiter = world.submit("high", gpu=8, preemption_class=7)
     world.clock.advance(3)

@@ -77,7 +77,7 @@ def test_silence_ends_the_first_step_and_then_the_second(world: World) -> None:
 
 
 @pytest.mark.parametrize("state", ["started", "progress"])
-def test_who_is_at_it_gets_half_as_long_again_and_once(world: World, state: str) -> None:
+def test_a_checkpoint_in_progress_extends_the_deadline_by_half_once(world: World, state: str) -> None:
     victim, _ = preempting_victim(world, {"checkpoint_timeout_s": 9}, **SAVES)
     now = world.clock.now_ms()
     assert world.checkpoint(victim, state) == HeartbeatResult(RequestState.PREEMPTING, None, "checkpoint", now + 9000), (
@@ -111,7 +111,7 @@ def test_it_may_put_it_off_for_so_long_in_all(world: World) -> None:
     assert next_step(world, victim) == ("terminate", 30)
 
 
-def test_who_put_it_off_and_then_is_at_it_gets_both(world: World) -> None:
+def test_a_deferral_and_a_checkpoint_in_progress_both_extend(world: World) -> None:
     victim, _ = preempting_victim(world, {"checkpoint_timeout_s": 10, "max_deferral_s": 5}, **SAVES)
     world.checkpoint(victim, "defer", 99)
     world.checkpoint(victim, "progress")
@@ -122,7 +122,7 @@ def test_who_put_it_off_and_then_is_at_it_gets_both(world: World) -> None:
     )
 
 
-def test_nobody_puts_off_what_was_not_asked(world: World) -> None:
+def test_a_deferral_without_a_notice_is_refused(world: World) -> None:
     victim, _ = victim_and_waiter(world, **SAVES)
     before = world.state()
     with pytest.raises(Conflict) as error:
@@ -130,7 +130,7 @@ def test_nobody_puts_off_what_was_not_asked(world: World) -> None:
     assert (error.value.code, world.state()) == ("not_leaving", before)
 
 
-def test_who_has_saved_has_left(world: World) -> None:
+def test_a_saved_checkpoint_vacates(world: World) -> None:
     victim, waiter = preempting_victim(world, **SAVES)
     world.clock.advance(12)
     assert world.checkpoint(victim, "completed", reference="s3://b/1") == HeartbeatResult(RequestState.QUEUED, None)
@@ -176,7 +176,7 @@ def test_whose_checkpoint_failed_is_told_to_end_at_once(world: World) -> None:
     assert world.counters(*ENDS) == {"preemptions|p|batch|priority": 1, "failed_checkpoints|p": 1, "requeued|p": 1}
 
 
-def test_who_saves_at_the_last_moment_has_saved(world: World) -> None:
+def test_a_checkpoint_at_the_last_moment_counts(world: World) -> None:
     victim, _ = preempting_victim(world, {"requeue_failed_checkpoint": False}, **SAVES)
     world.enforce_deadlines(600)
     world.clock.advance(29)
@@ -199,14 +199,14 @@ def test_no_grace_is_one_event_and_the_units_at_once(world: World) -> None:
     assert_void(world, victim, 1)
 
 
-def test_who_is_forced_has_lost_its_fence(world: World) -> None:
+def test_a_forced_victim_has_lost_its_fence(world: World) -> None:
     victim, waiter = preempting_victim(world)
     assert (world.enforce_deadlines(30), world.status(victim, waiter)) == (1, ["queued", "allocated"])
     assert later_transitions(world, victim)[-1] == ("forced", RequestState.PREEMPTING, RequestState.QUEUED)
     assert_void(world, victim, 1)
 
 
-def test_who_left_once_by_itself_is_forced_the_next_time_all_the_same(world: World) -> None:
+def test_a_victim_that_once_left_in_time_can_be_forced_later(world: World) -> None:
     for says in ("completed", "vacated"):
         world.client.flushall()
         victim, waiter = preempting_victim(world, retries=-1, **SAVES)
@@ -258,7 +258,7 @@ def test_however_many_are_due_a_call_goes_through_a_part_of_them(client: RedisCl
 # ---- it ends otherwise
 
 
-def test_who_finishes_by_itself_meanwhile_is_released(world: World) -> None:
+def test_a_victim_that_ends_by_itself_is_released(world: World) -> None:
     victim, waiter = preempting_victim(world, **SAVES)
     released = world.release(victim)
     assert (released.status, released.outcome, released.reason, released.preempted_by) == ("released", "succeeded", None, None)
@@ -301,7 +301,7 @@ def test_vacated_says_it_has_left_and_says_it_again(world: World) -> None:
     assert world.state() == before
 
 
-def test_nobody_vacates_who_was_not_told(world: World) -> None:
+def test_a_release_as_vacated_without_a_notice_is_refused(world: World) -> None:
     victim, waiter = preempting_victim(world)
     world.release(victim, outcome="vacated")
     world.release(waiter)
@@ -315,7 +315,7 @@ def test_nobody_vacates_who_was_not_told(world: World) -> None:
     assert world.state() == before
 
 
-def test_who_was_called_back_too_late_may_still_say_it_has_left(world: World) -> None:
+def test_a_victim_reprieved_too_late_may_still_vacate(world: World) -> None:
     victim, waiter = preempting_victim(world)
     world.cancel(waiter)
     assert world.reprieve(victim).applied

@@ -101,7 +101,7 @@ def test_within_a_rank_the_share_counts_even_if_priority_goes_first(world: World
     assert world.status(*waiting.values()) == ["queued", "allocated"]
 
 
-def test_who_asks_no_share_key_is_never_in_share(world: World) -> None:
+def test_a_request_without_share_keys_is_never_in_share(world: World) -> None:
     world.pool(gpu=4, licence=1)
     world.policy("a", reserved={"gpu": 2})
     holder = world.submit("a", licence=1)

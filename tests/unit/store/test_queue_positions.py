@@ -36,7 +36,7 @@ def test_a_waiter_has_a_place_in_every_pool_it_is_eligible_in(world: World) -> N
     assert world.get(waiter).position == {"b": 1, "c": 2}
 
 
-def test_who_does_not_wait_has_no_place(world: World) -> None:
+def test_a_request_that_does_not_wait_has_no_position(world: World) -> None:
     world.pool(gpu=1)
     world.policy()
     a, b = world.submit(gpu=1), world.submit(gpu=1)
@@ -45,7 +45,7 @@ def test_who_does_not_wait_has_no_place(world: World) -> None:
     assert world.get(b).position == {}
 
 
-def test_places_move_up_when_somebody_leaves_or_goes_first(world: World) -> None:
+def test_positions_follow_cancelled_and_preferred_requests(world: World) -> None:
     world.pool(gpu=1)
     world.policy("a")
     world.policy("b", priority=1)

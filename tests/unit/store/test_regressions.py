@@ -22,7 +22,7 @@ class OneCall(Ledger):
         pass
 
 
-def test_who_comes_to_stand_before_the_owner_of_a_hold_is_granted_before_him(world: World) -> None:
+def test_a_request_ordered_before_the_owner_of_a_hold_is_granted_first(world: World) -> None:
     world.pool(gpu=3, settings={"patience_s": 2})
     world.policy("large")
     world.policy("small", reserved={"gpu": 1})
@@ -70,7 +70,7 @@ def test_newcomers_at_both_ends_of_a_lane_do_not_hide_that_the_rest_has_to_move(
     assert world.queue() == [first.id, moves.id, last.id, waits.id]
 
 
-def test_a_policy_parted_while_its_queue_is_brought_in_line_leaves_nobody_in_it(client: RedisClient) -> None:
+def test_a_policy_deleted_during_a_sync_leaves_no_waiter_in_the_queue(client: RedisClient) -> None:
     world = World(client, chunk=1)
     for name in ("p", "q"):
         world.pool(name, gpu=1)
@@ -121,7 +121,7 @@ def test_a_repeated_release_goes_on_with_what_the_first_left(client: RedisClient
     assert world.get_pool().queue_length == 0
 
 
-def test_whoever_submits_next_goes_on_with_what_was_left_and_is_told_how_it_stands_then(client: RedisClient) -> None:
+def test_the_next_submit_resumes_unfinished_work_and_replies_the_later_state(client: RedisClient) -> None:
     world, _ = left_by_a_dead_caller(client)
     assert world.submit(gpu=1).status == "allocated"
     assert world.get_pool().queue_length == 0
@@ -175,7 +175,7 @@ def test_a_lost_request_does_not_stop_its_pool(client: RedisClient) -> None:
     assert world.status(other) == ["allocated"]
 
 
-def test_whoever_was_lost_of_a_preemption_stops_no_pool(client: RedisClient) -> None:
+def test_a_lost_party_of_a_preemption_stops_no_pool(client: RedisClient) -> None:
     for lost in ("victim", "waiter"):
         client.flushall()
         world = World(client)

@@ -32,7 +32,7 @@ def fill(world: World, component: str = "t", count: int = 5, **fields: Any) -> l
     return [world.submit(component, memory_mb=1 + number // 2, **fields) for number in range(count)]
 
 
-def test_attaching_takes_in_those_who_wait_and_a_changed_policy_rejects_those_it_no_longer_fits(small: World) -> None:
+def test_a_new_policy_queues_waiters_and_a_changed_one_rejects_misfits(small: World) -> None:
     for pool in ("p", "q"):
         small.pool(pool, gpu=1)
     small.policy("t", "p", priority=1)
@@ -87,7 +87,7 @@ def test_a_shrinking_pool_rejects_those_that_fit_nowhere_any_more(small: World) 
     assert len(small.queue()) == 10
 
 
-def test_a_key_that_is_new_or_gone_decides_who_may_wait(small: World) -> None:
+def test_a_new_or_removed_key_changes_the_eligible_waiters(small: World) -> None:
     small.pool(gpu=1, tpu=1)
     small.policy()
     small.submit(gpu=1)
@@ -159,7 +159,7 @@ def test_what_a_caller_left_is_finished_by_the_next_change(client: RedisClient) 
 
 
 @pytest.mark.parametrize("stop", range(1, 12))
-def test_every_part_of_a_change_is_consistent_and_somebody_else_goes_on(client: RedisClient, stop: int) -> None:
+def test_every_part_of_a_change_is_consistent_and_another_caller_resumes_it(client: RedisClient, stop: int) -> None:
     world = World(client, chunk=2)
     world.pool(gpu=4)
     world.policy()
@@ -176,7 +176,7 @@ def test_every_part_of_a_change_is_consistent_and_somebody_else_goes_on(client: 
     assert world.status(*rejected, *stay, late) == ["rejected"] * 4 + ["allocated"] * 3 + ["queued"] * 2
 
 
-def test_nobody_is_granted_past_others_while_a_pool_is_being_looked_at(client: RedisClient) -> None:
+def test_no_request_passes_others_during_a_recheck(client: RedisClient) -> None:
     world = World(client, chunk=1)
     world.pool(gpu=2)
     world.policy("a", priority=1)

@@ -15,7 +15,7 @@ from tests.support.world import World
 STEP = {"step_run": 1}
 
 
-def test_where_nobody_waits_and_nobody_leaves_there_is_nothing_to_see(world: World) -> None:
+def test_without_waiters_and_victims_there_is_no_snapshot(world: World) -> None:
     assert world.plan_store.read_snapshot(world.workspace, "p") is None
     world.pool(gpu=4)
     world.policy("low")
@@ -161,7 +161,7 @@ def test_waiters_come_in_queue_order(world: World) -> None:
     assert [each.id for each in world.snapshot().waiters] == world.queue()
 
 
-def test_where_the_owner_of_a_hold_stands_among_those_who_wait_is_shown(world: World) -> None:
+def test_the_position_of_the_owner_of_a_hold_is_in_the_snapshot(world: World) -> None:
     world.pool(gpu=4)
     world.policy("low")
     world.policy("high", priority=1, reserved={"gpu": 2})
@@ -185,7 +185,7 @@ def test_of_one_shape_and_class_the_first_eight_are_shown(world: World) -> None:
     assert [each.id for each in world.snapshot().waiters] == [*few[:8], other.id, *many[:8]]
 
 
-def test_who_has_a_hold_anywhere_is_no_waiter_and_whose_fixed_share_is_used_up_is_not_asked(world: World) -> None:
+def test_owners_of_holds_and_fixed_work_without_a_share_are_no_waiters(world: World) -> None:
     for pool in ("p", "q"):
         world.pool(pool, gpu=2)
         world.policy("low", pool)
@@ -242,7 +242,7 @@ def test_the_pools_that_a_component_would_rather_have(world: World) -> None:
     assert dict(world.snapshot().preferred_pools) == {"orchestrator/t": ("b", "c"), "orchestrator/other": ()}
 
 
-def test_when_somebody_was_preempted_last_is_shown_by_the_newest_fence_of_then(world: World) -> None:
+def test_the_last_preemption_of_a_waiter_is_given_as_a_fence(world: World) -> None:
     world.pool(gpu=2, settings={"grace_s": 0})
     world.policy("low")
     world.policy("high", priority=1)

@@ -126,7 +126,7 @@ def test_what_waits_is_sent_when_it_is_granted_and_not_before(tasks: Tasks) -> N
     assert tasks.send() == []
 
 
-def test_a_grant_is_sent_by_one_alone_and_again_when_nobody_says_that_it_was(tasks: Tasks) -> None:
+def test_a_grant_is_sent_by_one_dispatcher_and_again_without_its_report(tasks: Tasks) -> None:
     tasks.park()
     (claimed,) = tasks.take()
     assert tasks.take() == []
@@ -179,7 +179,7 @@ def test_a_request_of_no_task_may_be_begun_too_by_one_runner_a_fence(tasks: Task
     tasks.store.start_task(world.workspace, plain.id, 3, "w2")
 
 
-def test_who_does_not_begin_is_sent_again_and_then_taken_back(tasks: Tasks) -> None:
+def test_a_task_that_does_not_begin_is_sent_again_and_then_requeued(tasks: Tasks) -> None:
     first = tasks.park().request
     assert first is not None
     for tries in (1, 2, 3):
@@ -215,7 +215,7 @@ def test_while_it_has_not_begun_its_lease_does_not_run(tasks: Tasks) -> None:
     assert tasks.status("a") == ["sent"]
 
 
-def test_a_lost_worker_is_replaced_under_a_new_fence_and_keeps_its_place_among_those_who_wait(tasks: Tasks) -> None:
+def test_a_lost_task_is_requeued_with_its_age_and_runs_under_a_new_fence(tasks: Tasks) -> None:
     lost = tasks.park_and_start(lease_s=10)
     tasks.park("b")
     tasks.world.pass_time(10)
@@ -230,7 +230,7 @@ def test_a_lost_worker_is_replaced_under_a_new_fence_and_keeps_its_place_among_t
     assert [(each.task, each.fence, each.attempts) for each in tasks.send()] == [("a", 3, 1)]
 
 
-def test_who_comes_after_a_lost_one_goes_on_from_its_checkpoint(tasks: Tasks) -> None:
+def test_the_run_after_a_lost_one_resumes_from_its_checkpoint(tasks: Tasks) -> None:
     sent = tasks.park_and_start(checkpoint="auto")
     tasks.world.ledger.checkpoint(tasks.world.workspace, str(sent.request), 1, "completed", reference="s3://a b/9")
     tasks.over(sent, "lost")
@@ -255,7 +255,7 @@ def test_that_the_worker_is_gone_may_be_said_at_once_and_twice(tasks: Tasks) -> 
     assert [(each.task, each.fence) for each in tasks.send()] == [("a", 2)]
 
 
-def test_who_is_lost_too_often_is_told_to_be_over(tasks: Tasks) -> None:
+def test_a_task_that_is_lost_too_often_ends(tasks: Tasks) -> None:
     tasks.park(redeliveries=1)
     for fence in (1, 2):
         (sent,) = tasks.send()
@@ -430,7 +430,7 @@ def test_a_task_that_tries_again_later_leaves_its_units_to_others(tasks: Tasks) 
     assert tasks.status("a", "b") == ["parked", "sent"]
 
 
-def test_where_nobody_is_managed_a_task_needs_no_pool(tasks: Tasks) -> None:
+def test_a_task_of_an_unmanaged_component_needs_no_pool(tasks: Tasks) -> None:
     tasks.world.call("update_workspace", settings='{"unmanaged": "allow"}')
     ask = TaskSpec(task="a", name="x", request=RequestSpec(component="stranger", lease_s=10), message=MESSAGE)
     tasks.store.park_task(tasks.world.workspace, ask)

@@ -40,7 +40,7 @@ def test_what_has_begun_may_wait_for_ever_to_go_on(tasks: Tasks) -> None:
     assert not anew.started, "it is another message, with an end of its own"
 
 
-def test_who_waits_to_begin_does_so_as_long_as_it_said(tasks: Tasks) -> None:
+def test_a_task_waits_as_long_as_its_time_to_live(tasks: Tasks) -> None:
     tasks.world.submit(gpu=2)
     tasks.park(queue_ttl_s=5)
     tasks.world.pass_time(5)
@@ -49,7 +49,7 @@ def test_who_waits_to_begin_does_so_as_long_as_it_said(tasks: Tasks) -> None:
     assert verdict.end.code == "not_polled"
 
 
-def test_that_it_will_never_run_is_told_until_somebody_has_heard_it_but_not_for_ever(tasks: Tasks) -> None:
+def test_the_end_of_a_task_is_reported_until_it_is_acknowledged_but_not_for_ever(tasks: Tasks) -> None:
     tasks.park(resources={"gpu": 3})
     for tries in range(1, TRIES + 1):
         (verdict,) = taken = tasks.take()
@@ -61,7 +61,7 @@ def test_that_it_will_never_run_is_told_until_somebody_has_heard_it_but_not_for_
     assert tasks.list_task_keys() == []
 
 
-def test_who_has_heard_of_the_end_says_so_and_of_nothing_else(tasks: Tasks) -> None:
+def test_an_acknowledgement_covers_the_end_and_nothing_else(tasks: Tasks) -> None:
     def hear_refused() -> str:
         with pytest.raises(Conflict) as error:
             tasks.hear()
@@ -82,7 +82,7 @@ def test_who_has_heard_of_the_end_says_so_and_of_nothing_else(tasks: Tasks) -> N
     assert tasks.list_task_keys() == []
 
 
-def test_who_stays_away_after_nobody_began_it_is_not_over(tasks: Tasks) -> None:
+def test_a_task_that_was_requeued_for_no_start_is_not_over(tasks: Tasks) -> None:
     tasks.park()
     while tasks.look().status != "delayed":
         tasks.send()
@@ -91,7 +91,7 @@ def test_who_stays_away_after_nobody_began_it_is_not_over(tasks: Tasks) -> None:
         tasks.hear()
 
 
-def test_what_no_broker_takes_holds_its_units_no_longer_than_what_nobody_begins(tasks: Tasks) -> None:
+def test_a_task_without_a_broker_holds_its_units_no_longer_than_one_that_does_not_begin(tasks: Tasks) -> None:
     first = tasks.park().request
     assert first is not None
     for _ in range(TRIES * 2):
@@ -123,7 +123,7 @@ def test_nor_does_what_a_broker_took_once_and_lost_before_it_went_away(tasks: Ta
     assert tasks.world.status(first) == ["expired"]
 
 
-def test_who_was_lost_is_not_over(tasks: Tasks) -> None:
+def test_a_lost_task_is_not_over(tasks: Tasks) -> None:
     sent = tasks.park_and_start()
     tasks.over(sent, "lost")
     with pytest.raises(Conflict):

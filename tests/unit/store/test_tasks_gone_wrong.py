@@ -108,7 +108,7 @@ def test_a_task_given_up_while_it_stays_away_was_cancelled(tasks: Tasks) -> None
     assert (tasks.send(), tasks.list_task_keys()) == ([], [])
 
 
-def test_who_has_not_begun_has_nothing_to_keep(tasks: Tasks) -> None:
+def test_a_task_that_has_not_begun_has_no_checkpoint(tasks: Tasks) -> None:
     tasks.park(lease_s=5)
     (sent,) = tasks.send()
     allocation = (tasks.world.workspace, str(sent.request), 1)

@@ -135,7 +135,7 @@ def test_a_burst_of_a_seconds_worth_passes(store: TokenStore, clock: ManualClock
     assert store.throttle_token("t", rate) > 0
 
 
-def test_who_waits_as_told_passes(store: TokenStore, clock: ManualClock) -> None:
+def test_a_call_after_its_retry_after_passes(store: TokenStore, clock: ManualClock) -> None:
     for _ in range(3):
         store.throttle_token("t", 3)
     for _ in range(5):

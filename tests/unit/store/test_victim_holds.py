@@ -121,7 +121,7 @@ def test_it_keeps_its_place_below_the_limit_of_its_policy_and_group(world: World
 # ---- several holds
 
 
-def test_each_owner_is_served_by_those_who_leave_for_it(world: World) -> None:
+def test_each_owner_gets_the_units_of_its_victims(world: World) -> None:
     a, b = pool_with_group(world, 4, 4, gpu=8)
     first, second = world.submit("high", gpu=4), world.submit("high", gpu=4)
     world.preempt(first, a)
@@ -161,7 +161,7 @@ def test_a_later_hold_binds_the_earlier_owner_by_what_its_victims_have_brought(w
     assert (world.status(second), on_hold(world)) == (["allocated"], {})
 
 
-def test_a_later_hold_does_not_bind_the_earlier_owner_by_what_nobody_brought(world: World) -> None:
+def test_a_later_hold_binds_an_earlier_owner_only_by_freed_units(world: World) -> None:
     a, b, c = pool_with_group(world, 2, 2, 2, gpu=8)
     first = world.submit("high", gpu=4)
     world.preempt(first, a)
@@ -173,7 +173,7 @@ def test_a_later_hold_does_not_bind_the_earlier_owner_by_what_nobody_brought(wor
     assert world.client.hgetall(key("pool_victims", world.workspace, "p")) == {a.id: "-", b.id: second.id, c.id: second.id}
 
 
-def test_the_owner_of_a_hold_passes_who_stands_before_it_and_lost_patience(world: World) -> None:
+def test_the_owner_of_a_hold_passes_an_earlier_waiter_without_patience(world: World) -> None:
     first, second = pool_with_group(world, 2, 2, gpu=4, settings={"order": "priority_first", "patience_s": 5})
     world.policy("owner", reserved={"gpu": 4})
     patient = world.submit("high", gpu=2)
@@ -209,7 +209,7 @@ def test_of_one_shape_patience_is_lost_by_the_first_whose_way_is_not_cleared(wor
     assert hold_kinds(world) == {first.id: "victims", second.id: "patience"}
 
 
-def test_strict_nobody_passes_but_the_owner_of_a_hold(world: World) -> None:
+def test_strict_only_the_owner_of_a_hold_passes(world: World) -> None:
     a, b = pool_with_group(world, 2, 2, gpu=4, settings={"queueing": "strict"})
     owner = world.submit("low", gpu=2)
     world.preempt(owner, a)
@@ -395,7 +395,7 @@ def test_a_stray_is_passed_on_with_the_time_it_had(world: World) -> None:
     assert (world.enforce_deadlines(20), world.status(heir, a, b)) == (2, ["allocated", "preempted", "preempted"])
 
 
-def test_the_owner_is_granted_as_soon_as_it_can_be_and_who_is_still_leaving_strays(world: World) -> None:
+def test_the_owner_is_granted_early_and_its_other_victims_are_orphaned(world: World) -> None:
     a, b = pool_with_group(world, 2, 2, gpu=5)
     old_owner, heir = world.submit("high", gpu=2), world.submit("high", gpu=3)
     world.preempt(old_owner, a)

@@ -148,7 +148,7 @@ def test_a_broker_that_takes_nothing_is_as_good_as_away() -> None:
     assert not any(pause.ignores_wakeups for pause in pauses), "it may be only these that it does not take"
 
 
-def test_what_is_no_message_goes_the_way_of_what_nobody_begins(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_message_is_handled_like_a_task_that_does_not_begin(caplog: pytest.LogCaptureFixture) -> None:
     outbox, post = FakeOutbox([[dispatch("a", message={"id": "a"}), *tasks("b")]]), Post()
     a_loop(outbox, post).run_once()
     assert post.took == ["b"]
@@ -198,7 +198,7 @@ def test_it_goes_on_whatever_goes_wrong(wrong: Exception, monkeypatch: pytest.Mo
     assert len(outbox.take_calls) >= 4
 
 
-def test_nobody_hurries_a_broker_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_is_away_is_not_called_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox_dispatcher, "MIN_PAUSE_S", 60.0)
     outbox, post = FakeOutbox([tasks("a"), tasks("b")]), Post({"a": BrokerUnavailable("gone")})
     with running(a_loop(outbox, post)) as wake:
