@@ -26,7 +26,7 @@ class AccountTree:
         self.has_groups = any(len(path) > 2 for path in self.paths.values())
         self._limits: dict[tuple[str, str], int | None] = {}
         self._meeting_levels: dict[tuple[str, str], int] = {}
-        """By the parents of the two policies."""
+        """The levels where two policies meet, by the parents of both."""
 
     def _add_policy(self, policy: str) -> None:
         component, path, parent = policy.removeprefix(POLICY), [policy], self.accounts[policy].parent
@@ -42,7 +42,7 @@ class AccountTree:
         return self.accounts[POLICY + component]
 
     def limit(self, account: str, key: str) -> int | None:
-        """Return the effective limit; None is no bound. A limit as large as the pool is none."""
+        """Return the effective limit of an account; None if there is no bound. A limit as large as the pool is no bound."""
         limit = self._limits.get((account, key), -1)
         if limit == -1:
             limit = self._limits[account, key] = self._effective_limit(self.accounts[account], key)
@@ -56,8 +56,8 @@ class AccountTree:
         return None if limit is None or (capacity is not None and limit >= capacity) else limit
 
     def meeting_level(self, component: str, other: str) -> int:
-        """Return the level, on the path of `component`, of the lowest account that is on the path of `other` too; 0 if both
-        are one policy."""
+        """Return the level, on the path of `component`, of the lowest account that is on the path of `other` too. It is 0 if
+        both are one policy."""
         if component == other:
             return 0
         path, other_path = self.paths[component], self.paths[other]

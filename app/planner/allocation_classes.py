@@ -1,4 +1,4 @@
-"""Equivalence classes of the running allocations of one policy: no rule tells two members of a class apart.
+"""Equivalence classes of the running allocations of one policy: every rule treats the members of a class alike.
 
 Sets of keys are masks: one bit per key.
 """
@@ -17,23 +17,25 @@ class VictimTraits(NamedTuple):
     """The properties of an allocation that the rules may know."""
 
     keys: int
-    """The keys that it holds."""
+    """The keys that the allocation holds."""
     share_keys: int
     """The share keys of the pool."""
     borrowed: tuple[int, ...]
-    """The share keys on which it is borrowed, at its policy and at each group above."""
+    """The share keys on which the allocation is borrowed: at its policy, then at each group above."""
     preemption_class: int
     protection: RefusalReason | None
     chain: str | None
     is_service: bool
 
     def is_in_share(self, level: int) -> bool:
-        """True if it holds a share key and is borrowed on none, at the account of that level of its path."""
+        """True if the allocation holds a share key, and is borrowed on no share key at that level of its path."""
         return bool(self.keys & self.share_keys) and not self.borrowed[level]
 
     def is_borrowed(self, short_keys: int, level: int) -> bool:
-        """True if it is borrowed in the sense of the rules, at its policy and at that level: on a short share key that it
-        holds; or it holds a short key that is no share key, and it is not in share."""
+        """True if the allocation is borrowed in the sense of the rules, at its policy and at that level.
+
+        It is borrowed on a short share key that it holds; or it holds a short key that is no share key, and is not in share.
+        """
         return self._is_borrowed_at(0, short_keys) and (level == 0 or self._is_borrowed_at(level, short_keys))
 
     def _is_borrowed_at(self, level: int, short_keys: int) -> bool:
@@ -44,17 +46,17 @@ class VictimTraits(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class AllocationClass:
-    """Allocations with the same traits."""
+    """The allocations of a policy that have the same traits."""
 
     traits: VictimTraits
     _allocations: dict[str, Allocation] = field(default_factory=dict)
     _grant_order: Mapping[str, int] | None = None
-    """The order of grant, if an allocation was added that may be out of it."""
+    """The order of grant, if an added allocation may be out of it; else None."""
     _totals: dict[str, int] = field(default_factory=dict)
 
     @property
     def members(self) -> dict[str, Allocation]:
-        """The allocations by id, in order of grant. They are put in order on reading, as many may be added at once."""
+        """Return the allocations by id, in order of grant. They are sorted on reading, because many may be added at once."""
         if self._grant_order is not None:
             self._allocations = {
                 name: self._allocations[name] for name in sorted(self._allocations, key=self._grant_order.__getitem__)
@@ -63,20 +65,18 @@ class AllocationClass:
         return self._allocations
 
     def total(self, key: str) -> int:
-        """Return how many units of a key all of them hold."""
+        """Return the units of a key that all members hold together."""
         total = self._totals.get(key)
         if total is None:
             total = self._totals[key] = sum(allocation.amounts.get(key, 0) for allocation in self.members.values())
         return total
 
     def add(self, allocation: Allocation, grant_order: Mapping[str, int]) -> None:
-        """Add an allocation."""
         self._allocations[allocation.id] = allocation
         self._grant_order = grant_order
         self._totals.clear()
 
     def remove(self, allocation: Allocation) -> None:
-        """Remove an allocation."""
         del self._allocations[allocation.id]
         self._totals.clear()
 
@@ -91,7 +91,7 @@ class PolicyAllocations:
         self._classes_by_traits: dict[VictimTraits, AllocationClass] = {}
 
     def class_of(self, traits: VictimTraits) -> AllocationClass:
-        """Return the class with these traits."""
+        """Return the class with these traits; it is made if it does not exist."""
         allocation_class = self._classes_by_traits.get(traits)
         if allocation_class is None:
             allocation_class = self._classes_by_traits[traits] = AllocationClass(traits)
@@ -99,11 +99,9 @@ class PolicyAllocations:
         return allocation_class
 
     def remove(self, allocation: Allocation, allocation_class: AllocationClass) -> None:
-        """Remove an allocation from its class."""
         allocation_class.remove(allocation)
         self.version += 1
 
     def insert(self, allocation: Allocation, allocation_class: AllocationClass, grant_order: Mapping[str, int]) -> None:
-        """Put an allocation into a class."""
         allocation_class.add(allocation, grant_order)
         self.version += 1

@@ -1,9 +1,8 @@
-"""Which allocation is borrowed on which key at which account: the stacks of all policies and groups, and allocations by
-class.
+"""The borrowed keys of each allocation at each account: the stacks of all policies and groups, and allocations by class.
 
 The running allocations of an account are stacked in layers: 1. non-preemptible 2. in a group, those in share at their own
-policy 3. the others; each in order of grant. An allocation that lies at least partly beyond `reserved` is borrowed on
-that key. Victims that are leaving are left out.
+policy 3. the others. Each layer is in order of grant. An allocation that lies at least partly beyond `reserved` is borrowed on
+that key. Victims that are leaving are not in the stack.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from app.planner.decisions import RefusalReason
 from app.planner.reserved_stack import NO_EDGE, ReservedStack
 
 ProtectionCheck: TypeAlias = Callable[[Allocation, str], RefusalReason | None]
-"""Returns why no waiter may preempt an allocation of a policy with that profile."""
+"""A function that returns why no waiter may preempt an allocation of a policy with that profile."""
 
 LASTING_PROTECTIONS = frozenset({RefusalReason.FIXED, RefusalReason.CLASS_TEN, RefusalReason.SENSITIVE})
-"""The protections that hold for a victim that is leaving already."""
+"""The protections that also hold for a victim that is leaving already."""
 
 LAYER_SIZE = 1 << 40
-"""A position in a stack is a layer and a place in the order of grant."""
+"""The number of positions of a layer. A position in a stack combines a layer and a place in the order of grant."""
 
 
 class BorrowingIndex:
-    """All stacks of a pool, and the running allocations of each policy by class; each is built on first use."""
+    """The stacks of a pool, and the running allocations of each policy by class. Each of them is built on first use."""
 
     def __init__(
         self, snapshot: PoolSnapshot, tree: AccountTree, find_protection: ProtectionCheck, chains: frozenset[str]
@@ -44,15 +43,15 @@ class BorrowingIndex:
         self._bits: dict[str, int] = {}
         self._share_key_bits = {key: self._bit(key) for key in sorted(share_keys)}
         self.share_keys = self.mask(self._share_key_bits)
-        """The share keys."""
+        """The share keys of the pool, as a mask."""
         self.class_of: dict[str, AllocationClass] = {}
-        """Running allocation of the policies used so far → its class."""
+        """Id of a running allocation → its class, for the policies used so far."""
         self.grant_order: dict[str, int] = {}
         self._allocations: dict[str, dict[str, Allocation]] = {component: {} for component in tree.paths}
         self.changed_policies: list[str] = []
-        """The policies of which an allocation left, came back or changed its class, one after the other."""
+        """The policies with an allocation that left, came back or changed its class, in the sequence of the changes."""
         self._policies_out_of_order: set[str] = set()
-        """Policies with a restored allocation, out of the order of grant."""
+        """Policies with a restored allocation, whose allocations may be out of the order of grant."""
         for position, allocation in enumerate(_in_grant_order(snapshot.allocations)):
             self.grant_order[allocation.id] = position
             if allocation.leaving_for is None:
@@ -89,23 +88,22 @@ class BorrowingIndex:
         return running
 
     def traits_if_reprieved(self, allocation: Allocation) -> VictimTraits:
-        """Return the traits that a victim would have if it came back. Protections that only forbid to preempt it are left
-        out."""
+        """Return the traits that a victim would have after a reprieve, without protections that only forbid to preempt it."""
         self.restore(allocation)
         traits = self.class_of[allocation.id].traits
         self.remove(allocation)
         return traits._replace(protection=traits.protection if traits.protection in LASTING_PROTECTIONS else None)
 
     def units_beyond_reserved(self, allocation: Allocation, account: str) -> dict[str, int]:
-        """Return the share keys on which a running allocation is borrowed at an account, and by how many units."""
+        """Return the share keys on which a running allocation is borrowed at an account, with the borrowed units of each."""
         stack, position = self._stack(account), self._position(allocation, account)
         keys = (key for key, _ in self.share_amounts(allocation.amounts))
         return {key: stack.units_beyond(key, position) for key in keys if position >= stack.edges[key]}
 
-    # Leaving and coming back
+    # Leave and come back
 
     def remove(self, allocation: Allocation) -> None:
-        """Remove an allocation that starts to leave: the allocations above it move down."""
+        """Remove an allocation that starts to leave. The allocations above it move down."""
         policy_allocations = self.policy_allocations(allocation.component)
         policy_allocations.remove(allocation, self.class_of.pop(allocation.id))
         self.changed_policies.append(allocation.component)
@@ -117,7 +115,7 @@ class BorrowingIndex:
         self._update_neighbours(groups, changed)
 
     def restore(self, allocation: Allocation) -> None:
-        """Put a victim back into its old position: the allocations above it move up."""
+        """Put a victim back at its old position. The allocations above it move up."""
         policy_allocations = self.policy_allocations(allocation.component)
         self._allocations[allocation.component][allocation.id] = allocation
         self._policies_out_of_order.add(allocation.component)
@@ -132,8 +130,8 @@ class BorrowingIndex:
         self._update_neighbours(groups, changed)
 
     def _update_neighbours(self, groups: Sequence[str], changed: list[Allocation]) -> None:
-        """Move allocations whose side changed at a policy to their new layer in its groups, then give all of them their new
-        class."""
+        """Move the allocations that became borrowed or in share at a policy to their new layer in its groups. Then give all
+        changed allocations their new class."""
         for allocation in list(changed) if groups else ():
             old, new = self._layers[allocation.id], self._layer(allocation)
             if old != new and self._tree.paths[allocation.component][1 : len(groups) + 1] == tuple(groups):
@@ -186,7 +184,7 @@ class BorrowingIndex:
         return self.grant_order[allocation.id] + LAYER_SIZE * self._layers[allocation.id]
 
     def _layer(self, allocation: Allocation) -> int:
-        """Return the layer: 0 non-preemptible, 1 in share at its own policy, 2 the others."""
+        """Return the layer of an allocation: 0 non-preemptible, 1 in share at its own policy, 2 the others."""
         if not allocation.preemptible:
             return 0
         stack, position = self._stack(self._tree.paths[allocation.component][0]), self.grant_order[allocation.id] + LAYER_SIZE
@@ -196,7 +194,7 @@ class BorrowingIndex:
     # Classes
 
     def _classify(self, component: str, policy_allocations: PolicyAllocations) -> None:
-        """Classify all running allocations of a policy; every allocation of the pool passes here once."""
+        """Classify all running allocations of a policy. Every allocation of the pool passes here once."""
         kind_of, find_protection, chains = self.class_of, self._find_protection, self._chains
         profile, borrowed_by = self._tree.policy(component).profile, self._borrowed_by(component)
         classes_by_signature: dict[tuple[object, ...], AllocationClass] = {}
@@ -228,7 +226,7 @@ class BorrowingIndex:
         return self._traits(allocation, self._borrowed_by(allocation.component)(allocation))
 
     def _borrowed_by(self, component: str) -> Callable[[Allocation], tuple[int, ...]]:
-        """Return the function that tells on which share keys an allocation of a policy is borrowed, at the policy and at
+        """Return the function that returns the share keys on which an allocation of a policy is borrowed, at the policy and at
         each group."""
         policy, *groups = self._tree.paths[component][:-1]
         grant_order, policy_edges = self.grant_order, self._edges(policy)
@@ -267,7 +265,6 @@ def _borrowed(allocation: Allocation, position: int, edges: Iterable[tuple[str, 
 
 
 def _in_grant_order(allocations: Sequence[Allocation]) -> Sequence[Allocation]:
-    """Return the allocations in order of grant."""
     if all(older.fence < newer.fence for older, newer in pairwise(allocations)):
         return allocations
     by_id = sorted(allocations, key=lambda allocation: allocation.id, reverse=True)

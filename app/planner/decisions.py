@@ -1,4 +1,4 @@
-"""The decisions of a pass and their reasons: every code there is, each with its sentence."""
+"""The decisions of a pass and their reasons: all codes, each with its sentence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.domain.plan_steps import Trigger
 
 
 class Outcome(StrEnum):
-    """What the pass did about a waiter."""
+    """The result of a pass for one waiter."""
 
     PREEMPTS = "preempts"
     WAITS = "waits"
@@ -18,7 +18,7 @@ class Outcome(StrEnum):
 
 
 class DecisionReason(StrEnum):
-    """Why a waiter preempts, does not preempt, or loses its hold."""
+    """The reason why a waiter preempts, does not preempt, or loses its hold."""
 
     FITS_THEN = "fits_then"
     NO_SHORTAGE = "no_shortage"
@@ -41,31 +41,29 @@ class DecisionReason(StrEnum):
 
 DECISION_SENTENCES: dict[DecisionReason, str] = {
     DecisionReason.FITS_THEN: "it fits when its victims have left",
-    DecisionReason.NO_SHORTAGE: (
-        "nothing is short for it once the victims that are leaving have left: it waits for them, or for its turn"
-    ),
+    DecisionReason.NO_SHORTAGE: "it fits when the victims that are leaving now have left: it waits for them, or for its turn",
     DecisionReason.PREFERS_ANOTHER: "it prefers another pool, which is judged first",
     DecisionReason.NO_POLICY: "its component has no policy in this pool",
     DecisionReason.FIXED_SHARE_USED_UP: "it is not preemptible, and the fixed share of its policy is used up",
-    DecisionReason.BEHIND: "the queueing is strict, and a request before it waits for capacity",
-    DecisionReason.MANY_HOLDS: "the pool has as many holds with victims as it may; it is judged again when one of them ends",
+    DecisionReason.BEHIND: "the queue is strict, and an earlier request waits for capacity",
+    DecisionReason.MANY_HOLDS: "the pool has as many holds with victims as are allowed; one of them has to end first",
     DecisionReason.BACKOFF: "the pool pauses between two decisions to preempt",
-    DecisionReason.MINUTE_USED_UP: "the pool has made as many preemptions in this minute as it may",
-    DecisionReason.NOT_ENOUGH: "all allocations that it may preempt would not make it fit",
-    DecisionReason.TOO_MANY: "it would take more victims than one decision may have",
+    DecisionReason.MINUTE_USED_UP: "the pool has made all the preemptions that are allowed in this minute",
+    DecisionReason.NOT_ENOUGH: "it would not fit even if all allocations that it may preempt left",
+    DecisionReason.TOO_MANY: "it needs more victims than one decision may have",
     DecisionReason.NOT_WITHIN: (
-        "it would not lie within its policy's reserved, so it may not take from its own policy what is in share"
+        "it would exceed the reserved units of its policy, so it may not preempt allocations in share of its own policy"
     ),
-    DecisionReason.TOO_DEAR: "preempting the victims would cost more than it is worth",
-    DecisionReason.NOT_STARVING: "neither its policy nor a group above it starves, or others leave for it already",
-    DecisionReason.ONE_AT_A_TIME: "another request is served by preemption first, and then the shares are compared again",
-    DecisionReason.WOULD_BE_TAKEN_BACK: ("its victims would then be below their fair share, and could take from it in turn"),
+    DecisionReason.TOO_DEAR: "the cost of preempting the victims is higher than the value of the request",
+    DecisionReason.NOT_STARVING: "neither its policy nor a group above it starves, or victims are already leaving for it",
+    DecisionReason.ONE_AT_A_TIME: "another request preempts first, and then the shares are compared again",
+    DecisionReason.WOULD_BE_TAKEN_BACK: "its victims' policies would then be below their fair share, and could preempt it",
     DecisionReason.NOT_WEIGHED: "this planning pass had no time left to choose victims for it",
 }
 
 
 class RefusalReason(StrEnum):
-    """Why an allocation may not be taken."""
+    """The reason why an allocation may not be preempted."""
 
     FIXED = "fixed"
     CLASS_TEN = "class_ten"
@@ -95,66 +93,66 @@ REFUSAL_SENTENCES: dict[RefusalReason, str] = {
     RefusalReason.SENSITIVE: "its policy has the profile sensitive",
     RefusalReason.NO_CHECKPOINT: "it cannot checkpoint, and its preemption class is 7 or higher",
     RefusalReason.NEAR_COMPLETION: "it is near the end of its walltime",
-    RefusalReason.JUST_STARTED: "it has not run for the shortest time that the pool grants",
+    RefusalReason.JUST_STARTED: "it has not yet run for the min_runtime_s of the pool",
     RefusalReason.SAME_CHAIN: "it belongs to the same chain of requests",
-    RefusalReason.HOLDS_NOTHING_SHORT: "it holds nothing of what is short, where it is short",
+    RefusalReason.HOLDS_NOTHING_SHORT: "it holds no units of a short key, at an account where the key is short",
     RefusalReason.SAME_POLICY: "it is of the same policy",
     RefusalReason.OTHER_POLICY: "it is of another policy",
     RefusalReason.SHARE_NOT_UNUSED: "the waiter does not fit into an unused share of its own",
     RefusalReason.RANK_NOT_LOWER: "its rank is not lower",
     RefusalReason.RANK_HIGHER: "its rank is higher",
-    RefusalReason.IN_SHARE: "it lies in its share",
-    RefusalReason.SERVICE_IN_SHARE: "it is a service and lies in its share",
+    RefusalReason.IN_SHARE: "it is in share",
+    RefusalReason.SERVICE_IN_SHARE: "it is a service, and in share",
     RefusalReason.GRANTED_BEFORE: "it was granted before the waiter was preempted",
     RefusalReason.NOT_STARVING: "the waiter's policy does not starve, nor does a group above it",
     RefusalReason.STARVES: "its policy starves itself",
-    RefusalReason.WITHIN_FAIR_SHARE: "it lies within its policy's fair share of what is short",
-    RefusalReason.BEYOND_FAIR_SHARE: "the waiter would not lie within its own policy's fair share",
+    RefusalReason.WITHIN_FAIR_SHARE: "it lies within its policy's fair share of the short keys",
+    RefusalReason.BEYOND_FAIR_SHARE: "the waiter would exceed the fair share of its own policy",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateVerdict:
-    """The answer of the rules about one allocation: the rule that allows it, or why each rule does not.
+    """The answer of the rules about one allocation: the rule that allows it, or the reason of each rule that does not.
 
-    If no rule was asked, as the allocation is protected or holds no short key, the one reason has no rule.
+    If the allocation is protected or holds no short key, no rule was asked: then the one reason has no rule.
     """
 
     allocation: str
     rule: str | None
     trigger: Trigger | None
     conditional: bool
-    """Allowed only if the waiter lies within its policy's reserved amounts when all victims of the set have left."""
+    """True if the permit needs the waiter within its policy's reserved amounts when all victims of the set have left."""
     refusals: tuple[tuple[str | None, RefusalReason], ...]
 
     @property
     def allowed(self) -> bool:
-        """True if the allocation could be taken."""
+        """True if the allocation may be preempted."""
         return self.rule is not None
 
     @property
     def sentence(self) -> str:
-        """One sentence for people."""
+        """Return the answer as one sentence."""
         if self.rule is not None:
-            return f"it may be taken by {self.rule}"
+            return f"it may be preempted by the rule {self.rule}"
         return "; ".join(f"{rule}: {REFUSAL_SENTENCES[why]}" if rule else REFUSAL_SENTENCES[why] for rule, why in self.refusals)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decision of the pass about one waiter, or one owner of a hold."""
+    """The decision of a pass about one waiter, or about one owner of a hold."""
 
     waiter: str
     outcome: Outcome
     reason: DecisionReason
     list_verdicts: Callable[[], Iterator[CandidateVerdict]] | None = field(default=None, repr=False, compare=False)
-    """Works out the answers of the rules about each allocation; None if no rule was asked."""
+    """Returns the answers of the rules about each allocation, computed on demand; None if no rule was asked."""
 
     @property
     def sentence(self) -> str:
-        """One sentence for people."""
+        """Return the reason as one sentence."""
         return DECISION_SENTENCES[self.reason]
 
     def verdicts(self) -> Iterator[CandidateVerdict]:
-        """Yield the answers of the rules about each allocation that was not leaving then, worked out only now."""
+        """Yield the answers of the rules about each allocation that was not leaving at the decision. They are computed now."""
         return iter(()) if self.list_verdicts is None else self.list_verdicts()

@@ -1,4 +1,4 @@
-"""The pass over one pool: which allocations are preempted for which waiter, and what becomes of orphaned victims."""
+"""The planning pass over one pool: the victims of each waiter, and the new owners of orphaned victims."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from app.planner.preemption.victim_selection import VictimBounds, choose_victims
 from app.planner.projection import Deficits, HoldsAhead, Projection, VictimHold
 
 Shape: TypeAlias = tuple[object, ...]
-"""The properties of a waiter that matter: equal shapes get equal decisions as long as no step was planned between."""
+"""The properties of a waiter that matter: until a step is planned, equal shapes get equal decisions."""
 
 Attempt: TypeAlias = PreemptionAttempt | FairShareAttempt
 
@@ -37,24 +37,27 @@ QueueSortKey: TypeAlias = tuple[int, int, str]
 
 @dataclass(frozen=True, slots=True)
 class PoolPlan:
-    """The steps to take, in order, and the decision about every waiter, with its reasons."""
+    """The steps to apply, in order, and the decision about every waiter with its reason."""
 
     steps: tuple[PlanStep, ...]
     decisions: Mapping[str, Decision]
-    """Waiter, or owner of a hold → the decision."""
+    """Id of a waiter, or of the owner of a hold → its decision."""
     publication: Publication | None = None
-    """The statuses to publish before any step is taken."""
+    """The statuses to publish before the first step is applied."""
 
 
 def plan_pool(snapshot: PoolSnapshot, skip: Set[str] = frozenset(), until: str | None = None) -> PoolPlan:
-    """Return the plan for one pool. The waiters in `skip` may not preempt yet: they prefer a pool that has not been judged.
-    With `until` no waiter is judged after that one; the decisions before do not depend on it."""
+    """Return the plan for one pool.
+
+    The waiters in `skip` do not preempt yet: they prefer a pool that has not been judged. With `until`, waiters after that one
+    are not judged; the earlier decisions do not depend on it.
+    """
     return PlanningPass(snapshot, skip).run(until)
 
 
 @dataclass(slots=True)
 class _Refusal:
-    """The decision that a shape got nothing, and the state in which it was made."""
+    """The decision that a shape preempts nothing, and the state in which it was made."""
 
     version: int
     deficits: Deficits
@@ -85,26 +88,27 @@ class PlanningPass:
         self._budget = PreemptionBudget(snapshot)
         self._refusals: dict[Shape, _Refusal] = {}
         self._waiters_behind: Set[str] = frozenset()
-        """Strict queueing with fair share: the waiters behind a blocked one, in the order of the queue."""
+        """Strict queueing with fair share: the waiters behind a blocked waiter, in the order of the queue."""
         self._is_queue_blocked = False
-        """Strict queueing: the pool's capacity blocks a waiter."""
+        """Strict queueing: True if the pool's capacity blocks a waiter."""
         self._first_blocked_key: QueueSortKey | None = None
-        """Strict queueing: the position of the first owner of a hold that capacity blocks."""
+        """Strict queueing: the place in the queue of the first owner of a hold that capacity blocks."""
         self._owners_without_hold: list[Waiter] = []
-        """The owners whose hold ended in this pass; they wait on without it."""
+        """The owners whose hold ended in this pass. They wait on without a hold."""
         self._steps: list[PlanStep] = []
         self._decisions: dict[str, Decision] = {}
 
     def run(self, until: str | None = None) -> PoolPlan:
-        """Run the pass."""
-        # 1. Orphaned victims go to the next hold that needs them, or are called back.
+        """Return the plan of the pool. Waiters after `until` are not judged."""
+        # 1. Reassign each orphaned victim to the next hold that needs it, or reprieve it.
         self._settle_orphaned_victims()
-        # 2. What is over a limit is evicted, without a waiter.
+        # 2. Evict the use beyond a limit, without a waiter.
         self._settle_over_limit()
-        # 3. Owners of holds that do not suffice preempt again; a hold that cannot be filled ends, and its victims are orphaned.
+        # 3. Let the owners of holds that do not suffice preempt again. End a hold that cannot be filled; its victims are
+        # orphaned.
         while any(self._refill_or_end_hold(hold, holds_ahead) for hold, holds_ahead in self._projection.holds_in_order()):
             self._settle_orphaned_victims()
-        # 4. The waiters preempt in queue order; with fair share the most urgent first, until one of them is served.
+        # 4. Let the waiters preempt in queue order; with fair share the most urgent first, until one waiter is served.
         if self._settings.queueing == "strict":
             self._first_blocked_key = self._find_first_blocked_owner()
         for waiter in self._waiters_in_order() if until not in self._decisions else ():
@@ -117,8 +121,11 @@ class PlanningPass:
     # 1. Orphaned victims
 
     def _settle_orphaned_victims(self) -> None:
-        """Reassign or reprieve the orphaned victims, the newest first: to the first hold that is short without the victim
-        and whose owner may take it."""
+        """Reassign or reprieve the orphaned victims, the newest first.
+
+        A victim goes to the first hold that is short without it and whose owner may preempt it. Without such a hold it is
+        reprieved.
+        """
         projection, grant_order = self._projection, self._projection.borrowing.grant_order
         short_attempts = list(self._owners_short()) if projection.orphaned_victims else []
         for orphan in sorted(projection.orphaned_victims.values(), key=lambda orphan: -grant_order[orphan.id]):
@@ -158,7 +165,7 @@ class PlanningPass:
     # 3. Holds
 
     def _refill_or_end_hold(self, hold: VictimHold, holds_ahead: HoldsAhead) -> bool:
-        """Let the owner of a hold that does not suffice preempt again. True if the hold ended and left orphaned victims."""
+        """Let the owner of a hold that does not suffice preempt again. Return True if the hold ended with orphaned victims."""
         owner = hold.owner
         decision = self._decide(owner, holds_ahead)
         if decision.reason in _ENDS_HOLD or (
@@ -174,7 +181,7 @@ class PlanningPass:
         return decision.outcome is Outcome.ENDS and bool(hold.victims)
 
     def _has_victims_without_pauses(self, owner: Waiter, holds_ahead: HoldsAhead) -> bool:
-        """True if there is a set of victims when the pool's pauses are ignored."""
+        """True if the owner could preempt a set of victims if the pool made no pauses."""
         attempt = self._attempt(owner, holds_ahead, self._projection.deficits(owner, holds_ahead))
         choice = choose_victims(attempt, VictimBounds(self._budget.max_victims_ever, waiter_value(self._settings, owner)))
         return choice is DecisionReason.NOT_WEIGHED or not isinstance(choice, DecisionReason)
@@ -209,7 +216,7 @@ class PlanningPass:
         return waiter.id in self._waiters_behind if self._fair_share_rules else self._is_behind_blocked(waiter)
 
     def _is_behind_blocked(self, waiter: Waiter) -> bool:
-        """Strict queueing: True if the pool's capacity blocks a request before this one, owners of holds included."""
+        """True if the pool's capacity blocks an earlier request of a strict queue; owners of holds count too."""
         first_blocked_score = self._snapshot.first_blocked_score
         if first_blocked_score is not None and waiter.queue_score > first_blocked_score:
             return True
@@ -227,11 +234,12 @@ class PlanningPass:
         return min(map(_queue_sort_key, owners), default=None)
 
     def _is_blocked_by_capacity(self, waiter: Waiter, holds_ahead: HoldsAhead) -> bool:
-        """True if the pool's capacity blocks it now. A waiter that a limit or its fixed share blocks does not block others."""
+        """True if the pool's capacity blocks the waiter now. A waiter that a limit or its fixed share blocks is not counted,
+        because it does not block other waiters."""
         return self._projection.lacks_capacity(waiter, holds_ahead) and not self._projection.is_blocked_by_limit(waiter)
 
     def _decide_once_per_shape(self, waiter: Waiter) -> Decision:
-        """Decide about a shape once, as long as no step could help it."""
+        """Return the decision about a waiter; waiters of one shape are decided once, until a step could change the decision."""
         shape = (
             waiter.component,
             frozenset(waiter.amounts.items()),
@@ -249,8 +257,8 @@ class PlanningPass:
         return decision
 
     def _is_still_refused(self, refusal: _Refusal, waiter: Waiter) -> bool:
-        """True if no step was planned since, or too little could be taken. Without groups the takeable units only shrink as
-        others preempt."""
+        """True if no step was planned since, or if there is still too little to take. Without groups, preemptions by other
+        waiters only shrink the takeable units."""
         if refusal.version == self._projection.version:
             return True
         if refusal.decision.reason is not DecisionReason.NOT_ENOUGH or self._projection.tree.has_groups:
@@ -288,7 +296,7 @@ class PlanningPass:
         return Decision(waiter.id, Outcome.PREEMPTS, DecisionReason.FITS_THEN, list_verdicts)
 
     def _fair_share_refusal(self, attempt: FairShareAttempt) -> DecisionReason | None:
-        """Return why, by fair share, the waiter may not take any allocation; None if it may."""
+        """Return why the fair-share rules forbid the waiter every allocation; None if they do not."""
         if attempt.level is StarvationLevel.NONE:
             return DecisionReason.NOT_STARVING
         if any(isinstance(step, Preempt) for step in self._steps):
@@ -308,7 +316,7 @@ class PlanningPass:
     # Explanations
 
     def verdicts(self, steps: Sequence[PlanStep], waiter: Waiter) -> Iterator[CandidateVerdict]:
-        """Return the answers of the rules for a waiter, or the owner of a hold, when these steps have been taken."""
+        """Return the answers of the rules for a waiter, or for the owner of a hold, after these steps."""
         self._projection.apply(steps)
         positions = (holds_ahead for hold, holds_ahead in self._projection.holds_in_order() if hold.owner.id == waiter.id)
         holds_ahead = next(positions, self._projection.all_holds)
@@ -324,7 +332,7 @@ def _candidate_verdicts(
 _PASSES_WITH_TIME = frozenset(
     {DecisionReason.BACKOFF, DecisionReason.MINUTE_USED_UP, DecisionReason.ONE_AT_A_TIME, DecisionReason.NOT_WEIGHED}
 )
-"""The reasons that pass with time."""
+"""The reasons that pass with time, so the hold may be filled later."""
 
 _ENDS_HOLD = frozenset(
     {

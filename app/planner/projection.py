@@ -1,6 +1,6 @@
-"""The accounts of a pool now, and as they will be when all victims have left. Each planned step moves the projection along.
+"""The accounts of a pool now, and after all victims have left. Each planned step moves the projection along.
 
-A victim has left only when the ledger says so: `used` stays as the snapshot has it, and leaving units are counted apart.
+A victim has left only when the ledger says so: `used` stays as in the snapshot, and leaving units are counted apart.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ UnitsByAccountKey: TypeAlias = dict[tuple[str, str], int]
 """(Account, key) → units."""
 
 Deficits: TypeAlias = Mapping[tuple[str, str], int]
-"""(Account, key) → units that are short there."""
+"""(Account, key) → units that are short at the account."""
 
 
 @dataclass(slots=True)
 class VictimHold:
-    """A hold with victims, as it stands in the projection."""
+    """A hold with victims in the projection."""
 
     owner: Waiter
     freed_units: Mapping[str, Amounts]
     victims: dict[str, Allocation] = field(default_factory=dict)
     pending_units: UnitsByAccountKey = field(default_factory=lambda: defaultdict(int))
-    """The units that its victims still have to free."""
+    """The units that the victims still have to free."""
 
 
 @dataclass(slots=True)
 class HoldsAhead:
-    """What the holds of others count for a request, by its own position among them."""
+    """The units that holds of other requests take from one request, by its own position among the holds."""
 
     claimed_units: UnitsByAccountKey = field(default_factory=lambda: defaultdict(int))
-    """The units that they will use of an account when all victims have left."""
+    """The units that the owners of these holds will use of an account when all victims have left."""
     kept_units: UnitsByAccountKey = field(default_factory=lambda: defaultdict(int))
-    """The units that they keep of it now."""
+    """The units of an account that these holds keep free now."""
     fixed_units: UnitsByAccountKey = field(default_factory=lambda: defaultdict(int))
-    """The non-preemptible part of `claimed_units`, of the earlier holds."""
+    """The non-preemptible part of `claimed_units`, of earlier holds only."""
 
 
 class Projection:
-    """One pool as it will be after the steps planned so far."""
+    """The accounts of one pool after the steps planned so far."""
 
     def __init__(self, snapshot: PoolSnapshot, tree: AccountTree, borrowing: BorrowingIndex) -> None:
         self._snapshot = snapshot
@@ -55,11 +55,11 @@ class Projection:
         self.borrowing = borrowing
         self.holds: dict[str, VictimHold] = {}
         self.orphaned_victims: dict[str, Allocation] = {}
-        """The victims whose waiter needs them no longer."""
+        """The victims that no waiter needs any more, by id."""
         self.all_holds = HoldsAhead()
         """The holds as they count for a request without a hold."""
         self.version = 0
-        """Grows with every step."""
+        """The number of steps applied; it grows with every step."""
         self._leaving_units: UnitsByAccountKey = defaultdict(int)
         self._new_stack_exits: UnitsByAccountKey = defaultdict(int)
         for hold_snapshot in snapshot.holds:
@@ -86,7 +86,7 @@ class Projection:
     # Shortages and unused shares
 
     def deficits(self, waiter: Waiter, holds_ahead: HoldsAhead) -> dict[tuple[str, str], int]:
-        """Return what is short for a waiter when all victims have left, orphaned ones not counted."""
+        """Return the units that are short for a waiter when all victims have left. Orphaned victims do not count as leaving."""
         deficits = {}
         for account in self.tree.paths[waiter.component]:
             for key, units in waiter.amounts.items():
@@ -110,7 +110,7 @@ class Projection:
         )
 
     def fits_unused_share(self, waiter: Waiter, account: str, holds_ahead: HoldsAhead) -> bool:
-        """True if a waiter fits into the unused share of an account, on every share key it asks, of which there must be one."""
+        """True if a waiter fits into the unused share of an account on every share key that it asks. It asks at least one."""
         share_amounts, account_snapshot = self.borrowing.share_amounts(waiter.amounts), self.tree.accounts[account]
         used, kept_units = (
             (account_snapshot.used, holds_ahead.kept_units)
@@ -123,8 +123,8 @@ class Projection:
         )
 
     def excess_over_reserved(self, waiter: Waiter, holds_ahead: HoldsAhead) -> list[tuple[str, int]] | None:
-        """Return what more of its own policy has to leave for a waiter to lie within reserved, per share key it asks; None
-        if nothing could make it fit."""
+        """Return, per share key of a waiter, the units of its own policy that still have to leave so that it lies within
+        reserved. None if its amounts exceed reserved, or if it asks no share key."""
         policy, share_amounts = self.tree.policy(waiter.component), self.borrowing.share_amounts(waiter.amounts)
         if not share_amounts or any(units > policy.reserved.get(key, 0) for key, units in share_amounts):
             return None
@@ -134,11 +134,12 @@ class Projection:
         ]
 
     def lacks_capacity(self, waiter: Waiter, holds_ahead: HoldsAhead) -> bool:
-        """True if it does not fit into the pool now."""
+        """True if the waiter does not fit into the pool now."""
         return self._is_short_at(waiter, self.tree.pool.name, holds_ahead)
 
     def is_blocked_by_limit(self, waiter: Waiter) -> bool:
-        """True if a limit below the pool, or its policy's fixed share, blocks it now: then it blocks no other request."""
+        """True if a limit below the pool, or the fixed share of its policy, blocks the waiter now. Then it blocks no other
+        request."""
         no_holds = HoldsAhead()
         return self.is_fixed_share_used_up(waiter, no_holds) or any(
             self._is_short_at(waiter, account, no_holds) for account in self.tree.paths[waiter.component][:-1]
@@ -153,7 +154,7 @@ class Projection:
         )
 
     def projected_use(self, account: str, key: str, holds_ahead: HoldsAhead) -> int:
-        """Return what an account will use when all victims have left and the owners of these holds run."""
+        """Return the use of an account when all victims have left and the owners of these holds run."""
         account_key = (account, key)
         return (
             self.tree.accounts[account].used.get(key, 0)
@@ -162,15 +163,18 @@ class Projection:
         )
 
     def stack_exits(self, account: str, key: str) -> int:
-        """Return how many units will have left the stack of an account after the steps so far."""
+        """Return the units that the steps so far take from the stack of an account."""
         return self.tree.accounts[account].stack_exits.get(key, 0) + self._new_stack_exits.get((account, key), 0)
 
     # The order of holds
 
     def holds_in_order(self) -> Iterator[tuple[VictimHold, HoldsAhead]]:
-        """Yield the holds in order, each with the holds as they count for its owner: every earlier hold in full, and of the
-        later ones what their victims bring. `HoldsAhead` is one object that moves along: read it before the next hold. Before
-        that, only the hold just yielded may get more victims or end."""
+        """Yield the holds in order, each with the holds that count for its owner: every earlier hold in full, and of the later
+        ones the units that their victims bring.
+
+        `HoldsAhead` is one object that moves along: read it before the next hold. Until then, only the hold just yielded may
+        get more victims or end.
+        """
         holds_ahead = HoldsAhead()
         for hold in self.holds.values():
             self._count_as_later_hold(holds_ahead, hold, 1)
@@ -181,15 +185,15 @@ class Projection:
                 self._count_as_earlier_hold(holds_ahead, hold, 1)
 
     def _count_as_later_hold(self, holds_ahead: HoldsAhead, hold: VictimHold, sign: int) -> None:
-        """Count a hold for the owners of earlier holds: it binds them only up to the units that its victims bring, at most
-        its amount."""
+        """Count a hold for the owners of earlier holds. It binds them only up to the units that its victims bring, at most its
+        amount."""
         for account_key, units in self._units_on_path(hold):
             freed_units = hold.freed_units.get(account_key[0], {}).get(account_key[1], 0)
             holds_ahead.claimed_units[account_key] += sign * min(units, freed_units + hold.pending_units[account_key])
             holds_ahead.kept_units[account_key] += sign * min(units, freed_units)
 
     def _count_as_earlier_hold(self, holds_ahead: HoldsAhead, hold: VictimHold, sign: int) -> None:
-        """Count a hold for the owners of later holds, and for requests without one."""
+        """Count a hold for the owners of later holds, and for requests without a hold."""
         for account_key, units in self._units_on_path(hold):
             holds_ahead.claimed_units[account_key] += sign * units
             holds_ahead.kept_units[account_key] += sign * max(0, units - hold.pending_units[account_key])
@@ -204,7 +208,7 @@ class Projection:
     # Steps
 
     def apply(self, steps: Iterable[PlanStep]) -> None:
-        """Apply planned steps, one after the other."""
+        """Apply planned steps in order."""
         snapshot = self._snapshot
         allocations = {allocation.id: allocation for allocation in snapshot.allocations}
         waiters = {waiter.id: waiter for waiter in (*(hold.owner for hold in snapshot.holds), *snapshot.waiters)}
@@ -224,7 +228,7 @@ class Projection:
                 self.end_hold(self.holds[step.owner])
 
     def preempt(self, waiter: Waiter, victims: Iterable[Allocation]) -> None:
-        """Let victims leave for a waiter: it gets a hold behind all others, or keeps the one it has."""
+        """Preempt victims for a waiter. The waiter keeps its hold, or gets a hold behind all others."""
         hold = self.holds.get(waiter.id)
         if hold is None:
             hold = self.holds[waiter.id] = VictimHold(waiter, {})
@@ -237,7 +241,7 @@ class Projection:
         self.version += 1
 
     def evict(self, victims: Iterable[Allocation]) -> None:
-        """Let these leave without a waiter."""
+        """Preempt victims without a waiter."""
         for victim in victims:
             self._start_leaving(victim)
             self._add_units(self._leaving_units, victim, 1)
@@ -250,11 +254,11 @@ class Projection:
                 self._new_stack_exits[account, key] += units
 
     def units_leaving(self, account: str, key: str) -> int:
-        """Return how many units the victims will free, orphaned ones not counted."""
+        """Return the units of a key that the victims at an account will free. Orphaned victims are not counted."""
         return self._leaving_units.get((account, key), 0)
 
     def reassign(self, orphan: Allocation, hold: VictimHold) -> None:
-        """Let an orphaned victim leave for the owner of another hold."""
+        """Give an orphaned victim to the owner of another hold."""
         del self.orphaned_victims[orphan.id]
         self._count_as_earlier_hold(self.all_holds, hold, -1)
         self._assign(orphan, hold)
@@ -262,25 +266,25 @@ class Projection:
         self.version += 1
 
     def reprieve(self, orphan: Allocation) -> None:
-        """Call an orphaned victim back."""
+        """Reprieve an orphaned victim."""
         del self.orphaned_victims[orphan.id]
         self._restore(orphan)
 
     def cancel_eviction(self, allocation: Allocation) -> None:
-        """Call back a victim that was leaving for a limit."""
+        """Reprieve a victim that is leaving because of a limit."""
         self._add_units(self._leaving_units, allocation, -1)
         self._restore(allocation)
 
     def _restore(self, allocation: Allocation) -> None:
         policy, *groups = self.tree.paths[allocation.component][:-1]
-        for group in groups:  # as the ledger counts it: so much that was in share may be borrowed now
+        for group in groups:  # the ledger counts it the same way: so many units that were in share may be borrowed now
             for key, units in self.tree.accounts[policy].reserved.items():
                 self._new_stack_exits[group, key] += units
         self.borrowing.restore(allocation)
         self.version += 1
 
     def end_hold(self, hold: VictimHold) -> None:
-        """End a hold; its victims are orphaned."""
+        """End a hold. Its victims are orphaned."""
         self._count_as_earlier_hold(self.all_holds, hold, -1)
         del self.holds[hold.owner.id]
         for allocation in hold.victims.values():

@@ -1,7 +1,7 @@
-"""The stack of one account: its running allocations as they fill its reserved amounts, one on top of the other.
+"""The stack of one account: its running allocations in the order in which they fill its reserved amounts.
 
-Every key has an edge: an allocation below it is in share, one at it or beyond it is borrowed. When an allocation is
-removed or inserted, the edge moves past the few allocations whose side changes; no other allocation is read.
+Every key has an edge. An allocation below it is in share; an allocation at it or beyond it is borrowed. When an allocation is
+removed or inserted, the edge moves past the few allocations whose side changes. No other allocation is read.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from app.domain.amounts import Amounts
 from app.domain.snapshot import Allocation
 
 NO_EDGE = 1 << 62
-"""A position beyond all others: the edge of a key on which nothing is borrowed."""
+"""A position beyond all others: the edge of a key on which no allocation is borrowed."""
 
 
 class ReservedStack:
-    """Allocations by position, and the edge of every share key."""
+    """Allocations by position, and the edge of each share key."""
 
     def __init__(self, reserved: Amounts, keys: Iterable[str], allocations: Mapping[int, Allocation]) -> None:
         self._reserved = {key: reserved.get(key, 0) for key in keys}
@@ -25,14 +25,13 @@ class ReservedStack:
         self._positions = sorted(allocations)
         self._units_below: dict[str, int] = {}
         self.edges: dict[str, int] = {}
-        """Share key → the position from which on every allocation is borrowed on it."""
+        """Share key → the first position at which an allocation is borrowed on it."""
         for key in self._reserved:
             self._units_below[key], self.edges[key] = 0, NO_EDGE
             self._raise_edge(key, 0)
 
     def insert(self, position: int, allocation: Allocation) -> list[Allocation]:
-        """Insert an allocation. Return the allocations that are borrowed now and were not, maybe the inserted one among
-        them."""
+        """Insert an allocation. Return the allocations that have become borrowed on some key, perhaps the inserted one too."""
         insort(self._positions, position)
         self._allocations[position] = allocation
         changed = []
@@ -43,7 +42,7 @@ class ReservedStack:
         return changed
 
     def remove(self, position: int) -> list[Allocation]:
-        """Remove the allocation at a position. Return the allocations that are in share now and were not, on some key."""
+        """Remove the allocation at a position. Return the allocations that have come into share on some key."""
         index = bisect_left(self._positions, position)
         allocation = self._allocations.pop(position)
         del self._positions[index]
@@ -56,14 +55,14 @@ class ReservedStack:
         return changed
 
     def units_beyond(self, key: str, position: int) -> int:
-        """Return by how many units the allocation at a position, with all that lies below it, is beyond reserved."""
+        """Return the units beyond reserved of the allocation at a position and of all allocations below it together."""
         first = bisect_left(self._positions, self.edges[key])
         last = bisect_left(self._positions, position)
         units_above_edge = sum(self._allocations[each].amounts.get(key, 0) for each in self._positions[first : last + 1])
         return self._units_below[key] + units_above_edge - self._reserved[key]
 
     def _raise_edge(self, key: str, start: int) -> list[Allocation]:
-        """Move the edge up from an index, past all that fits into reserved."""
+        """Move the edge up from an index, past all allocations that fit into reserved."""
         below, reserved, allocations_in_share = self._units_below[key], self._reserved[key], []
         self.edges[key] = NO_EDGE
         for index in range(start, len(self._positions)):
@@ -80,7 +79,7 @@ class ReservedStack:
         return allocations_in_share
 
     def _lower_edge(self, key: str) -> list[Allocation]:
-        """Move the edge down until what lies below it fits into reserved."""
+        """Move the edge down until the allocations below it fit into reserved."""
         borrowed_allocations = []
         index = bisect_left(self._positions, self.edges[key])
         while self._units_below[key] > self._reserved[key]:

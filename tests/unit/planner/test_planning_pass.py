@@ -351,7 +351,7 @@ def test_verdicts_are_those_of_the_moment_of_the_decision() -> None:
     assert [verdict.allocation for verdict in plan.decisions["w"].verdicts()] == ["top"]
     verdicts = {verdict.allocation: verdict for verdict in plan.decisions["x"].verdicts()}
     assert verdicts["a"].allowed
-    assert verdicts["a"].sentence == "it may be taken by priority"
+    assert verdicts["a"].sentence == "it may be preempted by the rule priority"
     assert verdicts["top"].sentence == "its preemption class is 10"
     assert plan.decisions["x"].sentence == "it fits when its victims have left"
     assert [verdict.sentence for verdict in plan.decisions["y"].verdicts()] == ["its preemption class is 10"]
