@@ -1,4 +1,4 @@
-"""The attempt of one waiter to preempt: what it is short of, its view of each policy, and its candidates."""
+"""The attempt of one waiter to preempt: its shortages, its view of each policy, and its candidates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.planner.projection import Deficits, HoldsAhead
 
 
 class PreemptionAttempt:
-    """One waiter's attempt, as the pool stands now."""
+    """The attempt of one waiter in the present state of the pool."""
 
     def __init__(self, index: CandidateIndex, waiter: Waiter, holds_ahead: HoldsAhead, deficits: Deficits) -> None:
         self.index = index
@@ -33,7 +33,8 @@ class PreemptionAttempt:
         self.needs = [(self.path.index(account), key, units) for (account, key), units in deficits.items()]
         """(Level of its path, key, units) of each shortage."""
         self.excess = index.projection.excess_over_reserved(waiter, holds_ahead)
-        """What of its own policy has to leave for it to lie within its reserved amounts."""
+        """Per share key, the units of the waiter's own policy that have to leave so that it lies within its reserved
+        amounts."""
         self._fits_unused_share = [
             index.projection.fits_unused_share(waiter, account, holds_ahead) for account in self.path[:-1]
         ]
@@ -43,7 +44,7 @@ class PreemptionAttempt:
         self._candidate_stream: Iterator[Candidate] | None = None
 
     def preemptor_view(self, component: str) -> PreemptorView:
-        """Return what the rules may know of the waiter towards a policy."""
+        """Return the properties of the waiter that the rules may know about one policy."""
         meeting_level = self._tree.meeting_level(self.waiter.component, component)
         borrow_level = self._tree.meeting_level(component, self.waiter.component) - 1
         return self._view(meeting_level, max(0, borrow_level), self._tree.policy(component).priority)
@@ -74,7 +75,8 @@ class PreemptionAttempt:
         )
 
     def _class_bounds(self, priority: int) -> tuple[int, int]:
-        """Return the classes below which allocations of a policy rank lower, and below which they do not rank higher."""
+        """Return two preemption classes: allocations of a policy rank lower below the first, and not higher below the
+        second."""
         own_class, own_priority = self.waiter.preemption_class, self._policy.priority
         if self.index.ranks_by_class:
             return own_class, own_class + 1 if priority <= own_priority else own_class
@@ -83,7 +85,7 @@ class PreemptionAttempt:
         return own_class, own_class + 1
 
     def could_suffice(self) -> bool:
-        """True if all its candidates, the conditions of its own policy ignored, cover its needs."""
+        """True if all candidates together cover the needs. The conditions of the own policy are ignored."""
         open_needs = list(self.needs)
         for meeting_level, total in self._totals():
             open_needs = [
@@ -95,16 +97,18 @@ class PreemptionAttempt:
         return False
 
     def _totals(self) -> Iterator[tuple[int, Callable[[str], int]]]:
-        """Yield the takeable units of its own policy, and of each set of policies with the same view: the level where they
-        meet, and a function from key to units."""
+        """Yield the takeable units of the waiter's own policy, and of each set of policies with the same view.
+
+        Each item is the level where the paths meet, and a function from key to units.
+        """
         yield 0, self.policy_candidates(self.waiter.component).total
         for meeting_level in range(1, len(self.path)):
             for distance, priority in self.index.policies_by_distance_and_priority(self.path[meeting_level]):
                 yield meeting_level, partial(self._total, meeting_level, distance, priority)
 
     def _total(self, meeting_level: int, distance: int, priority: int, key: str) -> int:
-        """Return the takeable units of all policies of one distance and priority, without those that it meets further down
-        its path."""
+        """Return the takeable units of all policies of one distance and priority, without the policies that the waiter meets
+        further down its path."""
         index, view = self.index, self._view(meeting_level, distance, priority)
         total = index.total(self.path[meeting_level], (distance, priority), view, key)
         if meeting_level > 1:
@@ -114,14 +118,14 @@ class PreemptionAttempt:
         return total
 
     def policy_candidates(self, component: str) -> PolicyCandidates:
-        """Return what it may take of a policy."""
+        """Return the candidates of a policy."""
         candidates = self._candidates.get(component)
         if candidates is None:
             candidates = self._candidates[component] = self.index.policy_candidates(component, self.preemptor_view(component))
         return candidates
 
     def candidates(self) -> Iterator[Candidate]:
-        """Yield its candidates in order, worked out only as far as they are read."""
+        """Yield the candidates in order. They are computed only as far as they are read."""
         if self._candidate_stream is None:
             self._candidate_stream = self.index.candidates(self.policy_candidates)
         number = 0
@@ -135,12 +139,12 @@ class PreemptionAttempt:
             number += 1
 
     def units_for_needs(self, allocation: Allocation) -> list[int]:
-        """Return the units that an allocation frees for each need."""
+        """Return the units of each need that an allocation would free."""
         meeting_level = self._tree.meeting_level(self.waiter.component, allocation.component)
         return [allocation.amounts.get(key, 0) if level >= meeting_level else 0 for level, key, _ in self.needs]
 
     def units_for_excess(self, allocation: Allocation) -> list[int]:
-        """Return the units that an allocation frees of each excess over its policy's reserved."""
+        """Return the units of each excess over its policy's reserved that an allocation would free."""
         is_own = allocation.component == self.waiter.component
         return [allocation.amounts.get(key, 0) if is_own else 0 for key, _ in self.excess or ()]
 
@@ -149,7 +153,7 @@ class PreemptionAttempt:
         return self.index.costs.exact(allocation)
 
     def allows(self, victims: Sequence[Candidate]) -> bool:
-        """True if the candidates among them that may only be taken on a condition may be taken."""
+        """True if the condition of each conditional candidate holds when all these victims have left."""
         if not any(permit.requires_entering_share for _, _, permit in victims):
             return True
         excess = [units for _, units in self.excess or ()]
@@ -158,14 +162,14 @@ class PreemptionAttempt:
         return all(units <= 0 for units in excess)
 
     def may_take_over(self, orphan: Allocation) -> bool:
-        """True if it may take an orphaned victim."""
+        """True if the waiter may preempt an orphaned victim."""
         traits = self._borrowing.traits_if_reprieved(orphan)
         permits = list_permits(self.index.rules, self.preemptor_view(orphan.component), traits)
         valid_permits = (permit for permit in permits if permit.granted_after is None or orphan.fence > permit.granted_after)
         return any(self.allows([((0, 0, 0), orphan, permit)]) for permit in valid_permits)
 
     def preempt_step(self, victims: Sequence[Candidate]) -> Preempt:
-        """Return the step that preempts these, and the conditions of the choice."""
+        """Return the step that preempts these victims, with the conditions of the choice."""
         unused_share_accounts = (
             account
             for _, allocation, permit in victims
@@ -188,12 +192,11 @@ class PreemptionAttempt:
         )
 
     def unused_share_accounts(self, allocation: Allocation) -> tuple[str, str]:
-        """Return the accounts into whose unused share it has to fit to reclaim from an allocation."""
+        """Return the accounts into whose unused share the waiter has to fit if it reclaims from an allocation."""
         return self.path[0], self.path[max(0, self._tree.meeting_level(self.waiter.component, allocation.component) - 1)]
 
     def borrowed_conditions(self, allocation: Allocation) -> Iterator[BorrowedCondition]:
-        """Yield the conditions of the allocation being borrowed: at each account that matters, the key with most units
-        beyond."""
+        """Yield one condition for each account at which the allocation has to be borrowed: the key with most units beyond."""
         view = self.preemptor_view(allocation.component)
         path = self._tree.paths[allocation.component]
         keys = self._borrowing.mask(allocation.amounts)

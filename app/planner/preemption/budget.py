@@ -8,15 +8,15 @@ from app.planner.decisions import DecisionReason
 
 
 class PreemptionBudget:
-    """The rest of the budget, as steps are planned."""
+    """The preemptions that a pool may still make in this pass."""
 
     def __init__(self, snapshot: PoolSnapshot) -> None:
         settings = snapshot.settings
         self.max_victims_ever = _least(settings.max_victims, settings.max_preemptions_per_minute)
-        """The most victims of a decision if nothing was preempted lately; None is no bound."""
+        """The most victims of a decision if no allocation was preempted lately; None if there is no bound."""
         self._max_victims = settings.max_victims
         self.left_this_minute: int | None = None
-        """The preemptions left in this minute; None is no bound."""
+        """The preemptions left in this minute; None if there is no bound."""
         if settings.max_preemptions_per_minute is not None:
             self.left_this_minute = max(0, settings.max_preemptions_per_minute - snapshot.preemptions_last_minute)
         self._has_backoff = settings.backoff_s > 0
@@ -27,7 +27,8 @@ class PreemptionBudget:
         )  # a clock that was set back is no reason to pause
 
     def refusal(self, other_holds: int) -> DecisionReason | None:
-        """Return why the pool lets a waiter preempt nothing now; None if it may. `other_holds`: the holds of other waiters."""
+        """Return why the pool lets a waiter preempt no allocation now; None if it may. `other_holds`: the holds of other
+        waiters."""
         if other_holds >= MAX_VICTIM_HOLDS:
             return DecisionReason.MANY_HOLDS
         if self.is_backing_off:
@@ -35,18 +36,18 @@ class PreemptionBudget:
         return DecisionReason.MINUTE_USED_UP if self.left_this_minute == 0 else None
 
     def count_evictions(self, victims: int) -> None:
-        """Count evictions for a limit: no backoff follows them."""
+        """Count evictions because of a limit. No backoff follows them."""
         if self.left_this_minute is not None:
             self.left_this_minute -= victims
 
     def count_decision(self, victims: int) -> None:
-        """Count a preemptive decision: the backoff begins."""
+        """Count a decision to preempt. The backoff begins."""
         self.is_backing_off = self._has_backoff
         self.count_evictions(victims)
 
     @property
     def max_victims_now(self) -> int | None:
-        """The most victims of the next decision; None is no bound."""
+        """Return the most victims of the next decision; None if there is no bound."""
         return _least(self._max_victims, self.left_this_minute)
 
 

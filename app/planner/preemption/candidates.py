@@ -1,4 +1,4 @@
-"""The candidates of one pool at one moment: what waiters may take of each policy, judged once for all views that are equal."""
+"""The candidates of one pool at one moment: each policy is judged once for all waiters with equal views."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from app.planner.preemption.rules import Permit, PreemptorView, Rule, list_permi
 from app.planner.projection import Projection
 
 Candidate: TypeAlias = tuple[CandidatePosition, Allocation, Permit]
-"""A candidate: its position, the allocation, and the permit to take it."""
+"""A candidate: its position, the allocation, and the permit to preempt it."""
 
 Permits: TypeAlias = tuple[Permit, ...]
 """The permits of an allocation class, the preferred first."""
@@ -26,7 +26,7 @@ Permits: TypeAlias = tuple[Permit, ...]
 
 @dataclass(slots=True)
 class PolicyCandidates:
-    """What a waiter with one view may take of one policy."""
+    """The candidates of one policy for a waiter with one view."""
 
     permits: dict[AllocationClass, Permits] = field(default_factory=dict)
     _class_count: int = 0
@@ -34,7 +34,7 @@ class PolicyCandidates:
     _version: int = -1
 
     def is_fresh(self, policy_allocations: PolicyAllocations) -> bool:
-        """True if nothing changed since the last refresh."""
+        """True if no allocation of the policy changed since the last refresh."""
         return self._version == policy_allocations.version
 
     def refresh(
@@ -43,7 +43,7 @@ class PolicyCandidates:
         permits_by_traits: dict[VictimTraits, Permits],
         judge: Callable[[VictimTraits], Permits],
     ) -> None:
-        """Judge the classes that are new since the last refresh, and forget the totals."""
+        """Judge the classes that are new since the last refresh, and discard the totals."""
         for allocation_class in policy_allocations.classes[self._class_count :]:
             permits = permits_by_traits.get(allocation_class.traits)
             if permits is None:
@@ -55,7 +55,7 @@ class PolicyCandidates:
         self._version = policy_allocations.version
 
     def total(self, key: str) -> int:
-        """Return how many units of a key all candidates hold."""
+        """Return the units of a key that all candidates hold together."""
         total = self._totals.get(key)
         if total is None:
             total = self._totals[key] = sum(
@@ -66,16 +66,16 @@ class PolicyCandidates:
 
 @dataclass(slots=True)
 class _TakeableUnits:
-    """How many units of a key a waiter with one view may take of several policies."""
+    """The units of one key that a waiter with one view may preempt in several policies."""
 
     by_component: dict[str, int]
     total: int
     applied_changes: int
-    """How many of the changed policies are counted in."""
+    """The number of changed policies that are counted in already."""
 
 
 class CandidateIndex:
-    """The rules of one pool, and the permits that they gave."""
+    """The rules of one pool, and the permits that they gave in this pass."""
 
     def __init__(self, snapshot: PoolSnapshot, projection: Projection, costs: PreemptionCosts) -> None:
         self.rules: tuple[Rule, ...] = rules_of(snapshot.settings)
@@ -97,7 +97,7 @@ class CandidateIndex:
         ]
 
     def policy_candidates(self, component: str, view: PreemptorView) -> PolicyCandidates:
-        """Return what a waiter may take of a policy now."""
+        """Return the candidates of a policy for a waiter with this view, as of now."""
         candidates_by_component = self._candidates[view]
         candidates = candidates_by_component.get(component)
         if candidates is None:
@@ -110,8 +110,8 @@ class CandidateIndex:
         return candidates
 
     def policies_by_distance_and_priority(self, account: str) -> Mapping[tuple[int, int], frozenset[str]]:
-        """Return (number of accounts between, priority) → the components, of those below an account. A waiter that meets
-        them there has the same view of all components of one entry."""
+        """Return (number of accounts between, priority) → the components below an account. A waiter that meets them at that
+        account has the same view of all components of one entry."""
         policies = self._policies_by_account.get(account)
         if policies is None:
             tree, components_by_key = self.projection.tree, defaultdict(list)
@@ -124,7 +124,7 @@ class CandidateIndex:
         return policies
 
     def total(self, account: str, distance_and_priority: tuple[int, int], view: PreemptorView, key: str) -> int:
-        """Return how many units of a key a waiter with a view may take of all policies of one distance and priority."""
+        """Return the units of a key that a waiter with a view may preempt in all policies of one distance and priority."""
         components = self.policies_by_distance_and_priority(account).get(distance_and_priority, frozenset())
         sum_key, changed_policies = (account, *distance_and_priority, view, key), self.projection.borrowing.changed_policies
         units = self._units_by_policies.get(sum_key)
@@ -140,7 +140,8 @@ class CandidateIndex:
         return units.total
 
     def candidates(self, candidates_of: Callable[[str], PolicyCandidates]) -> Iterator[Candidate]:
-        """Yield the candidates of all policies in the order of `ordering.py`, worked out only as far as they are read."""
+        """Yield the candidates of all policies in the order of `ordering.py`. They are computed only as far as they are
+        read."""
         return self._cheapest_first(candidates_of) if self.ranks_by_class else self._lowest_rank_first(candidates_of)
 
     def _cheapest_first(self, candidates_of: Callable[[str], PolicyCandidates]) -> Iterator[Candidate]:
@@ -188,7 +189,7 @@ class CandidateIndex:
 
 
 def position(candidate: Candidate) -> CandidatePosition:
-    """Return the position of a candidate in the order."""
+    """Return the position of a candidate in the order of candidates."""
     return candidate[0]
 
 

@@ -1,7 +1,7 @@
 """The cost of preempting an allocation, in GPU-minutes: units of the pool's cost key, at least one, times minutes.
 
-A cost is a ratio of whole numbers. Candidates are ordered by the nearest float, so equal costs are equal; sums are of
-ratios.
+A cost is a ratio of whole numbers, and sums are sums of ratios. Candidates are ordered by the nearest float, so equal costs
+stay equal.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from fractions import Fraction
 from app.domain.snapshot import Allocation, PlannerSettings, Waiter
 
 AUTO_MINUTES = 5
-"""The minutes of an automatic checkpoint whose request does not give any."""
+"""The minutes of an automatic checkpoint if the request does not give `checkpoint_minutes`."""
 MANUAL_MINUTES = 10
 
 TRAINING_CHECKPOINT = 3
-"""How often the checkpoint of a `training` policy counts. For an `interactive` policy everything counts half."""
+"""The factor of the checkpoint cost with profile `training`. With profile `interactive`, the whole cost is halved."""
 
 MINUTE_MS = 60_000
 
 
 class PreemptionCosts:
-    """The costs at one moment, each worked out once and on demand."""
+    """The costs of preemption at one moment. Each is computed once, on demand."""
 
     def __init__(self, settings: PlannerSettings, now_ms: int, profiles: Mapping[str, str]) -> None:
         self._key = settings.cost_key
@@ -31,7 +31,7 @@ class PreemptionCosts:
         self._approximate_costs: dict[str, float] = {}
 
     def approximate(self, allocation: Allocation) -> float:
-        """Return the cost of preempting it, to put candidates in order."""
+        """Return the cost of preempting an allocation as a float, to put candidates in order."""
         cost = self._approximate_costs.get(allocation.id)
         if cost is None:
             numerator, denominator = self._ratio(allocation)
@@ -39,7 +39,7 @@ class PreemptionCosts:
         return cost
 
     def exact(self, allocation: Allocation) -> Fraction:
-        """Return the cost of preempting it, to add costs up."""
+        """Return the exact cost of preempting an allocation, to add costs up."""
         return Fraction(*self._ratio(allocation))
 
     def _ratio(self, allocation: Allocation) -> tuple[int, int]:
@@ -65,8 +65,7 @@ def _checkpoint_minutes(allocation: Allocation) -> int:
 
 
 def _walltime_value_ms(ran_ms: int, walltime_s: int) -> tuple[int, int]:
-    """Return the value of the rest of the walltime per unit, in milliseconds: little at its start, much at its end, 0 past
-    it."""
+    """Return the value of the remaining walltime per unit, in milliseconds: low at the start, high at the end, 0 past it."""
     if ran_ms >= walltime_s * 1000:
         return 0, 1
     if ran_ms < walltime_s * 100:
@@ -75,7 +74,7 @@ def _walltime_value_ms(ran_ms: int, walltime_s: int) -> tuple[int, int]:
 
 
 def waiter_value(settings: PlannerSettings, waiter: Waiter) -> int | None:
-    """Return the bound that the cost of its victims has to stay below; None is no bound."""
+    """Return the bound below which the cost of the victims has to stay, in GPU-minutes; None if there is no bound."""
     if settings.discipline != "classes" or settings.value_per_class is None:
         return None
     return settings.value_per_class * waiter.preemption_class * max(1, waiter.amounts.get(settings.cost_key, 0))

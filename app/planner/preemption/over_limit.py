@@ -1,8 +1,8 @@
-"""Accounts over a limit: since when, and what has to leave for it.
+"""Accounts over a limit: the time since when, and the victims that have to leave.
 
-An account is over its limit after the limit, or the pool, was lowered below its use. With `over_limit: evict`, as much of
-the preemptible work as is over is preempted, the newest first, without a waiter. If the limit is raised while victims
-leave, the victims that need not go are called back.
+An account is over its limit after the limit, or the capacity of the pool, was lowered below its use. With `over_limit: evict`,
+preemptible work of the exceeding amount is preempted without a waiter, the newest first. If the limit is raised while victims
+leave, the victims that need not leave any more are reprieved.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ LEAVING_FOR_LIMIT = "!"
 """The value of `leaving_for` of a victim that leaves because of a limit."""
 
 MAX_EVICTIONS_PER_STEP = 40
-"""The most victims of one step; further ones follow in the next pass."""
+"""The most victims of one step. Further victims follow in the next pass."""
 
 
 class OverLimitCheck:
-    """The limits of a pool at one moment."""
+    """The limits of a pool, and their settings, at one moment."""
 
     def __init__(self, snapshot: PoolSnapshot, tree: AccountTree) -> None:
         self._snapshot = snapshot
         self._tree = tree
 
     def units_over(self, account: AccountSnapshot, units_leaving: Callable[[str, str], int]) -> dict[str, int]:
-        """Return key → units of an account above its limit, after these units (by account and key) have left."""
+        """Return key → units of an account above its limit after these units (by account and key) have left."""
         units = (
             (key, used - units_leaving(account.name, key), self._tree.limit(account.name, key))
             for key, used in account.used.items()
@@ -40,28 +40,28 @@ class OverLimitCheck:
         return {key: used - limit for key, used, limit in units if limit is not None and used > limit}
 
     def over_since(self, account: AccountSnapshot) -> int | None:
-        """Return since when an account is over a limit that has to be restored; None if it is not."""
+        """Return the time since when an account is over a limit that has to be restored; None if it is not over one."""
         if not self.evicts(account) or not self.units_over(account, lambda *_: 0):
             return None
         since = account.published.over_ms
         return self._snapshot.now_ms if since is None else min(since, self._snapshot.now_ms)
 
     def is_due(self, account: AccountSnapshot) -> bool:
-        """True if it has been over its limit for as long as it may."""
+        """True if the account has been over its limit for `over_limit_after_s`."""
         since = self.over_since(account)
         return since is not None and self._snapshot.now_ms - since >= self.after_s(account) * 1000
 
     def after_s(self, account: AccountSnapshot) -> int:
-        """Return how long an account may be over its limit."""
+        """Return the seconds that an account may be over its limit."""
         return int(self._setting(account, "over_limit_after_s") or default_value("over_limit_after_s"))
 
     def evicts(self, account: AccountSnapshot) -> bool:
-        """True if what is over the limit of an account is evicted."""
+        """True if the use beyond the limit of an account is evicted."""
         own = self._setting(account, "over_limit")
         return (own or default_value("over_limit", self._snapshot.settings.discipline)) == "evict"
 
     def must_leave(self, projection: Projection, allocation: Allocation, account: AccountSnapshot) -> bool:
-        """True if an account would be over a limit that has to be kept, if this victim stayed and all others left."""
+        """True if an account would be over a limit that has to be kept if this victim stayed and all others left."""
         if not self.evicts(account):
             return False
         bounds = ((key, units, self._tree.limit(account.name, key)) for key, units in allocation.amounts.items())
@@ -94,8 +94,8 @@ def find_cancelable_evictions(snapshot: PoolSnapshot, projection: Projection) ->
 def plan_evictions(
     snapshot: PoolSnapshot, projection: Projection, protection_of: Callable[[Allocation], object], max_victims: int | None
 ) -> EvictOverLimit | None:
-    """Return the step that evicts what is over its limit now, the newest first, a bounded number at a time; None if nothing
-    is."""
+    """Return the step that evicts the use beyond the limits, the newest first, a bounded number at a time. None if no account
+    is over a limit."""
     limits = OverLimitCheck(snapshot, projection.tree)
     due = [account for account in snapshot.accounts.values() if limits.is_due(account)]
     if not due:
@@ -116,8 +116,10 @@ def choose_evictions(
     protection_of: Callable[[Allocation], object],
     accounts: Iterable[AccountSnapshot],
 ) -> list[tuple[Allocation, AccountSnapshot]]:
-    """Return the allocations to evict so that these accounts are within their limits, the newest first, each with the account
-    that it leaves for. The deepest accounts choose first."""
+    """Return the allocations to evict so that these accounts are within their limits, the newest first.
+
+    Each comes with the account that it leaves for. The deepest accounts choose first.
+    """
     tree, due = projection.tree, sorted(accounts, key=lambda account: (-_depth(account, projection.tree), account.name))
     victims: dict[str, tuple[Allocation, AccountSnapshot]] = {}
     newly_leaving: dict[tuple[str, str], int] = defaultdict(int)
@@ -146,7 +148,7 @@ def choose_evictions(
         for allocation in _take_until_within_limit(candidates_below, limits.units_over(account, units_leaving)):
             victims[allocation.id] = allocation, account
             count(allocation, 1)
-    for allocation, _ in reversed(_in_order(victims.values())):  # give back what is not needed after all
+    for allocation, _ in reversed(_in_order(victims.values())):  # give back each victim that later choices made unnecessary
         count(allocation, -1)
         accounts_above = (account for account in due if account.name in tree.paths[allocation.component])
         if any(limits.units_over(account, units_leaving).keys() & allocation.amounts.keys() for account in accounts_above):
@@ -172,7 +174,7 @@ def _depth(account: AccountSnapshot, tree: AccountTree) -> int:
 
 
 def _take_until_within_limit(newest: Iterable[Allocation], over: dict[str, int]) -> Iterator[Allocation]:
-    """Yield, in order, those that hold something of what is over, until nothing is."""
+    """Yield in order the allocations that hold a key that is over its limit, until no key is."""
     units_left = dict(over)
     for allocation in newest:
         if not units_left:

@@ -1,4 +1,4 @@
-"""The accounts of a pool that are over a limit, and the allocations that the planner will evict for it, now or later."""
+"""The accounts of a pool that are over a limit, and the allocations that the planner will evict because of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.planner.preemption.protection import Protection
 from app.planner.projection import Projection
 
 MAX_REQUESTS = 100
-"""The most requests that are listed for a component, and the most victims that are listed for an account."""
+"""The most requests listed for a component, and the most victims listed for an account."""
 MAX_HOLDERS = 100
 
 
@@ -32,7 +32,7 @@ def preview_over_limit(snapshot: PoolSnapshot) -> tuple[OverLimitUse, ...]:
 
 
 class _Preview:
-    """A pool with accounts over a limit, and the victims of the accounts with `over_limit=evict`."""
+    """A pool with accounts over a limit, and the victims of the accounts with `over_limit: evict`."""
 
     def __init__(self, snapshot: PoolSnapshot, tree: AccountTree, limits: OverLimitCheck, over: list[AccountSnapshot]) -> None:
         self._snapshot, self._tree, self._limits = snapshot, tree, limits

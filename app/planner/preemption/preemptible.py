@@ -1,4 +1,4 @@
-"""The allocations that lie beyond their share, so that other policies could take them."""
+"""The allocations beyond their share, which other policies may preempt."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.planner.preemption.protection import Protection
 
 
 def find_preemptible(snapshot: PoolSnapshot) -> frozenset[str]:
-    """Return the ids of the allocations that lie beyond their policy's share and have no lasting protection."""
+    """Return the ids of the allocations beyond their policy's share that have no lasting protection."""
     tree = AccountTree(snapshot.accounts)
     if snapshot.settings.discipline == "fair_share":
         return frozenset(_find_by_fair_share(snapshot, tree))

@@ -1,4 +1,4 @@
-"""What protects an allocation from every waiter."""
+"""The protections of an allocation from every waiter."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ SENSITIVE_CLASS = CLASS_COUNT - 1
 """The class that is never a victim."""
 
 PROTECTED_WITHOUT_CHECKPOINT = 7
-"""Discipline `classes`: from this class on, an allocation that cannot checkpoint is protected."""
+"""Discipline `classes`: the lowest class in which an allocation without checkpoints is protected."""
 
 
 class Protection:
-    """The protections of one pool at one moment."""
+    """The protections in one pool at one moment."""
 
     def __init__(self, settings: PlannerSettings, now_ms: int) -> None:
         self._now_ms = now_ms
@@ -24,7 +24,7 @@ class Protection:
         self._timed = self._near_ms > 0 or self._least_ms > 0
 
     def reason(self, allocation: Allocation, profile: str) -> RefusalReason | None:
-        """Return why the allocation may not be preempted; None if nothing protects it."""
+        """Return why no waiter may preempt the allocation; None if it has no protection."""
         if not allocation.preemptible:
             return RefusalReason.FIXED
         if allocation.preemption_class >= SENSITIVE_CLASS:

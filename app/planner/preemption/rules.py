@@ -1,8 +1,8 @@
-"""Which waiter may take which allocation: one small object per rule; a discipline is a list of rules.
+"""The rules of preemption: one small object per rule. A discipline is a list of rules.
 
-The rules are those of the section "Preemption: who may take from whom" of the specification. A rule knows two things: the
-waiter's view of the victim's policy, and the traits of the victim. It answers with a permit, or with the reason why this
-rule does not allow it. Protection from every waiter is in `protection.py`.
+The rules are explained in `docs/concepts/preemption.md`. A rule reads two things: the waiter's view of the victim's policy, and
+the traits of the victim. It answers with a permit, or with the reason why it does not allow the preemption. Protection from
+every waiter is in `protection.py`.
 """
 
 from __future__ import annotations
@@ -17,69 +17,70 @@ from app.planner.decisions import RefusalReason
 
 
 class PreemptorView(NamedTuple):
-    """A waiter as the rules see it towards one policy. Equal views get equal answers."""
+    """The properties of a waiter that the rules may know about one policy. Equal views get equal answers."""
 
     same_policy: bool
-    """The victim's policy is the waiter's own."""
+    """True if the victim's policy is the waiter's own."""
     borrow_level: int
-    """The level of the victim's path at which it has to be borrowed too; 0 is its policy itself."""
+    """The level of the victim's path at which the victim has to be borrowed too; 0 is its policy itself."""
     short_keys: int
     """The keys that are short at accounts of both paths, as a mask."""
     fits_unused_share: bool
-    """The waiter fits into the unused share of its policy, and of the child of the lowest common account on its side."""
+    """True if the waiter fits into the unused share of its policy, and of the child of the lowest common account on its
+    side."""
     may_enter_share: bool
-    """The waiter's amounts fit within its policy's reserved, if other allocations leave."""
+    """True if the waiter's amounts fit within its policy's reserved after other allocations leave."""
     classes_below: int
-    """Allocations below this class rank lower than the waiter."""
+    """The class below which allocations rank lower than the waiter."""
     classes_not_above: int
-    """Allocations below this class do not rank higher than the waiter."""
+    """The class below which allocations do not rank higher than the waiter."""
     is_fixed: bool
-    """The waiter is non-preemptible."""
+    """True if the waiter is non-preemptible."""
     ignores_shares: bool
-    """The waiter may take what is in share as well."""
+    """True if the waiter may preempt allocations that are in share too."""
     is_sensitive: bool
     granted_after: int | None
-    """The waiter may take by rank only what was granted with a higher fence; None is no bound."""
+    """The fence above which the waiter may preempt by rank; None if there is no bound."""
     chain: str | None
 
 
 class Permit(NamedTuple):
-    """The permission of one rule to take an allocation, and its conditions."""
+    """The permission of one rule to preempt an allocation, and its conditions."""
 
     rule: str
     trigger: Trigger
     requires_borrowed: bool = False
-    """The permit rests on the victim being borrowed."""
+    """True if the permit needs the victim to be borrowed."""
     requires_unused_share: bool = False
-    """The permit rests on the waiter's unused share."""
+    """True if the permit needs the waiter's unused share."""
     requires_entering_share: bool = False
-    """The permit is valid only if the waiter lies within its policy's reserved when all victims of the set have left."""
+    """True if the permit needs the waiter within its policy's reserved when all victims of the set have left."""
     granted_after: int | None = None
-    """The permit is valid only for allocations with a higher fence; None is no bound."""
+    """The fence above which the permit is valid; None if there is no bound."""
 
 
 class Rule(Protocol):
-    """A reason to take an allocation."""
+    """A reason to preempt an allocation."""
 
     @property
     def name(self) -> str:
-        """The name of the rule in explanations."""
+        """Return the name of the rule in explanations."""
 
     def judge(self, waiter: PreemptorView, traits: VictimTraits) -> Permit | RefusalReason:
-        """Return the permit of the waiter to take the victim by this rule, or the reason why it may not."""
+        """Return the permit of the waiter to preempt the victim by this rule, or the reason why it may not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reclaim:
-    """Rule `reclaim` of "Who may take from whom": a waiter that fits into its unused share takes what other policies
-    borrowed, whatever their rank."""
+    """Rule `reclaim`: a waiter that fits into its unused share preempts borrowed allocations of other policies, whatever their
+    rank."""
 
     name: str = "reclaim"
     not_from_higher: bool = False
-    """`order: priority_first`: only from allocations of equal or lower rank."""
+    """True with `order: priority_first`: only allocations of equal or lower rank are reclaimed."""
 
     def judge(self, waiter: PreemptorView, traits: VictimTraits) -> Permit | RefusalReason:
-        """Return the permit or the refusal of this rule."""
+        """Return the permit, or the reason why the waiter may not reclaim."""
         if waiter.same_policy:
             return RefusalReason.SAME_POLICY
         if not waiter.fits_unused_share:
@@ -93,15 +94,15 @@ class Reclaim:
 
 @dataclass(frozen=True, slots=True)
 class HigherRank:
-    """Rules `priority` and `class` of "Who may take from whom": a higher rank takes what other policies borrowed. In
-    `classes` the class alone is the rank."""
+    """Rules `priority` and `class`: a waiter of higher rank preempts borrowed allocations of other policies. In `classes` the
+    class alone is the rank."""
 
     name: str
     takes_in_share: bool = False
-    """`order: priority_first`: also what is in share."""
+    """True with `order: priority_first`: allocations in share may be preempted too."""
 
     def judge(self, waiter: PreemptorView, traits: VictimTraits) -> Permit | RefusalReason:
-        """Return the permit or the refusal of this rule."""
+        """Return the permit, or the reason why the rank does not allow it."""
         if waiter.same_policy:
             return RefusalReason.SAME_POLICY
         if traits.preemption_class >= waiter.classes_below:
@@ -119,16 +120,15 @@ class HigherRank:
 
 @dataclass(frozen=True, slots=True)
 class OwnPolicy:
-    """Rule `own` of "Who may take from whom", within one policy. A higher class takes what is borrowed, and what is in share
-    if the waiter then lies in share itself. Non-preemptible work takes its unused fixed share from all that does not rank
-    higher."""
+    """Rule `own`, within one policy: a waiter of higher class preempts borrowed allocations, and those in share if it then lies
+    in share itself. A non-preemptible waiter claims its unused fixed share from allocations that do not rank higher."""
 
     name: str = "own"
     takes_in_share: bool = False
-    """`order: priority_first`: also what is in share."""
+    """True with `order: priority_first`: allocations in share may be preempted too."""
 
     def judge(self, waiter: PreemptorView, traits: VictimTraits) -> Permit | RefusalReason:
-        """Return the permit or the refusal of this rule."""
+        """Return the permit, or the reason why the waiter may not preempt within its policy."""
         if not waiter.same_policy:
             return RefusalReason.OTHER_POLICY
         if waiter.is_fixed and waiter.fits_unused_share:
@@ -167,7 +167,7 @@ class OwnPolicy:
 
 
 def rules_of(settings: PlannerSettings) -> tuple[Rule, ...]:
-    """Return the rules of a pool."""
+    """Return the rules of the pool's discipline."""
     priority_first = settings.order == "priority_first"
     return (
         Reclaim(not_from_higher=priority_first),
@@ -177,11 +177,11 @@ def rules_of(settings: PlannerSettings) -> tuple[Rule, ...]:
 
 
 TRIGGER_PRECEDENCE = (Trigger.SENSITIVE, Trigger.RECLAIM, Trigger.PRIORITY)
-"""If several rules allow it, the trigger that comes first here."""
+"""The triggers by precedence: if several rules allow a preemption, the first of these counts."""
 
 
 def permit_preference(permit: Permit) -> tuple[bool, int, int]:
-    """Return the key of a permit if several rules allow it: 1. unconditional 2. by trigger 3. the fewest conditions."""
+    """Return the sort key of permits of one allocation: 1. unconditional 2. by trigger 3. the fewest conditions."""
     return (
         permit.requires_entering_share,
         TRIGGER_PRECEDENCE.index(permit.trigger),
@@ -190,11 +190,11 @@ def permit_preference(permit: Permit) -> tuple[bool, int, int]:
 
 
 RuleAnswers: TypeAlias = tuple[tuple[Rule, Permit | RefusalReason], ...]
-"""The answer of each rule."""
+"""The answer of each rule: a permit or a reason."""
 
 
 def ask_rules(rules: tuple[Rule, ...], waiter: PreemptorView, traits: VictimTraits) -> RuleAnswers | RefusalReason:
-    """Return the answer of each rule; or the one reason why no rule is asked."""
+    """Return the answer of each rule, or the one reason why no rule is asked."""
     if traits.protection is not None:
         return traits.protection
     if waiter.chain is not None and waiter.chain == traits.chain:
@@ -205,7 +205,7 @@ def ask_rules(rules: tuple[Rule, ...], waiter: PreemptorView, traits: VictimTrai
 
 
 def list_permits(rules: tuple[Rule, ...], waiter: PreemptorView, traits: VictimTraits) -> list[Permit]:
-    """Return the permits of a waiter for allocations with these traits, the preferred first; empty if it may not take them."""
+    """Return the permits of a waiter for allocations with these traits, the preferred first; empty if there is none."""
     answers = ask_rules(rules, waiter, traits)
     if isinstance(answers, RefusalReason):
         return []

@@ -1,4 +1,4 @@
-"""Search of all sets of one size that cover the needs, without trying those that cannot."""
+"""The search for all sets of one size that cover the needs; branches that cannot cover them are skipped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class SubsetSearch:
         self._contributions = contributions
         self._needs = needs
         self._upper_bounds = [self._bounds_from(start) for start in range(len(members) + 1)]
-        """First member → need → size → what that many of the largest contributions from there on sum up to."""
+        """Index of the first member → need → size → the sum of that many of the largest contributions from there on."""
 
     def _bounds_from(self, start: int) -> list[list[int]]:
         tops = []

@@ -1,5 +1,4 @@
-"""The choice of victims among the candidates: take in order, give back what is not needed; if that set is refused, search
-others."""
+"""The choice of victims: take candidates in order, give back the unnecessary ones; if that set is refused, search others."""
 
 from __future__ import annotations
 
@@ -18,10 +17,10 @@ from app.planner.preemption.ordering import SetPreference, set_preference
 from app.planner.preemption.subset_search import SubsetSearch
 
 MAX_WEIGHED_SETS = 1000
-"""The most sets of the first candidates that are weighed for one waiter, where each set has to be weighed as a whole."""
+"""The most sets of the first candidates that are weighed for one waiter if every set has to be weighed as a whole."""
 
 EXACT_CANDIDATES = 12
-"""The number of first candidates of which every set is tried."""
+"""The number of first candidates whose sets are searched exhaustively."""
 
 
 class _WholeCosts(NamedTuple):
@@ -30,50 +29,51 @@ class _WholeCosts(NamedTuple):
 
 
 class VictimSearch(Protocol):
-    """An attempt as far as the choice of its victims goes."""
+    """The parts of an attempt that the choice of victims needs."""
 
     needs: list[tuple[int, str, int]]
-    """(Level of its path, key, units) of each shortage."""
+    """(Level of the waiter's path, key, units) of each shortage."""
     excess: list[tuple[str, int]] | None
-    """What of its own policy has to leave before candidates that are allowed on this condition may be taken."""
+    """(Key, units) of the waiter's own policy that have to leave before conditional candidates are allowed; None if there is no
+    way."""
     policies_taking_back: frozenset[str]
-    """Of the set weighed last: the policies that could take it straight back."""
+    """The policies that could preempt the waiter again after the set weighed last."""
     must_weigh_sets: bool
-    """True if every set has to be weighed as a whole before it may be taken."""
+    """True if every set has to be weighed as a whole before it is chosen."""
     set_refusal: DecisionReason
-    """The reason if the rules do not allow a set as a whole."""
+    """The reason if the rules forbid a set as a whole."""
 
     @property
     def may_weigh_more(self) -> bool:
-        """True if this pass has time to weigh another set for it."""
+        """True if this pass has time to weigh another set for the waiter."""
 
     def could_suffice(self) -> bool:
-        """True if all its candidates together cover its needs."""
+        """True if all candidates together cover the needs."""
 
     def candidates(self) -> Iterator[Candidate]:
-        """Yield its candidates in order."""
+        """Yield the candidates in order."""
 
     def units_for_needs(self, allocation: Allocation) -> list[int]:
-        """Return the units that an allocation frees for each need."""
+        """Return the units of each need that an allocation would free."""
 
     def units_for_excess(self, allocation: Allocation) -> list[int]:
-        """Return the units that an allocation frees of each excess."""
+        """Return the units of each excess that an allocation would free."""
 
     def cost(self, allocation: Allocation) -> Fraction:
         """Return the cost of preempting an allocation."""
 
     def allows(self, victims: Sequence[Candidate]) -> bool:
-        """True if a set may be taken as a whole."""
+        """True if a set may be preempted as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class VictimBounds:
-    """The bounds of a set of victims."""
+    """The bounds on a set of victims."""
 
     max_victims: int | None = None
-    """The most victims; None is no bound."""
+    """The most victims; None if there is no bound."""
     cost_below: int | None = None
-    """The GPU-minutes that its cost has to stay below; None is no bound."""
+    """The bound below which the cost has to stay, in GPU-minutes; None if there is no bound."""
 
 
 def choose_victims(search: VictimSearch, bounds: VictimBounds) -> tuple[Candidate, ...] | DecisionReason:
@@ -96,8 +96,8 @@ def choose_victims(search: VictimSearch, bounds: VictimBounds) -> tuple[Candidat
 def _choose_by_weighing(
     search: VictimSearch, bounds: VictimBounds, fault: DecisionReason, refused: Sequence[Candidate]
 ) -> tuple[Candidate, ...] | DecisionReason:
-    """Return another set, where each has to be weighed as a whole: what is taken in order when the policies that could take
-    it back are spared; else the best set of the first candidates, as far as there is time."""
+    """Return another set if every set has to be weighed as a whole: 1. in order, without the policies that could preempt the
+    waiter again 2. the best set of the first candidates that the remaining time allows."""
     refused_signatures = {_signature(refused)} if fault is search.set_refusal else set[frozenset[object]]()
     for victims in chain(_sets_sparing_policies(search, bounds), islice(_sets_by_preference(search, bounds), MAX_WEIGHED_SETS)):
         if _signature(victims) in refused_signatures:
@@ -111,7 +111,7 @@ def _choose_by_weighing(
 
 
 def _signature(victims: Iterable[Candidate]) -> frozenset[object]:
-    """Return the same value for sets that differ only in ids, and not in what is taken of which policy."""
+    """Return a value that is equal for sets that differ only in ids, not in the amounts taken from each policy."""
     allocations = (allocation for _, allocation, _ in victims)
     traits = (
         (allocation.component, tuple(sorted(allocation.amounts.items())), allocation.checkpointed_ms is None, allocation.chain)
@@ -121,7 +121,7 @@ def _signature(victims: Iterable[Candidate]) -> frozenset[object]:
 
 
 def _sets_by_preference(search: VictimSearch, bounds: VictimBounds) -> Iterator[tuple[Candidate, ...]]:
-    """Yield the sets of the first candidates without a superfluous victim: 1. the fewest 2. the cheapest 3. the first in
+    """Yield the sets of the first candidates in which every victim is necessary: 1. the fewest 2. the cheapest 3. the first in
     order."""
     first = tuple(islice(search.candidates(), EXACT_CANDIDATES))
     needs = [units for _, _, units in search.needs]
@@ -137,8 +137,7 @@ def _sets_by_preference(search: VictimSearch, bounds: VictimBounds) -> Iterator[
 
 
 def _sets_sparing_policies(search: VictimSearch, bounds: VictimBounds) -> Iterator[tuple[Candidate, ...]]:
-    """Yield what is taken in order when the policies are spared that could take back the set weighed last, one after the
-    other."""
+    """Yield sets taken in order, each without the policies that could preempt the waiter again after the set weighed last."""
     spared_components = set[str]()
     while search.policies_taking_back - spared_components:
         spared_components |= search.policies_taking_back
@@ -154,7 +153,7 @@ def _sets_sparing_policies(search: VictimSearch, bounds: VictimBounds) -> Iterat
 
 
 def _take_in_order(search: VictimSearch, candidates: Iterable[Candidate]) -> list[Candidate] | None:
-    """Take in order until the needs are covered; None if all candidates do not suffice."""
+    """Return the first candidates in order that cover the needs together; None if all candidates do not suffice."""
     open_needs, victims = [units for _, _, units in search.needs], []
     for candidate in candidates:
         victims.append(candidate)
@@ -167,7 +166,7 @@ def _take_in_order(search: VictimSearch, candidates: Iterable[Candidate]) -> lis
 
 
 def _give_back(search: VictimSearch, victims: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """Return the victims without those, the last first, that are not needed."""
+    """Return the victims without the unnecessary ones. The last victim is tried first."""
     surplus, remaining = _surplus(search, victims), []
     for candidate in reversed(victims):
         surplus_without = [units - freed for units, freed in zip(surplus, search.units_for_needs(candidate[1]), strict=True)]
@@ -179,7 +178,7 @@ def _give_back(search: VictimSearch, victims: Sequence[Candidate]) -> tuple[Cand
 
 
 def _surplus(search: VictimSearch, victims: Iterable[Candidate]) -> list[int]:
-    """Return the units that they free beyond each need."""
+    """Return the units of each need that the victims free beyond it."""
     surplus = [-units for _, _, units in search.needs]
     for _, allocation, _ in victims:
         surplus = [units + freed for units, freed in zip(surplus, search.units_for_needs(allocation), strict=True)]
@@ -197,7 +196,7 @@ def _find_fault(search: VictimSearch, victims: Sequence[Candidate], bounds: Vict
 
 
 def _search_first_candidates(search: VictimSearch, bounds: VictimBounds) -> Iterator[tuple[Candidate, ...]]:
-    """Yield the best of all sets of the first candidates: the fewest, then the cheapest, then the first in order."""
+    """Yield the best of all sets of the first candidates: 1. the fewest 2. the cheapest 3. the first in order."""
     first = tuple(islice(search.candidates(), EXACT_CANDIDATES))
     needs = [units for _, _, units in search.needs]
     contributions = [search.units_for_needs(allocation) for _, allocation, _ in first]
@@ -227,7 +226,7 @@ def _search_first_candidates(search: VictimSearch, bounds: VictimBounds) -> Iter
 
 
 def _all_needed(positions: Sequence[int], contributions: Sequence[Sequence[int]], needs: Sequence[int]) -> bool:
-    """True if no victim is superfluous. To preempt only so that the waiter lies within its share could go on for ever."""
+    """True if every victim is necessary. Preempting only to bring the waiter within its share could go on for ever."""
     surplus = [sum(contributions[position][need] for position in positions) - units for need, units in enumerate(needs)]
     return all(
         any(spare < units for spare, units in zip(surplus, contributions[position], strict=True)) for position in positions
@@ -237,7 +236,7 @@ def _all_needed(positions: Sequence[int], contributions: Sequence[Sequence[int]]
 def _without_condition(
     search: VictimSearch, first: Iterable[Candidate], bounds: VictimBounds
 ) -> Iterator[tuple[Candidate, ...]]:
-    """Yield what is taken in order from unconditional candidates, if a conditional one was among the first."""
+    """Yield the set taken in order from unconditional candidates, if a conditional candidate was among the first."""
     if not any(permit.requires_entering_share for _, _, permit in first):
         return
     prefix = _take_in_order(
@@ -258,6 +257,6 @@ def _cost(search: VictimSearch, victims: Iterable[Candidate]) -> Fraction:
 
 
 def _as_whole_numbers(costs: Sequence[Fraction], cost_below: int | None) -> _WholeCosts:
-    """Return the costs, and their bound, as whole numbers of one small unit."""
+    """Return the costs and their bound as whole numbers of one small unit."""
     unit = lcm(*(cost.denominator for cost in costs))
     return _WholeCosts([int(cost * unit) for cost in costs], None if cost_below is None else cost_below * unit)
