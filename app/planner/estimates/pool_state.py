@@ -1,4 +1,4 @@
-"""The input of a simulation: a pool at one moment, as it is played through to estimate when its waiters may start."""
+"""The input of a simulation: a pool at one moment, with its running allocations, waiters and holds."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ POOL = "pool"
 
 
 def fixed_share_account(policy: str) -> str:
-    """Return the account of a policy's reserved amounts, before the policy on the paths of non-preemptible requests."""
+    """Return the account of a policy's reserved amounts. It precedes the policy on the paths of non-preemptible requests."""
     return f"fixed {policy}"
 
 
 class EndBasis(IntEnum):
-    """The basis of a simulated end, the surest first."""
+    """The basis of a simulated end, the most certain first."""
 
     KNOWN = 0
     """Enough run times, a promised walltime or a deadline."""
     BOUNDED = 1
-    """A guess that comes before a deadline."""
+    """A guess that is bounded by a deadline."""
     GUESS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class LeavingDeadline:
-    """The times of a victim: when its present step ends, by when it has left at the latest, and the number of the hold that
-    it leaves for, if any."""
+    """The deadlines of a victim: the end of its present step, the latest time of its exit, and the number of the hold for which
+    it leaves, if any."""
 
     due_s: float
     gone_s: float
@@ -43,21 +43,21 @@ class LeavingDeadline:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedAllocation:
-    """A running allocation: its age, its promised walltime, and its deadline if it has to leave."""
+    """A running allocation: its age, its promised walltime, and its deadline if it is leaving."""
 
     component: str
     path: tuple[str, ...]
     amounts: Amounts
     age_s: float
     batch: int
-    """Allocations of one batch were submitted together, and run for similar times."""
+    """The number of the batch. Allocations of one batch were submitted together and run for similar times."""
     walltime_s: float | None = None
     leaving: LeavingDeadline | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedWaiter:
-    """A queued request; waiters are in queue order."""
+    """A queued request. Waiters are in queue order."""
 
     component: str
     path: tuple[str, ...]
@@ -68,7 +68,7 @@ class SimulatedWaiter:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedHold:
-    """Units kept for a waiter: less what its victims still have to free, beside what they have freed."""
+    """The units kept for a waiter: its amounts, less the units that its victims still have to free."""
 
     owner: int
     """The index of the waiter."""
@@ -85,10 +85,10 @@ class SimulationState:
     allocations: Sequence[SimulatedAllocation]
     waiters: Sequence[SimulatedWaiter]
     run_times: Mapping[str, RunTimes]
-    """By component."""
+    """Component → the distribution of its run times."""
     all_run_times: RunTimes
     is_strict: bool = False
     holds: Sequence[SimulatedHold] = ()
-    """The holds with victims, in their order."""
+    """The holds with victims, in order."""
     patience_hold: SimulatedHold | None = None
-    """The patience hold, which binds the waiters behind its owner."""
+    """The patience hold, which binds the waiters behind its owner; None if there is none."""

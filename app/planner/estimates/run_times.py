@@ -1,4 +1,4 @@
-"""The distribution of run times: counted in steps, running allocations included."""
+"""The distribution of run times, counted in steps. Running allocations count too."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from math import log2
 
 STEPS_PER_DOUBLING = 4
-"""The number of steps in which a run time doubles: neighbours differ by less than a fifth."""
+"""The number of steps in which a run time doubles: neighbouring steps differ by less than a fifth."""
 
 
 def step_of(seconds: float) -> int:
-    """Return the step in which a run time is counted."""
+    """Return the step of a run time."""
     return int(STEPS_PER_DOUBLING * log2(1 + max(0.0, seconds)))
 
 
@@ -21,8 +21,10 @@ def shortest_of(step: int) -> float:
 
 
 class RunTimes:
-    """How long allocations run: the number that ended in each step, and the age of those that run, which tell of the long
-    run times (the estimate of Kaplan and Meier, in steps)."""
+    """The distribution of run times: the number of allocations that ended in each step, and the ages of running ones.
+
+    Running allocations show that long run times exist (the estimate of Kaplan and Meier, in steps).
+    """
 
     def __init__(self, ended: Mapping[int, int], running: Iterable[int] = ()) -> None:
         ages = Counter(running)
@@ -36,15 +38,15 @@ class RunTimes:
             at_risk -= ended_in_step + ages[step]
 
     def draw(self, quantile: float, age_s: float) -> float | None:
-        """Return the whole run time of an allocation of that age, at that quantile of its kind; None if it is longer than
-        any observed run time."""
+        """Return a whole run time for an allocation of this age, at a quantile of its distribution. None if the run time is
+        longer than all observed ones."""
         step = step_of(age_s)
         survived = self._survival[min(step, self._step_count)]
         survivors = (1 - quantile) * survived
         if step >= self._step_count or survivors <= self._survival[-1]:
             return None
         low, high = step, self._step_count
-        while low < high:  # the first step after which fewer are left than that
+        while low < high:  # find the first step after which fewer than that are left
             middle = (low + high) // 2
             low, high = (low, middle) if self._survival[middle + 1] < survivors else (middle + 1, high)
         begin, end = max(age_s, shortest_of(low)), shortest_of(low + 1)
@@ -52,7 +54,7 @@ class RunTimes:
         return begin + min(1.0, max(0.0, part)) * max(0.0, end - begin)
 
     def guess(self, quantile: float, age_s: float) -> float:
-        """Return the same for an allocation that runs longer than any observed run time: each doubling is half as likely."""
+        """Return a whole run time beyond all observed ones, for `draw` that returned None: each doubling is half as likely."""
         longest = max(1.0, age_s, shortest_of(self._step_count) if self.total else 0.0)
         survived, rest = self._survival[min(step_of(age_s), self._step_count)], self._survival[-1]
         part = min(1.0, (1 - quantile) * survived / rest) if rest else 1 - quantile

@@ -1,4 +1,4 @@
-"""One simulation of a pool's queue: the rules of granting, applied to random ends of what runs."""
+"""One simulation of a pool's queue: the rules of granting, with random ends of the running allocations."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from app.planner.estimates.pool_state import (
 )
 
 ENOUGH_RUN_TIMES = 5
-"""From so many run times of a component on, those of others do not matter."""
+"""The number of run times of a component from which those of other components do not matter."""
 BATCH_CORRELATION = 0.95
-"""The correlation of run times of a batch: parts of one experiment end, or fail, together."""
+"""The correlation of run times in a batch: the parts of one experiment end, or fail, together."""
 
 _NO_UNITS: dict[AccountKey, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedStart:
-    """When a waiter starts, and what that rests on."""
+    """The start of a waiter in one simulation, and the basis of its time."""
 
     seconds: float
     basis: EndBasis
@@ -39,7 +39,7 @@ class SimulatedStart:
 
 @dataclass(slots=True)
 class _ActiveHold:
-    """A hold with victims that is in force: what its victims still have to free, and what they have freed."""
+    """A hold with victims: the units that its victims still have to free, and those that they have freed."""
 
     amounts: Amounts
     account_keys: frozenset[AccountKey]
@@ -48,7 +48,7 @@ class _ActiveHold:
     has_ended: bool = False
 
     def kept_units(self, account_key: AccountKey) -> int:
-        """Return what it keeps there."""
+        """Return the units of an account and key that the hold keeps."""
         return (
             max(0, self.amounts[account_key[1]] - self.pending_units[account_key])
             if account_key in self.account_keys and not self.has_ended
@@ -56,13 +56,13 @@ class _ActiveHold:
         )
 
     def kept_from_earlier_owners(self, account_key: AccountKey) -> int:
-        """Return what it keeps there from the owners of earlier holds."""
+        """Return the units of an account and key that the hold keeps from the owners of earlier holds."""
         return min(self.kept_units(account_key), self.freed_units[account_key])
 
 
 @dataclass(slots=True)
 class _Lane:
-    """Waiters of one shape; the owner of a hold with victims has a lane of its own."""
+    """The waiters of one shape. The owner of a hold with victims has a lane of its own."""
 
     amounts: Amounts
     account_keys: tuple[AccountKey, ...]
@@ -76,7 +76,7 @@ class _Lane:
 
 
 class _Release(NamedTuple):
-    """What an allocation frees at its end; of a victim also when it would end if it were reprieved."""
+    """The units that an allocation frees at its end; for a victim also its end after a reprieve."""
 
     account_keys: tuple[AccountKey, ...]
     amounts: Amounts
@@ -86,24 +86,24 @@ class _Release(NamedTuple):
 
 
 class WorkLimitExceeded(Exception):  # noqa: N818
-    """The simulation takes more work than was allowed."""
+    """The simulation needs more work than was allowed."""
 
 
 class QueueSimulation:
-    """One possible future. With `slow_victims` every victim takes all the time that it may have."""
+    """One possible future of a pool. With `slow_victims` every victim uses all the time that it may have."""
 
     def __init__(self, state: SimulationState, count: int, random: Random, *, slow_victims: bool = False) -> None:
         self._state, self._random, self._slow_victims = state, random, slow_victims
         self.work = len(state.allocations)
-        """The number of allocations that ran, ended, or were examined as waiters."""
+        """The number of allocations that ran or ended, and of waiters that were examined."""
         self._free_units = dict(state.free_units)
-        """The free units for requests without a hold: less what holds keep."""
+        """The free units for requests without a hold: those that no hold keeps."""
         self._basis = EndBasis.KNOWN
         self._batch_factors = defaultdict[int, float](lambda: random.gauss(0, BATCH_CORRELATION**0.5))
         self._holds = [self._active_hold(hold) for hold in state.holds]
         self._patience_hold = state.patience_hold if state.patience_hold and state.patience_hold.owner < count else None
         self._patience_units = self._units_of(self._patience_hold) if self._patience_hold else {}
-        """What the patience hold keeps from the waiters behind its owner."""
+        """The units that the patience hold keeps from the waiters behind its owner."""
         self._releases: dict[int, _Release] = {}
         self._ends: list[tuple[float, int, EndBasis]] = []
         for number, allocation in enumerate(state.allocations):
@@ -114,13 +114,14 @@ class QueueSimulation:
                 self._free_units[account_key] -= hold.kept_units(account_key)
         self._lanes, self._owner_lanes = self._build_lanes(count)
         self._ready = [(head, number) for number, lane in enumerate(self._lanes) if (head := lane.head) is not None]
-        """Lanes that may fit, the first of the queue first."""
+        """The lanes that may fit, the first of the queue first."""
         heapify(self._ready)
         self._parked = defaultdict[AccountKey, list[tuple[int, int]]](list)
-        """Account and key → the lanes that do not fit there: the units that must be free, the least first, and the lane."""
+        """Account and key → the lanes parked there: the units that each needs, the least first, and the lane."""
 
     def starts(self, max_work: float = inf) -> Iterator[tuple[int, SimulatedStart]]:
-        """Yield the waiters in the order in which they start. Raise WorkLimitExceeded if that takes more work."""
+        """Yield the waiters in the order in which they start. Raise WorkLimitExceeded if that takes more work than
+        `max_work`."""
         now, waiter_count = 0.0, sum(len(lane.members) for lane in (*self._lanes, *self._owner_lanes))
         while True:
             for index in self._start_fitting():
@@ -154,7 +155,7 @@ class QueueSimulation:
             self._ends.append((remaining_s, number, basis))
 
     def _remaining_s(self, work: SimulatedAllocation | SimulatedWaiter, age_s: float) -> tuple[float, EndBasis]:
-        """Return how much longer an allocation runs, and what that rests on."""
+        """Return the remaining run time of an allocation in seconds, and its basis."""
         own_run_times = self._state.run_times.get(work.component)
         run_times = own_run_times if own_run_times and own_run_times.total >= ENOUGH_RUN_TIMES else self._state.all_run_times
         quantile = _normal_cdf(self._batch_factors[work.batch] + self._random.gauss(0, (1 - BATCH_CORRELATION) ** 0.5))
@@ -180,8 +181,7 @@ class QueueSimulation:
             heappush(self._ends, (now + remaining_s, number, basis))
 
     def _end(self, number: int, now: float) -> None:
-        """End an allocation: its units become free. If the hold that a victim leaves for has ended, it is reprieved and goes
-        on."""
+        """End an allocation: its units become free. If a victim's hold has ended, the victim is reprieved and runs on."""
         release = self._releases[number]
         hold = None if release.hold is None else self._holds[release.hold]
         if hold and hold.has_ended and release.end_if_reprieved_s > now:
@@ -208,7 +208,7 @@ class QueueSimulation:
         return {account_key: amounts[account_key[1]] for account_key in _bounded_keys(hold.path, amounts, self._free_units)}
 
     def _build_lanes(self, count: int) -> tuple[list[_Lane], list[_Lane]]:
-        """Return the lanes by shape; and those of owners of holds with victims."""
+        """Return the lanes by shape, and the lanes of owners of holds with victims."""
         owners = {hold.owner: number for number, hold in enumerate(self._state.holds)}
         lanes: dict[tuple[object, ...], _Lane] = {}
         for index, waiter in enumerate(self._state.waiters):
@@ -225,7 +225,7 @@ class QueueSimulation:
         return [lane for lane in all_lanes if lane.hold is None], [lane for lane in all_lanes if lane.hold is not None]
 
     def _start_fitting(self) -> Iterator[int]:
-        """Yield the waiters that can start now, one after the other; each takes its units."""
+        """Yield the waiters that can start now, one after the other. Each takes its units."""
         may_fit_more = True
         while may_fit_more:
             self._end_unfillable_holds()
@@ -253,7 +253,7 @@ class QueueSimulation:
             yield head
 
     def _park(self, number: int, head: int, shortage: AccountKey) -> None:
-        """Park a lane until enough units are free where it is short. In a strict queue it stays the first."""
+        """Park a lane until enough units are free at its shortage. In a strict queue it stays the first."""
         if self._state.is_strict and shortage[0] == POOL:
             heappush(self._ready, (head, number))
             return
@@ -274,7 +274,7 @@ class QueueSimulation:
                 heappush(self._ready, (head, number))
 
     def _first_shortage(self, lane: _Lane, head: int) -> AccountKey | None:
-        """Return the first account and key of its path where it does not fit."""
+        """Return the first account and key of the path that lacks units for a waiter; None if the waiter fits."""
         is_bound = lane.hold is None and self._patience_hold is not None and head > self._patience_hold.owner
         patience_units = self._patience_units if is_bound else _NO_UNITS
         for account_key in lane.account_keys:
@@ -284,8 +284,8 @@ class QueueSimulation:
         return None
 
     def _free_units_of_owner(self, number: int, account_key: AccountKey) -> int:
-        """Return the free units for the owner of a hold. An earlier hold binds it in full, a later one only by what its own
-        victims have freed."""
+        """Return the free units for the owner of a hold. An earlier hold binds it in full, a later hold only by the units that
+        its own victims have freed."""
         kept_by_later = sum(
             later_hold.kept_units(account_key) - later_hold.kept_from_earlier_owners(account_key)
             for later_hold in self._holds[number + 1 :]
@@ -302,14 +302,14 @@ class QueueSimulation:
             self._end_hold(lane.hold)
 
     def _end_hold(self, number: int) -> None:
-        """End a hold: what it keeps becomes free for all."""
+        """End a hold: the units that it keeps become free for all waiters."""
         hold = self._holds[number]
         for account_key in hold.account_keys:
             self._add_free_units(account_key, hold.kept_units(account_key))
         hold.has_ended = True
 
     def _end_unfillable_holds(self) -> None:
-        """End the holds of owners whose fixed share is used up; these wait as the others do."""
+        """End the holds of owners whose fixed share is used up. They wait on without a hold."""
         for lane in [lane for lane in self._owner_lanes if lane.hold is not None and lane.head is not None]:
             other_keys = [
                 account_key for account_key in lane.account_keys if account_key not in self._holds[lane.hold or 0].account_keys
@@ -322,7 +322,7 @@ class QueueSimulation:
                 heappush(self._ready, (lane.members[lane.next_member], len(self._lanes) - 1))
 
     def _ends_blocked_patience(self) -> bool:
-        """End the patience hold if a limit blocks its owner. True if it ended."""
+        """End the patience hold if a limit blocks its owner. Return True if the hold ended."""
         if self._patience_hold is None:
             return False
         owner = self._state.waiters[self._patience_hold.owner]
@@ -341,7 +341,7 @@ class QueueSimulation:
 
 
 def _normal_cdf(value: float) -> float:
-    """Return the part of a normal distribution that lies below a value."""
+    """Return the part of the standard normal distribution below a value."""
     return 0.5 * (1 + erf(value / 2**0.5))
 
 

@@ -1,9 +1,9 @@
-"""When queued requests may start: the queue is simulated many times, each time with other run times.
+"""Estimates of start times: the queue is simulated many times, each time with other run times.
 
-A run time is drawn from those of the component, given the age of the allocation; a promised walltime and the deadline of
-a victim bound it. A waiter that fits is started in queue order, under the limits of its accounts, its fixed share and the
-units that existing holds keep. No request is submitted, preempted or given a hold meanwhile: an estimate is right as far
-as the future is like the past.
+A run time is drawn from those of the component, for the age of the allocation. A promised walltime and the deadline of a victim
+bound it. A waiter that fits is started in queue order, within the limits of its accounts, its fixed share and the units that
+existing holds keep. The simulation submits and preempts no request, and makes no new hold. An estimate is as good as the future
+is like the past.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from app.planner.estimates.simulation import QueueSimulation, WorkLimitExceeded
 
 MAX_DRAWS, MIN_DRAWS = 200, 10
 MAX_WORK = 200_000
-"""The number of allocations and waiters examined in all simulations, about."""
+"""The approximate number of allocations and waiters examined in all simulations of one estimate."""
 EARLIEST_QUANTILE, LIKELY_QUANTILE, LATEST_QUANTILE = 0.02, 0.5, 0.98
 
 
 @dataclass(frozen=True, slots=True)
 class StartEstimate:
-    """When a waiter starts, in seconds from now; the latest is None if it rests on a guess."""
+    """The start of a waiter, in seconds from now. `latest_s` is None if it depends on a guess."""
 
     earliest_s: float
     likely_s: float
     latest_s: float | None
     is_guess: bool = False
-    """True if the likely time rests on a guess, too: on too few run times, or on one that is longer than all of them."""
+    """True if the likely time depends on a guess too: on few run times, or on a run time beyond all observed ones."""
 
 
 class NoEstimate(StrEnum):
-    """Why there is no estimate for a waiter."""
+    """The reason why a waiter has no estimate."""
 
     NOTHING_KNOWN = "nothing is known of how long those run that it waits for"
     NOT_IN_SIGHT = "in most of the futures played through, nothing that ends lets it in"
@@ -43,7 +43,7 @@ class NoEstimate(StrEnum):
 
 
 def estimate_starts(state: SimulationState, seed: int = 0) -> list[StartEstimate | NoEstimate]:
-    """Return, for each waiter, when it may start, or why there is no estimate."""
+    """Return for each waiter its estimate, or the reason why it has none."""
     count, draws = _find_affordable(state, seed)
     random = Random(seed)
     start_times, known_start_times = defaultdict[int, list[float]](list), defaultdict[int, list[float]](list)
@@ -63,7 +63,8 @@ def estimate_starts(state: SimulationState, seed: int = 0) -> list[StartEstimate
 
 
 def _find_affordable(state: SimulationState, seed: int) -> tuple[int, int]:
-    """Return how many waiters, the first ones, can be simulated in bounded time, and how often: found by trying."""
+    """Return the number of waiters (the first ones) that can be simulated in bounded time, and the number of simulations. Both
+    are found by a trial."""
     count = len(state.waiters)
     while True:
         simulation = QueueSimulation(state, count, Random(seed))
@@ -77,7 +78,7 @@ def _find_affordable(state: SimulationState, seed: int) -> tuple[int, int]:
 
 
 def _estimate(times: list[float], known_times: list[float], draws: int, *, is_guess: bool) -> StartEstimate | None:
-    """Return the quantiles of the start times of all simulations; for the latest, those that rest on a guess count as never."""
+    """Return the quantiles of the start times of all simulations. For the latest, a time that depends on a guess is never."""
     all_times, known_times = [
         sorted([*times_found, *[inf] * (draws - len(times_found))]) for times_found in (times, known_times)
     ]

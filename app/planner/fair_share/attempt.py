@@ -1,4 +1,4 @@
-"""The attempt of one waiter to preempt by fair share: what it is short of, and its candidates."""
+"""The attempt of one waiter to preempt by fair share: its shortages and its candidates."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from app.planner.projection import Deficits, HoldsAhead
 
 @dataclass(frozen=True, slots=True)
 class FairShareCandidates:
-    """The candidates of a waiter, in order, and the units that all of them free for each need."""
+    """The candidates of a waiter in order, and the units of each need that all of them would free together."""
 
     candidates: list[Candidate]
     units_for_needs: list[int]
 
 
 class FairShareAttempt:
-    """One waiter's attempt, as the pool stands now."""
+    """The attempt of one waiter in the present state of the pool."""
 
     def __init__(
         self, rules: FairShareRules, costs: PreemptionCosts, waiter: Waiter, holds_ahead: HoldsAhead, deficits: Deficits
@@ -50,26 +50,26 @@ class FairShareAttempt:
 
     @property
     def may_weigh_more(self) -> bool:
-        """True if this pass has time to weigh another set for it."""
+        """True if this pass has time to weigh another set for the waiter."""
         return self._rules.may_weigh_more(self._weighed_before)
 
     def could_suffice(self) -> bool:
-        """True if all its candidates together cover its needs."""
+        """True if all candidates together cover the needs."""
         return all(
             units <= most for (_, _, units), most in zip(self.needs, self._all_candidates().units_for_needs, strict=True)
         )
 
     def candidates(self) -> Iterator[Candidate]:
-        """Yield its candidates: 1. preemptible before aggressively preemptible 2. newest 3. id."""
+        """Yield the candidates: 1. preemptible before aggressively preemptible 2. newest 3. id."""
         return iter(self._all_candidates().candidates)
 
     def units_for_needs(self, allocation: Allocation) -> list[int]:
-        """Return the units that an allocation frees for each need."""
+        """Return the units of each need that an allocation would free."""
         meeting_level = self._tree.meeting_level(self.waiter.component, allocation.component)
         return [allocation.amounts.get(key, 0) if level >= meeting_level else 0 for level, key, _ in self.needs]
 
     def units_for_excess(self, allocation: Allocation) -> list[int]:
-        """Return nothing: no condition rests on an excess."""
+        """Return an empty list: no permit of this discipline depends on an excess."""
         return []
 
     def cost(self, allocation: Allocation) -> Fraction:
@@ -77,14 +77,14 @@ class FairShareAttempt:
         return self._costs.exact(allocation)
 
     def allows(self, candidates: Sequence[Candidate]) -> bool:
-        """True if no policy of the victims would then be below its fair share and could take straight back."""
+        """True if no policy of the victims would then be below its fair share and able to preempt the waiter in turn."""
         victims = [allocation for _, allocation, _ in candidates]
         after = self._rules.scenario_after(self._scenario, self.waiter, victims)
         self.policies_taking_back = frozenset(victim.component for victim in victims if self._can_take_back(after, victim))
         return not self.policies_taking_back
 
     def may_take_over(self, orphan: Allocation) -> bool:
-        """True if it may take an orphaned victim."""
+        """True if the waiter may preempt an orphaned victim."""
         if self.level is StarvationLevel.NONE or orphan.component == self.waiter.component:
             return False
         if self._rules.is_starving(POLICY + orphan.component):
@@ -95,7 +95,7 @@ class FairShareAttempt:
         )
 
     def preempt_step(self, candidates: Sequence[Candidate]) -> Preempt:
-        """Return the step that preempts these, and the conditions of the choice."""
+        """Return the step that preempts these victims, with the conditions of the choice."""
         own_account = POLICY + self.waiter.component
         accounts = dict.fromkeys([own_account, *(POLICY + allocation.component for _, allocation, _ in candidates)])
         usage_conditions = []
@@ -124,7 +124,7 @@ class FairShareAttempt:
                     yield CandidateVerdict(allocation.id, None, None, False, ((None, self._refusal(allocation)),))
 
     def _all_candidates(self) -> FairShareCandidates:
-        """Return the candidates, which are the same for all waiters of the policy with the same short keys."""
+        """Return the candidates. They are the same for all waiters of the policy with the same short keys."""
         if self._candidates is None:
             short_keys = frozenset((level, key) for level, key, _ in self.needs)
             stays_within = self.level is StarvationLevel.AGGRESSIVE and self._stays_within_fair_share()
@@ -192,7 +192,7 @@ class FairShareAttempt:
             else RefusalReason.BEYOND_FAIR_SHARE
         )
 
-    # Taking back
+    # Preemption in turn
 
     def _can_take_back(self, after: ShareScenario, victim: Allocation) -> bool:
         path, preemptor = self._tree.paths[victim.component][:-1], self.waiter.component
@@ -238,7 +238,7 @@ class FairShareAttempt:
         return settings.may_starve_aggressively and after.shares.fits_within(victim.component, victim.amounts)
 
     def _shortages_after(self, after: ShareScenario, victim: Allocation) -> dict[tuple[int, str], int]:
-        """Return what the victim would be short of after the exchange: (level of its path, key) → units."""
+        """Return the shortages of the victim after the exchange: (level of its path, key) → units."""
         shortages = {}
         for level, account in enumerate(self._tree.paths[victim.component]):
             components = self._tree.components_below[account]

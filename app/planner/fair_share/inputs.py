@@ -12,14 +12,14 @@ from app.planner.fair_share.piecewise_linear import TOLERANCE
 from app.planner.fair_share.share_tree import Branch, Leaf
 
 Share: TypeAlias = tuple[int, ...]
-"""A number for each key, in 1/scale of the pool's capacity."""
+"""One number per key, in 1/scale of the pool's capacity."""
 
 SHARE_BITS = 72
-"""The least number of bits of a share; what must be rounded is rounded that far down."""
+"""The least number of bits of a share. Rounding happens that far down."""
 
 
 class NormalisedShares:
-    """The shares of every account, by name. The scale is such that every amount is an exact share."""
+    """The shares of every account, by name. The scale makes every amount an exact share."""
 
     def __init__(self, capacity: Amounts, root: Branch) -> None:
         common = lcm(*(units for units in capacity.values() if units))
@@ -61,11 +61,11 @@ class NormalisedShares:
         )
 
     def total(self, shares: Sequence[Share]) -> Share:
-        """Return the sum of shares."""
+        """Return the sum of shares, key by key."""
         return tuple(map(sum, zip(*shares, strict=True))) if shares else self.nothing
 
     def _infer_guarantees(self, account: Branch) -> None:
-        """Give a child that guarantees other keys, but not this one, its part of what its parent is guaranteed of it."""
+        """Give a child that guarantees other keys, but not this one, its part of the parent's guarantee of this key."""
         above = self.guarantee[account.name]
         child_guarantees = [(child, self._share(child.guarantee)) for child in account.children]
         shares = [list(own) for _, own in child_guarantees]
@@ -89,7 +89,7 @@ class NormalisedShares:
                 self._infer_guarantees(child)
 
     def _largest_guaranteed_part(self, guarantee: Amounts, own: Share, above: Share) -> Fraction:
-        """Return the largest part of its parent's guarantee that a child has."""
+        """Return the largest part of the parent's guarantee that a child has, over all keys."""
         parts = [
             Fraction(own_share, parent_share)
             for key, own_share, parent_share in zip(self.keys, own, above, strict=True)

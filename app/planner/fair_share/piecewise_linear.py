@@ -1,9 +1,8 @@
-"""Piecewise linear functions of a level, a vector at each: how they are added, and how an account answers an offer.
+"""Piecewise linear functions from a level to one value per key: their sum, and the answer of an account to an offer.
 
-A function is two things of equal length: the levels of its points, which never fall, and per key a column of values,
-which never fall either. A level that stands twice is a jump, and at a jump the lower value counts. All numbers are whole.
-Equal numbers may differ by rounding, so numbers that are very close count as equal: the last digit must not separate two
-jumps at the same level.
+A function has two parts of equal length: the levels of its points, and per key a column of values. Neither ever falls. A level
+that occurs twice is a jump, and at a jump the lower value counts. All numbers are whole. Numbers that are very close count as
+equal, because a rounding error must not separate two jumps at the same level.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ Numbers: TypeAlias = list[int]
 """One number for each point."""
 
 TOLERANCE = 1 << 20
-"""Numbers that differ by at most this are equal; a rounding is off by 1."""
+"""The difference up to which two numbers are equal. A rounding error is at most 1."""
 
 
 @dataclass(slots=True)
 class Polyline:
-    """What an account takes at its own level."""
+    """The amounts that an account takes at its own level."""
 
     levels: Numbers
     columns: list[Numbers]
@@ -33,14 +32,16 @@ class Polyline:
 
 @dataclass(slots=True)
 class Curve:
-    """What an account takes, and the level of its own that it reaches, at an offer. Once stretched, `offers` are levels of
-    its parent."""
+    """The amounts that an account takes for an offer, and its own level for that offer.
+
+    After `stretch`, `offers` are levels of the parent.
+    """
 
     offers: Numbers
     levels: Numbers
     columns: list[Numbers]
     begins_after: bool = False
-    """True if its first point lies just behind a jump of the account's own function."""
+    """True if the first point lies just behind a jump of the account's own function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def _point(curve: Curve, index: int, after: bool = False) -> CurvePoint:
 
 
 def leaf_polyline(usage: Sequence[int], demand: Sequence[int], scale: int) -> Polyline:
-    """Return the function of a leaf: all keys alike until each has what runs, then a straight line to the whole demand."""
+    """Return the function of a leaf: all keys rise alike until each reaches its usage, then straight to the whole demand."""
     steps = sorted({0, *usage})
     columns = [[min(used, step) for step in steps] for used in usage]
     if demand != usage:
@@ -97,12 +98,12 @@ def leaf_polyline(usage: Sequence[int], demand: Sequence[int], scale: int) -> Po
 
 
 def add_curves(curves: Sequence[Curve], top: int, width: int) -> Polyline:
-    """Return the sum of curves that share their levels, up to the level `top`."""
+    """Return the sum of curves over the same levels, up to the level `top`."""
     places = [level for curve in curves for level in curve.offers]
     order = sorted(range(len(places)), key=places.__getitem__)
     jumps = {here for curve in curves for here, there in pairwise(curve.offers) if here == there}
     levels: Numbers = []
-    counts: Numbers = []  # how many points lie before what is summed up there
+    counts: Numbers = []  # the number of points before those that are summed up at this index
     for level, group in groupby(order, key=places.__getitem__):
         count = counts[-1] if counts else 0
         if level in jumps:
@@ -120,10 +121,10 @@ def add_curves(curves: Sequence[Curve], top: int, width: int) -> Polyline:
 
 
 def _add_columns(lines: Sequence[tuple[Numbers, Numbers]], order: Sequence[int], levels: Numbers, counts: Numbers) -> Numbers:
-    """Return one key of a sum: at each of its points a curve goes on as another straight line, and these lines are added.
+    """Return one key of a sum. At each of its points a curve continues as another straight line; these lines are added.
 
-    A line is its rise per level and its value at level 0, with so many bits behind the point that all rounding together
-    is less than half of 1.
+    A line is its rise per level and its value at level 0. Both have so many bits behind the point that all rounding errors
+    together are less than half of 1.
     """
     fraction = levels[-1].bit_length() + 24
     rises: Numbers = []
@@ -144,7 +145,7 @@ def _add_columns(lines: Sequence[tuple[Numbers, Numbers]], order: Sequence[int],
 
 
 def concatenate_curves(curves: Sequence[Curve], top: int, width: int) -> Polyline:
-    """Return the curves one after the other: later ones are where they begin, earlier ones where they end."""
+    """Return the curves one after the other: later curves at their begin, earlier curves at their end."""
     levels: Numbers = [0]
     columns = [[sum(curve.columns[key][0] for curve in curves)] for key in range(width)]
     for curve in curves:
@@ -159,11 +160,12 @@ def concatenate_curves(curves: Sequence[Curve], top: int, width: int) -> Polylin
     return Polyline(levels, columns)
 
 
-# What it answers to an offer
+# The answer of an account to an offer
 
 
 def offer_curve(own: Polyline, guarantee: Sequence[int], limit: Sequence[int], scale: int) -> Curve:
-    """Return what an account takes of an offer on top of its guarantee, from nothing to the whole, within its limit."""
+    """Return the amounts that an account takes for each offer on top of its guarantee, from nothing to the whole, within its
+    limit."""
     ends = [(column[0], min(column[-1], max(column[0], most))) for column, most in zip(own.columns, limit, strict=True)]
     levels, columns = _stop_at_limit(own, [most for _, most in ends])
     assured = [min(most, max(least, guaranteed)) for (least, most), guaranteed in zip(ends, guarantee, strict=True)]
@@ -177,13 +179,12 @@ def offer_curve(own: Polyline, guarantee: Sequence[int], limit: Sequence[int], s
 
 
 def stretch(curve: Curve, part: int, whole: int, begin: int = 0) -> None:
-    """Make a curve of offers one of the parent's levels: `part` of the `whole` of an offer is the level, counted from
-    `begin`."""
+    """Turn the offers of a curve into levels of the parent: `part` of the `whole` of an offer, counted from `begin`."""
     curve.offers = [(offer * part + whole // 2) // whole + begin for offer in curve.offers]
 
 
 def align(curves: Sequence[Curve]) -> None:
-    """Make levels of siblings equal that differ by rounding only, and leave out the points inside a jump."""
+    """Make levels of siblings equal that differ only by rounding, and remove the points inside a jump."""
     levels = sorted({level for curve in curves for level in curve.offers})
     same: dict[int, int] = {}
     for level, after in pairwise(levels):
@@ -196,7 +197,8 @@ def align(curves: Sequence[Curve]) -> None:
 
 
 def _drop_duplicate_points(curve: Curve) -> None:
-    """Of points at one level keep the first and the last; where the curve begins the last, as of no offer the most counts."""
+    """Remove all points of one level but the first and the last. At the begin only the last is kept, because the most that
+    needs no offer counts."""
     offers = curve.offers
     first, last = bisect_right(offers, offers[0]) - 1, len(offers) - 1
     indexes = [
@@ -211,7 +213,7 @@ def _drop_duplicate_points(curve: Curve) -> None:
 
 
 def _stop_at_limit(own: Polyline, most: Sequence[int]) -> tuple[Numbers, list[Numbers]]:
-    """Return an account's function up to where it would exceed its limit on some key."""
+    """Return the function of an account up to the level at which it would exceed its limit on some key."""
     end = min(bisect_right(column, top) for column, top in zip(own.columns, most, strict=True))
     if end == len(own.levels):
         return own.levels, own.columns
@@ -239,7 +241,7 @@ def _stop_at_limit(own: Polyline, most: Sequence[int]) -> tuple[Numbers, list[Nu
 
 
 def _add_bends(curve: Curve, lines: Sequence[Numbers]) -> None:
-    """Add the points at which another key becomes the dominant one."""
+    """Add the points at which another key becomes the dominant key."""
     offers, levels = curve.offers, curve.levels
     marks = [0] * len(offers)
     for bit, line in enumerate([[0] * len(offers), *lines]):
@@ -266,7 +268,7 @@ def _add_bends(curve: Curve, lines: Sequence[Numbers]) -> None:
 
 
 def _cut_at_whole(curve: Curve, scale: int) -> None:
-    """End the curve where the whole is offered."""
+    """End the curve at the offer of the whole."""
     offers, levels = curve.offers, curve.levels
     end = bisect_left(offers, scale - TOLERANCE)
     if end == len(offers):
@@ -281,7 +283,7 @@ def _cut_at_whole(curve: Curve, scale: int) -> None:
 
 
 def _crossings(ends: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the parts of the way at which another of these straight lines becomes the highest."""
+    """Return the parts of the interval at which another of these straight lines becomes the highest."""
     low, high = max(ends, key=lambda line: (line[0], line[1] - line[0]))
     parts: list[tuple[int, int]] = []
     while True:

@@ -1,7 +1,7 @@
-"""The fair shares of one pool, for one state of it: as it is, or as it will be.
+"""The fair shares of one pool in one state: the present state, or the state after some preemptions.
 
-A state is only the usage of each policy and its allocations in order of grant. The demand is the same in every state, as
-a preempted request queues again.
+A state is the usage of each policy and its allocations in order of grant. The demand is the same in every state, because a
+preempted request queues again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UsageByComponent: TypeAlias = Mapping[str, Amounts]
 
 
 class FairShareInputs:
-    """What does not change while a pool is judged: the tree, the demand and the starvation settings of every account."""
+    """The parts that stay the same in a pass: the tree, and the demand and the starvation settings of every account."""
 
     def __init__(self, snapshot: PoolSnapshot, tree: AccountTree) -> None:
         self.tree = tree
@@ -40,7 +40,7 @@ class FairShareInputs:
         self.usage = {component: self._of_pool_keys(tree.policy(component).used) for component in tree.paths}
         self.queued_requests = {component: demand.requests for component, demand in snapshot.demand.items()}
         self.demand: dict[str, Amounts] = {}
-        """The demand of each policy: what it uses and what it has queued."""
+        """Component → the demand of its policy: the amounts that it uses and that it has queued."""
         for component, used in self.usage.items():
             queued_units = snapshot.demand[component].units if component in snapshot.demand else {}
             self.demand[component] = {key: used.get(key, 0) + queued_units.get(key, 0) for key in self.capacity}
@@ -88,7 +88,7 @@ class FairShares:
 
     @property
     def scale(self) -> int:
-        """The share of the whole pool."""
+        """Return the share of the whole pool."""
         return self.division.scale
 
     def account(self, account: str) -> AccountShares:
@@ -101,11 +101,11 @@ class FairShares:
         return satisfaction.is_below(self.account(account), tolerance, self.scale, account.startswith(POLICY))
 
     def share(self, amounts: Amounts) -> tuple[int, ...]:
-        """Return amounts as shares."""
+        """Return amounts as shares, one per key."""
         return self.division.share(amounts)
 
     def fits_within(self, component: str, amounts: Amounts) -> bool:
-        """True if a policy with so much more still lies within its fair share."""
+        """True if a policy stays within its fair share when it uses these amounts more."""
         account_shares, slack = self.account(POLICY + component), self.scale // satisfaction.EQUAL_WITHIN
         more = self.share(amounts)
         return all(
@@ -115,19 +115,19 @@ class FairShares:
         )
 
     def split(self, component: str, running: Sequence[Allocation]) -> PreemptibleSplit:
-        """Return how the allocations of a policy are split."""
+        """Return the preemptible and the non-preemptible allocations of a policy."""
         account = POLICY + component
         return split_allocations(running, self.account(account), self.division, self.inputs.starvation_settings[account])
 
 
 def add_usage(usage: UsageByComponent, component: str, amounts: Amounts, sign: int) -> UsageByComponent:
-    """Return the same usage with the amounts of one policy added (sign 1) or subtracted (sign -1)."""
+    """Return the usage with the amounts of one policy added (sign 1) or subtracted (sign -1)."""
     changed = {key: units + sign * amounts.get(key, 0) for key, units in usage[component].items()}
     return {**usage, component: changed}
 
 
 def allocations_by_component(allocations: Iterable[Allocation]) -> dict[str, list[Allocation]]:
-    """Return the running allocations that are not leaving, by policy, in order of grant."""
+    """Return component → its running allocations that are not leaving, in order of grant."""
     allocations_by_component: dict[str, list[Allocation]] = defaultdict(list)
     for allocation in allocations:
         if allocation.leaving_for is None:
@@ -136,7 +136,7 @@ def allocations_by_component(allocations: Iterable[Allocation]) -> dict[str, lis
 
 
 def _fifo_order(account: AccountSnapshot) -> tuple[int, int, str]:
-    """Return the key of a child of a fifo group: 1. greatest weight 2. oldest 3. name."""
+    """Return the sort key of a child of a fifo group: 1. greatest weight 2. oldest 3. name."""
     return -account.weight, account.creation_number, account.name
 
 

@@ -1,4 +1,4 @@
-"""The split of a leaf's running allocations: which of them starving accounts may preempt."""
+"""The split of a leaf's running allocations by the waiters that may preempt them."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from app.planner.fair_share.water_filling import AccountShares, Division
 
 @dataclass(frozen=True, slots=True)
 class PreemptibleSplit:
-    """Ids of a leaf's running allocations in the order of the walk: one after the other, the three lists are all of them."""
+    """The ids of a leaf's running allocations in the order of the walk. The three lists, joined, are all allocations."""
 
     non_preemptible: tuple[str, ...]
     aggressively_preemptible: tuple[str, ...]
     preemptible: tuple[str, ...]
     usage_before: Mapping[str, Share]
-    """The leaf's usage share before each, in the same order."""
+    """Id → the leaf's usage share before that allocation, in the same order."""
 
 
 def split_allocations(
     allocations: Sequence[Allocation], account: AccountShares, division: Division, settings: StarvationSettings
 ) -> PreemptibleSplit:
-    """Return the split of a leaf's running allocations, which are in order of grant.
+    """Return the split of a leaf's running allocations. They are given in order of grant.
 
     The walk: 1. allocations without a completed checkpoint 2. allocations with one; each in order of grant. If aggressive
-    preemption is not allowed, what only that could take is non-preemptible.
+    preemption is not allowed, aggressively preemptible allocations count as non-preemptible.
     """
     walk = sorted(allocations, key=lambda allocation: allocation.checkpointed_ms is not None)
     usage_before = _usage_before(walk)
@@ -79,5 +79,5 @@ def _is_protected(usage: Amounts, protected_usage: Amounts) -> bool:
 
 
 def _bound(fair: Share, threshold: Fraction, scale: int) -> Share:
-    """Return a part of the fair share, less what rounding may have added."""
+    """Return a part of the fair share, less the greatest rounding error."""
     return tuple(units * threshold.numerator // threshold.denominator - scale // EQUAL_WITHIN for units in fair)

@@ -1,8 +1,7 @@
-"""The statuses that the planner keeps beside the accounts of a pool: fair shares, starvation, limits exceeded, and since
-when.
+"""The statuses that the planner keeps beside the accounts of a pool: fair shares, starvation, limits exceeded, and times.
 
-The scripts grant by the published shares, so only what their order needs is published: of policies with demand. Times are
-published because no process remembers anything between two passes.
+The scripts grant by the published shares. So only shares that their order needs are published: those of policies with demand.
+Times are published because no process remembers anything between two passes.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def _state(snapshot: PoolSnapshot, shares: FairShares, account: AccountSnapshot)
 def build_publication(
     snapshot: PoolSnapshot, tree: AccountTree, shares: FairShares | None, states: Mapping[str, StarvationState]
 ) -> Publication | None:
-    """Return what differs from the published statuses; None if nothing does. `shares` is None in other disciplines."""
+    """Return the difference from the published statuses; None if there is none. `shares` is None in other disciplines."""
     check = OverLimitCheck(snapshot, tree)
     current = {name: _current_status(check, shares, states, account) for name, account in snapshot.accounts.items()}
     updates = tuple(

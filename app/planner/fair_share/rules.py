@@ -1,15 +1,15 @@
-"""Which waiter may take which allocation by fair share: starving policies from policies beyond their fair share.
+"""The preemption rule of fair share: starving policies preempt allocations of policies beyond their fair share.
 
 A waiter may preempt if its policy, or a group above it, starves and would still be below its fair share if all holds were
-filled. Its candidates are judged in the state of the pool when all victims have left (`FairShares`):
+filled. Its candidates are judged in the state of the pool after all victims have left (`FairShares`):
 
-1. of another policy that does not starve itself
-2. what is `preemptible` there, if it lies wholly beyond the policy's fair share on a short key
-3. for an aggressively starving waiter also what is `aggressively_preemptible`, if it lies partly beyond that share, and if
-   the waiter then lies within its own fair share
-4. no set after which a policy of the victims would be below its fair share and could take straight back
+1. The candidate belongs to another policy that does not starve itself.
+2. It is `preemptible`, and lies wholly beyond its policy's fair share on a short key.
+3. For an aggressively starving waiter it may be `aggressively_preemptible`: it lies partly beyond that share, and the waiter
+   stays within its own fair share.
+4. After the whole set of victims, none of their policies is below its fair share and could preempt the waiter in turn.
 
-Fair shares move with what runs, so 4 is judged by the division of the pool after the exchange.
+Fair shares change with the running allocations, so 4 is judged by the division of the pool after the exchange.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ProtectionOf: TypeAlias = Callable[[Allocation], RefusalReason | None]
 
 
 class StarvationLevel(IntEnum):
-    """How urgently a waiter may preempt."""
+    """The urgency with which a waiter may preempt."""
 
     NONE = 0
     ORDINARY = 1
@@ -50,26 +50,25 @@ TRIGGERS = {StarvationLevel.ORDINARY: Trigger.STARVATION, StarvationLevel.AGGRES
 
 
 WEIGHED_POLICIES, LEAST_WEIGHED, MOST_WEIGHED = 20_000, 8, 400
-"""A pass weighs so many exchanges that their divisions have this many policies in all; at least and at most so many
-exchanges."""
+"""The bounds on the exchanges of a pass: their divisions have this many policies in all; the least and the most exchanges."""
 
 HASH_MULTIPLIER = 2_654_435_761
-"""Multiplied by it, consecutive moments lie far apart."""
+"""A factor that moves consecutive times far apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptibleWork:
-    """An allocation, as far as it may be taken at all."""
+    """An allocation that some waiter may preempt."""
 
     allocation: Allocation
     aggressive_only: bool
-    """Only aggressively starving policies may take it."""
+    """True if only aggressively starving policies may preempt the allocation."""
     keys_beyond: frozenset[str]
-    """The keys on which it lies far enough beyond its policy's fair share."""
+    """The keys on which the allocation lies far enough beyond its policy's fair share."""
 
 
 class ShareScenario:
-    """One state of a pool: the fair shares, what runs, and what of it may be taken."""
+    """One state of a pool: the fair shares, the running allocations, and those that may be preempted."""
 
     def __init__(
         self, shares: FairShares, allocations: Mapping[str, Sequence[Allocation]], protection_of: ProtectionOf
@@ -80,17 +79,17 @@ class ShareScenario:
         self._work: dict[tuple[str, bool], list[PreemptibleWork]] = {}
         self._splits: dict[str, PreemptibleSplit] = {}
         self.candidates: dict[object, Any] = {}
-        """The candidates of waiters with equal needs, as far as they were worked out."""
+        """Signature of a waiter → its candidates. Waiters with equal needs share an entry."""
 
     def preemptible_work(self, component: str, *, aggressively: bool) -> list[PreemptibleWork]:
-        """Return what of a policy may be taken, in order of grant: the preemptible, or also the aggressively preemptible."""
+        """Return the preemptible work of a policy in order of grant; with `aggressively`, the aggressively preemptible too."""
         all_work = self._work.get((component, aggressively))
         if all_work is None:
             all_work = self._work[component, aggressively] = list(self._find_preemptible_work(component, aggressively))
         return all_work
 
     def refusal(self, allocation: Allocation) -> RefusalReason | None:
-        """Return why no waiter may take a running allocation; None if some waiter may."""
+        """Return why no waiter may preempt a running allocation; None if some waiter may."""
         protection = self._protection_of(allocation)
         if protection is not None:
             return protection
@@ -130,7 +129,7 @@ class ShareScenario:
 
 
 class FairShareRules:
-    """The fair shares of one pool in one pass, through all the steps that are planned."""
+    """The fair shares of one pool during one pass, after each planned step."""
 
     def __init__(
         self, projection: Projection, shares: FairShares, states: Mapping[str, StarvationState], protection_of: ProtectionOf
@@ -144,11 +143,11 @@ class FairShareRules:
         self.weighed_exchanges = 0
         """The number of exchanges weighed so far."""
         self._shares_by_state: dict[object, FairShares] = {}
-        """The division of each state that was weighed."""
+        """State → its division, for each state that was weighed."""
         self._max_weighed = max(LEAST_WEIGHED, min(MOST_WEIGHED, WEIGHED_POLICIES // max(1, len(self.inputs.tree.paths))))
 
     def scenario(self, holds_ahead: HoldsAhead) -> ShareScenario:
-        """Return the pool when all victims have left and the owners of these holds run."""
+        """Return the pool after all victims have left, with the owners of these holds running."""
         if holds_ahead is not self.projection.all_holds:
             return self._build_scenario(holds_ahead)
         if self._scenario is None or self._scenario[0] != self.projection.version:
@@ -156,12 +155,12 @@ class FairShareRules:
         return self._scenario[1]
 
     def is_starving(self, account: str) -> bool:
-        """True if an account has been below its fair share for too long."""
+        """True if an account has been below its fair share for longer than `starvation_timeout_s`."""
         return LEVELS[self._states[account].status] is not StarvationLevel.NONE
 
     def level(self, component: str, scenario: ShareScenario) -> StarvationLevel:
-        """Return the most urgent starvation level of a policy and the groups above it that are below their fair share in
-        this scenario too."""
+        """Return the highest starvation level among a policy and its groups; an account counts only if it is below its fair
+        share in this scenario too."""
         path = self.inputs.tree.paths[component][:-1]
         levels = ((LEVELS[self._states[account].status], account) for account in path)
         return max(
@@ -169,8 +168,8 @@ class FairShareRules:
         )
 
     def may_weigh_more(self, weighed_before: int) -> bool:
-        """True if this pass has time to weigh another exchange for a waiter that began at that count. An eighth of all is
-        for one waiter."""
+        """True if this pass has time to weigh another exchange for a waiter that began at that count. One waiter gets an eighth
+        of all exchanges."""
         return self.weighed_exchanges < self._max_weighed and self.weighed_exchanges - weighed_before < max(
             2, self._max_weighed // 8
         )
@@ -178,8 +177,8 @@ class FairShareRules:
     def waiters_in_order(self, waiters: Iterable[Waiter], now_ms: int) -> Iterator[Waiter]:
         """Yield the waiters: 1. most urgent 2. least satisfied policy 3. higher class 4. older 5. id.
 
-        After half of a pass's exchanges were weighed in vain, it goes on with any waiter of the same urgency, each time
-        with another one. So waiters that are refused in every pass keep no other waiter from being judged.
+        After half of the exchanges of a pass, the order continues at a waiter of the same urgency that changes from pass to
+        pass. So waiters that are refused in every pass do not keep other waiters from being judged.
         """
         ordered = self._sorted_waiters(waiters)
         scenario = self.scenario(self.projection.all_holds)
@@ -211,7 +210,7 @@ class FairShareRules:
         )
 
     def scenario_after(self, scenario: ShareScenario, waiter: Waiter, victims: Sequence[Allocation]) -> ShareScenario:
-        """Return the state when these victims have left and the waiter runs."""
+        """Return the state after these victims have left and the waiter runs."""
         self.weighed_exchanges += 1
         usage = add_usage(scenario.shares.usage, waiter.component, waiter.amounts, 1)
         for victim in victims:
@@ -228,7 +227,8 @@ class FairShareRules:
         return ShareScenario(shares, allocations, self._lasting_protection)
 
     def scenario_with(self, scenario: ShareScenario, orphan: Allocation) -> ShareScenario:
-        """Return the state with an orphaned victim among the running allocations; its policy's usage counts it as it is."""
+        """Return the state with an orphaned victim among the running allocations. The usage of its policy includes it
+        already."""
         allocations = self._allocations()
         allocations[orphan.component] = sorted(
             [*allocations[orphan.component], orphan], key=lambda allocation: allocation.fence
@@ -236,7 +236,7 @@ class FairShareRules:
         return ShareScenario(scenario.shares, allocations, self._lasting_protection)
 
     def _lasting_protection(self, allocation: Allocation) -> RefusalReason | None:
-        """Return the protection that time does not change."""
+        """Return the protection of an allocation that does not pass with time; None if there is none."""
         protection = self._protection_of(allocation)
         return None if protection in (RefusalReason.NEAR_COMPLETION, RefusalReason.JUST_STARTED) else protection
 
@@ -258,7 +258,7 @@ class FairShareRules:
 
 
 def allocation_of(waiter: Waiter) -> Allocation:
-    """Return a waiter as it would run, the newest of all."""
+    """Return the allocation that a waiter would become, the newest of all."""
     return Allocation(
         id=waiter.id,
         component=waiter.component,

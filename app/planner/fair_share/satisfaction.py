@@ -1,4 +1,4 @@
-"""How an account stands to its fair share. Shares are tuples aligned to the keys of a division, in 1/scale of the capacity."""
+"""An account compared with its fair share. Shares are tuples aligned to the keys of a division, in 1/scale of the capacity."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from app.planner.fair_share.inputs import Share
 from app.planner.fair_share.water_filling import AccountShares
 
 EQUAL_WITHIN = 10**9
-"""Shares that differ by less than one in so many are equal."""
+"""The inverse of the relative difference below which two shares are equal."""
 
 COVERED_WITHIN = 10**4
-"""A fair share that lacks less than one in so many of the demand covers it."""
+"""The inverse of the part of the demand that a fair share may lack and still cover it."""
 
 
 def demand_met(fair: Share, demand: Share, scale: int) -> tuple[bool, ...]:
-    """Return, per key, True if nothing more is due: the fair share is the demand."""
+    """Return, per key, True if the fair share reaches the demand."""
     slack = scale // EQUAL_WITHIN
     return tuple(fair_units + slack >= demand_units for fair_units, demand_units in zip(fair, demand, strict=True))
 
 
 def exceeds(left: Sequence[int], right: Sequence[int], keys_met: Sequence[bool]) -> bool:
-    """True if one share is more than the other on every key whose demand is not met; if all demand is met, on any key."""
+    """True if the left share is larger on every key whose demand is not met. If all demand is met, one larger key is enough."""
     is_more_by_key = [left_units > right_units for left_units, right_units in zip(left, right, strict=True)]
     if all(keys_met):
         return any(is_more_by_key)
@@ -30,13 +30,13 @@ def exceeds(left: Sequence[int], right: Sequence[int], keys_met: Sequence[bool])
 
 
 def covers_demand(fair: Share, demand: Share, scale: int) -> bool:
-    """True if the fair share is, up to a trifle, the whole demand."""
+    """True if the fair share is almost the whole demand, on every key."""
     slack = scale // COVERED_WITHIN
     return all(fair_units + slack >= demand_units for fair_units, demand_units in zip(fair, demand, strict=True))
 
 
 def satisfaction_ratio(account: AccountShares, scale: int) -> Fraction | None:
-    """Return how much of its fair share a leaf has: the lowest is served first; None is infinite."""
+    """Return the part of its fair share that a leaf uses; the lowest is served first. None is infinite."""
     slack = scale // EQUAL_WITHIN
     if all(fair_units <= slack for fair_units in account.fair):
         return None
@@ -59,7 +59,8 @@ def satisfaction_ratio(account: AccountShares, scale: int) -> Fraction | None:
 
 
 def is_below(account: AccountShares, tolerance: Fraction, scale: int, is_leaf: bool) -> bool:
-    """True if the account has less than it is due. For a leaf whose fair share covers its demand every bit of it counts."""
+    """True if the account uses less than its entitlement. For a leaf whose fair share covers its demand, no tolerance
+    applies."""
     if is_leaf and covers_demand(account.fair, account.demand, scale):
         tolerance = max(tolerance, Fraction(1))
     slack = scale // EQUAL_WITHIN

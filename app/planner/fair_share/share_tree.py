@@ -12,7 +12,7 @@ Mode: TypeAlias = Literal["fair_share", "fifo"]
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A policy. `demand` is what runs and what is queued; a key that `guarantee` or `limit` does not name is not set."""
+    """A policy. `demand` is running and queued amounts; a key that `guarantee` or `limit` does not name is not set."""
 
     name: str
     weight: int = 1
@@ -24,7 +24,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A group, or the pool. The children of a fifo branch are in their order, the first is served first."""
+    """A group, or the pool. The children of a fifo branch are in order: the first is served first."""
 
     name: str
     weight: int = 1

@@ -1,4 +1,4 @@
-"""Starvation: an account that is below its fair share for too long, and the settings that say how long that is."""
+"""Starvation: the state of an account below its fair share, and the settings for how long that may last."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.domain.pool_settings import SETTINGS, default_value
 
 
 class StarvationStatus(StrEnum):
-    """How urgent an account's demand is."""
+    """The urgency of an account's demand."""
 
     NON_STARVING = "non_starving"
     STARVING = "starving"
@@ -28,26 +28,26 @@ _TOLERANCE, _THRESHOLD, _AGGRESSIVE_THRESHOLD = (
 
 @dataclass(frozen=True, slots=True)
 class StarvationSettings:
-    """How long an account waits for its fair share, and how much of its running work is protected."""
+    """The time that an account waits for its fair share, and the part of its running work that is protected."""
 
     tolerance: Fraction = _TOLERANCE
-    """The account is below its fair share if it has less than this part of it."""
+    """The part of its fair share below which an account is below its fair share."""
     timeout_s: int = default_value("starvation_timeout_s")
     may_starve_aggressively: bool = default_value("aggressive_starvation")
-    """True if it may starve aggressively."""
+    """True if the account may starve aggressively."""
     aggressive_timeout_s: int = default_value("aggressive_starvation_timeout_s")
     threshold: Fraction = _THRESHOLD
-    """What runs beyond this part of the fair share is preemptible."""
+    """The part of the fair share beyond which running work is preemptible."""
     aggressive_threshold: Fraction = _AGGRESSIVE_THRESHOLD
-    """What runs beyond this part of the fair share is preemptible by aggressively starving accounts."""
+    """The part of the fair share beyond which running work is preemptible by aggressively starving accounts."""
     allow_aggressive: bool = default_value("allow_aggressive_preemption")
     protected_usage: Amounts = field(default_factory=lambda: dict(default_value("non_preemptible_usage_threshold")))
-    """So much running work is never preemptible; empty is none."""
+    """The units per key of running work that is never preemptible; empty is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class StarvationState:
-    """An account's status, and since when it is below its fair share; None if it is not."""
+    """The status of an account, and the time since when it is below its fair share; None if it is not below."""
 
     status: StarvationStatus = StarvationStatus.NON_STARVING
     below_ms: int | None = None
@@ -63,16 +63,17 @@ _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "allow_aggressive_preemption": ("allow_aggressive", lambda text: text == "1"),
     "non_preemptible_usage_threshold": ("protected_usage", decode),
 }
-"""Setting as it stands in Redis → the field, and the function that reads it."""
+"""Name of a setting in Redis → its field, and the function that reads its value."""
 
 
 def read_pool_settings(texts: Mapping[str, str]) -> StarvationSettings:
-    """Return a pool's own settings; those that are not set have their defaults."""
+    """Return the settings of a pool. Settings without a value have their defaults."""
     return replace(StarvationSettings(), **_read(texts))
 
 
 def inherit_settings(inherited: StarvationSettings, texts: Mapping[str, str], is_policy: bool) -> StarvationSettings:
-    """Return the settings of an account below another: a group replaces what it sets, a policy can only become more patient."""
+    """Return the settings of an account below another. A group replaces the settings that it has; a policy can only become more
+    patient."""
     own = _read(texts)
     return replace(inherited, **(_more_patient(inherited, own) if is_policy else own))
 
@@ -95,17 +96,17 @@ def _more_patient(inherited: StarvationSettings, own: dict[str, Any]) -> dict[st
 
 
 def _smaller(left: Amounts, right: Amounts) -> Amounts:
-    """Return per key the smaller amount; a key that only one side names has that amount."""
+    """Return the smaller amount of each key. A key that only one side names keeps its amount."""
     return {key: min(amounts[key] for amounts in (left, right) if key in amounts) for key in sorted({*left, *right})}
 
 
 def next_state(
     state: StarvationState, is_below: bool, now_ms: int, settings: StarvationSettings, queued: int | None
 ) -> StarvationState:
-    """Return an account's state now. `queued` is the number of queued requests of a leaf: one without any starves for
-    nothing. It is None for a group.
+    """Return the state of an account now. `queued` is the number of queued requests of a leaf, or None for a group.
 
-    A time below that lies in the future counts as now, so a clock that was set back makes no account starve.
+    A leaf without queued requests does not starve. A time in the future counts as now, so a clock that was set back makes no
+    account starve.
     """
     if not is_below:
         return StarvationState()

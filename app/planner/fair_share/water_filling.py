@@ -28,16 +28,16 @@ from app.planner.fair_share.share_tree import Branch
 
 @dataclass(frozen=True, slots=True)
 class AccountShares:
-    """Shares of one account, aligned to the keys of its division, in 1/scale of the pool's capacity."""
+    """The shares of one account, aligned to the keys of its division, in 1/scale of the pool's capacity."""
 
     fair: Share
     usage: Share
     demand: Share
-    """At least the usage."""
+    """The demand; at least the usage."""
     guarantee: Share
-    """The effective guarantee, inferred parts included."""
+    """The effective guarantee, with the inferred parts."""
     limit: Share
-    """The whole if it is unset."""
+    """The limit; the whole pool if it is unset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ class Division:
     keys: tuple[str, ...]
     accounts: Mapping[str, AccountShares]
     units: Mapping[str, int]
-    """The share of one unit of a key; 0 if the pool has none."""
+    """Key → the share of one unit; 0 if the pool has no units of it."""
 
     def share(self, amounts: Amounts) -> Share:
-        """Return amounts as a share."""
+        """Return amounts as a share, one number per key."""
         return tuple(amounts.get(key, 0) * unit for key, unit in self.units.items())
 
 
@@ -68,7 +68,7 @@ def divide(capacity: Amounts, root: Branch) -> Division:
 
 
 class _WaterFilling:
-    """One division. A curve gives what an account takes at a level of its parent, and which level of its own that is."""
+    """One division. A curve gives the amounts that an account takes at a level of its parent, and its own level there."""
 
     def __init__(self, inputs: NormalisedShares) -> None:
         self._inputs = inputs
@@ -77,7 +77,7 @@ class _WaterFilling:
         self._fair: dict[str, Share] = {}
 
     def divide(self, root: Branch) -> dict[str, Share]:
-        """Return the fair share of every account."""
+        """Return account → its fair share."""
         self._build_curves(root)
         least = self._sum([self._curves[child.name] for child in root.children], 0)
         most = tuple(map(max, least, self._inputs.limit[root.name]))
@@ -116,7 +116,7 @@ class _WaterFilling:
     # Down
 
     def _root_level(self, root: Branch, most: Share) -> int:
-        """Return the level at which the root has nothing more to give: the highest at which no key exceeds its limit."""
+        """Return the highest level of the root at which no key exceeds its limit."""
         curves = [self._curves[child.name] for child in root.children]
         levels = sorted({0, self._top(root), *chain.from_iterable(curve.offers for curve in curves)})
 
@@ -137,7 +137,7 @@ class _WaterFilling:
         return self._inputs.total([evaluate(curve, level, after).values for curve in curves])
 
     def _assign(self, branch: Branch, point: CurvePoint) -> Share:
-        """Give every account below a branch its share when the branch is at a level; the sum is at most the branch's share."""
+        """Set the share of every account below a branch for a level of the branch. The sum is at most the branch's share."""
         level, after, step = point.level, point.after, 1
         while True:
             points = [evaluate(self._curves[child.name], level, after) for child in branch.children]
