@@ -1,1 +1,1 @@
-"""What Poolkeeper is about, with no word of Redis or HTTP: amounts, states, order, reasons, asks and answers."""
+"""The concepts of Poolkeeper without Redis or HTTP: amounts, states, queue order, reasons, specs and records."""

@@ -1,4 +1,4 @@
-"""Where the time comes from: Redis itself, or a hand that moves it."""
+"""The clock of the ledger: the time of Redis, or a time that tests move by hand."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What says the time to a script."""
+    """The time that a script gets."""
 
     def now_ms(self) -> int | None:
-        """Milliseconds since 1970, or None: the script asks Redis."""
+        """Return milliseconds since 1970, or None if the script shall ask Redis."""
 
 
 class RedisClock:
-    """The time of the Redis server, read once at the top of each script: no clock of a client or API host matters."""
+    """The time of the Redis server, read once at the top of each script. No clock of a client or API host matters."""
 
     def now_ms(self) -> None:
-        """None: the script asks Redis."""
+        """Return None: the script asks Redis."""
 
 
 class ManualClock:
-    """A time that stands still until it is moved, for tests and simulation."""
+    """A time that stands still until it is moved, for tests and simulations."""
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = start_ms
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970."""
+        """Return milliseconds since 1970."""
         return self._now_ms
 
     def advance(self, seconds: float) -> None:
-        """Move on, to the nearest millisecond; never back."""
+        """Move the time forward, to the nearest millisecond."""
         if seconds < 0:
             raise ValueError(f"time does not go back, not even by {-seconds} s")
         self._now_ms += round(seconds * 1000)
 
     def set_back(self, seconds: float) -> None:
-        """Go back, as the clock of a machine does when it is corrected."""
+        """Move the time back, like the clock of a machine that is corrected."""
         self._now_ms -= round(seconds * 1000)

@@ -1,7 +1,7 @@
-"""A workspace as one file says it shall be: pools, each complete with its groups and policies.
+"""The declaration of a workspace: its pools, each complete with its groups and policies.
 
-What is not said has its default, and a group or policy that is not listed is not to be. Only what is malformed in itself is
-refused here; `promises` judges whether the numbers agree with each other.
+A field that is not given has its default. A group or policy that is not listed is to be deleted. Only malformed values are
+refused here; `quota_validation` judges whether the numbers agree with each other.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from app.domain.pool_settings import SETTINGS, AccountSettings, GroupSettings, P
 from app.domain.specs import GroupSpec, PolicySpec, PoolSpec, Profile, SharingMode
 
 MAX_POOLS = 2000
-"""Pools of one declaration, at most: to validate one takes 20 µs."""
+"""The most pools of one declaration: validating one takes 20 µs."""
 
 
 class _NamedSpec(StrictModel):
     name: Name
-    """What it is called."""
+    """The name of the object."""
 
 
 class _ComponentSpec(StrictModel):
     component: Annotated[PolicyName, Field(json_schema_extra={"pattern": DECLARED_POLICY_PATTERN})]
-    """The component as `NAME` or `TYPE/NAME`. With a `*` at its end it is a policy template: each component whose name begins
-    so and that has no policy gets one when it asks. `*` alone is every component of the type."""
+    """The component as `NAME` or `TYPE/NAME`. With a `*` at the end it is a policy template: each component whose name has that
+    beginning and that has no policy gets an instance when it asks. `*` alone means every component of the type."""
     component_type: Name = "orchestrator"
-    """The type of the component, unless `component` has it."""
+    """The type of the component, unless `component` contains it."""
 
     @model_validator(mode="before")
     @classmethod
@@ -55,17 +55,17 @@ class PolicyDeclaration(PolicySpec, _ComponentSpec):
 
     @property
     def name(self) -> str:
-        """The component as it is written elsewhere: `type/name`."""
+        """Return the component as `type/name`."""
         return component_id(self.component_type, self.component)
 
 
 class PoolDeclaration(PoolSpec):
-    """A pool and everything that has an account in it."""
+    """A pool with all its groups and policies."""
 
     groups: list[GroupDeclaration] = Field(default=[])
-    """All of its groups, in any order; those not listed are removed."""
+    """All groups of the pool, in any order; groups that are not listed are deleted."""
     policies: list[PolicyDeclaration] = Field(default=[])
-    """All of its policies; those not listed are removed."""
+    """All policies of the pool; policies that are not listed are deleted."""
 
     @field_validator("groups")
     @classmethod
@@ -81,10 +81,10 @@ class PoolDeclaration(PoolSpec):
 
 
 class Declaration(StrictModel):
-    """Pools as they shall be."""
+    """The declared pools of a workspace."""
 
     pools: list[PoolDeclaration] = Field(default=[], max_length=MAX_POOLS)
-    """Each complete; a pool that is not listed is left alone unless asked otherwise."""
+    """The declared pools, each complete. A pool that is not listed is kept, unless the call asks to delete it."""
 
     @field_validator("pools")
     @classmethod
@@ -94,8 +94,10 @@ class Declaration(StrictModel):
 
 
 def field_of_account(declaration: Declaration, pool: str, account: str, key: str) -> str:
-    """Return the field of a declaration that says what a group, a policy or the pool itself (`pool`) has of a key; the pool's
-    own field if the declaration leaves the account out, and nothing if it leaves the pool out."""
+    """Return the field of a declaration with the units of a key of an account: a group, a policy or the pool itself (`pool`).
+
+    If the declaration does not have the account, it is the field of the pool; without the pool, an empty text.
+    """
     for number, declared in enumerate(declaration.pools):
         if declared.name == pool:
             names = [f"group:{group.name}" for group in declared.groups], [f"policy:{each.name}" for each in declared.policies]
@@ -107,7 +109,7 @@ def field_of_account(declaration: Declaration, pool: str, account: str, key: str
 
 
 def require_unique(kind: str, names: Iterable[Hashable]) -> None:
-    """Raises ValueError if a name comes twice."""
+    """Raise ValueError if a name occurs twice."""
     unique = set()
     for name in names:
         if name in unique:
@@ -116,7 +118,7 @@ def require_unique(kind: str, names: Iterable[Hashable]) -> None:
 
 
 def export_pool(pool: Pool) -> PoolDeclaration:
-    """Return the declaration of a pool as it stands. It has templates, but not their instances."""
+    """Return the declaration of an existing pool. It contains templates, but not their instances."""
     return PoolDeclaration(
         name=pool.name,
         description=pool.description,
@@ -128,7 +130,7 @@ def export_pool(pool: Pool) -> PoolDeclaration:
 
 
 def _export_settings(pool: Pool) -> PoolSettings:
-    """A setting that is not told has its default, and so has one that is null and may not be."""
+    """Return the settings of a pool. A setting without a value, or with a null that is not allowed, has its default."""
     values = {
         name: value
         for name, value in pool.settings.items()

@@ -1,10 +1,10 @@
-"""The difference between pools as they are and as they shall be, as a person would write it down.
+"""The difference between the present pools and the declared pools, for people.
 
 A plan reads in this order:
 
 1. the pools of the file, in its order: the pool itself, then its groups, then its policies
-2. of groups and of policies: those of the file in its order, then those that go, by name
-3. pools that go, by name; what is in them goes along without being listed
+2. of groups and of policies: those of the file in its order, then the deleted ones by name
+3. the deleted pools, by name; their groups and policies are deleted with them, without lines of their own
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DeclaredAccount: TypeAlias = GroupDeclaration | PolicyDeclaration
 FIELD_ORDER = (
     "description", "capacity", "priority", "parent", "reserved", "limit", "weight", "mode", "group", "profile", "setting",
 )  # fmt: skip
-"""What lines begin with, in their order."""
+"""The first words of the lines, in order."""
 
 DEFAULT_TEXTS = {
     "limit": "as the pool",
@@ -36,12 +36,12 @@ DEFAULT_TEXTS = {
     "profile": DEFAULT_PROFILE,
     "mode": DEFAULT_MODE,
 }
-"""What goes without saying, where that is not nothing."""
+"""Field → the text of its default. Other fields have the default `none`."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeclarationChange:
-    """What becomes of one pool, group or policy, in lines such as `reserved gpu: 4 -> 2`."""
+    """The change of one pool, group or policy, in lines such as `reserved gpu: 4 -> 2`."""
 
     action: Action
     kind: AccountKind
@@ -52,19 +52,19 @@ class DeclarationChange:
 
 @dataclass(frozen=True, slots=True)
 class DeclarationStep:
-    """A pool that changes: as it is (None: not there) and as it shall be (None: gone)."""
+    """A pool that changes: before (None if it is new) and after (None if it is deleted)."""
 
     before: PoolDeclaration | None
     after: PoolDeclaration | None
 
     @property
     def name(self) -> str:
-        """The pool it is about."""
+        """Return the name of the pool."""
         return (self.after or self.before).name  # type: ignore[union-attr]  # one of them is there
 
     @property
     def change_count(self) -> int:
-        """How many pools, groups and policies it creates, changes or deletes."""
+        """Return the number of pools, groups and policies that the step creates, changes or deletes."""
         if self.after is None and self.before is not None:
             return 1 + len(self.before.groups) + len(self.before.policies)
         return len(list(_step_changes(self)))
@@ -72,7 +72,7 @@ class DeclarationStep:
 
 @dataclass(frozen=True, slots=True)
 class DeclarationPlan:
-    """What has to change, for people; and the steps, as the ledger takes them."""
+    """The changes of a declaration for people, and the steps for the ledger."""
 
     changes: tuple[DeclarationChange, ...]
     steps: tuple[DeclarationStep, ...]
@@ -81,7 +81,7 @@ class DeclarationPlan:
 
     @property
     def summary(self) -> str:
-        """The counts of the changes in one sentence."""
+        """Return the counts of the changes as one sentence."""
         if not self.changes:
             return "nothing to change"
         create, change, delete = (
@@ -93,7 +93,7 @@ class DeclarationPlan:
 def plan_declaration(
     present: Mapping[str, PoolDeclaration], declaration: Declaration, *, prune: bool = False
 ) -> DeclarationPlan:
-    """What makes the present pools (by name) the wanted ones; with `prune`, those not wanted go."""
+    """Return the plan that turns the present pools (by name) into the declared ones. With `prune`, other pools are deleted."""
     steps = [DeclarationStep(present.get(pool.name), pool) for pool in declaration.pools]
     if prune:
         names = {pool.name for pool in declaration.pools}
@@ -108,7 +108,7 @@ def plan_declaration(
 def diff_accounts(
     before: Sequence[DeclaredAccount], after: Sequence[DeclaredAccount]
 ) -> tuple[list[DeclaredAccount], list[DeclaredAccount]]:
-    """Of the groups, or the policies, of a pool: those to be set, and those to be deleted."""
+    """Return the groups or policies of a pool to write, and those to delete."""
     old, new_names = {account.name: account for account in before}, {account.name for account in after}
     return (
         [account for account in after if account != old.get(account.name)],
@@ -142,7 +142,7 @@ def _account_changes(
 
 
 def _pool_contents(pool: PoolDeclaration | None) -> tuple[str, ...]:
-    """What a pool takes along when it goes."""
+    """Return the lines of a deleted pool: its values, its groups and its policies."""
     if pool is None:
         return ()
     along = [f"group {group.name}" for group in pool.groups] + [f"policy {policy.name}" for policy in pool.policies]
@@ -161,7 +161,7 @@ def _account_facts(account: DeclaredAccount) -> dict[str, str]:
 
 
 def _labelled(values: Mapping[str, Any]) -> dict[str, str]:
-    """What is said beyond the defaults, label → value, the keys of a mapping each for itself and in order."""
+    """Return label → text of each value that is not a default. Each key of a mapping has a label of its own."""
     facts = {}
     for name, value in values.items():
         field = "setting" if name == "settings" else name
@@ -197,7 +197,7 @@ def _fact_lines(facts: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _default_text(kind: AccountKind, label: str, *, is_deleted: bool = False) -> str:
-    """What goes without saying."""
+    """Return the text of the default of a label."""
     field, _, name = label.partition(" ")
     if field == "setting" and kind != "pool":
         return "inherited"

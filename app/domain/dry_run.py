@@ -12,8 +12,8 @@ from app.domain.models import Request
 from app.domain.over_limit import OverLimitUse
 
 RUN_TIMEOUT_S = 6.0
-"""The longest dry run. With the wait before it that is less than a client's default timeout of ten seconds, and leaves time for
-the step that is running when the time is up."""
+"""The longest dry run, in seconds. With the wait before it, a dry run stays below the client's default timeout of ten seconds,
+with time left for the step that is running at the end."""
 
 DRY_RUN_REASONS: Final = {
     "impossible": "nothing can be tried out here: the API has no throwaway server. It needs redis-server or valkey-server "
@@ -22,11 +22,11 @@ DRY_RUN_REASONS: Final = {
     "late": f"it could not be tried out within {RUN_TIMEOUT_S:g} s, so it is not known what would come of it",
     "lost": "the throwaway server on which things are tried out has failed; the next try starts another",
 }
-"""Why a dry run is not possible, with the sentence for people. No reason is about the Redis of the service."""
+"""Code → the sentence about why no dry run is possible. No code is about the Redis of the service."""
 
 
 class DryRunUnavailable(StoreUnavailable):
-    """A dry run is not possible now. `reason` is a key of DRY_RUN_REASONS. The ledger is not affected."""
+    """No dry run is possible now. `reason` is a key of DRY_RUN_REASONS. The ledger is not affected."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason, DRY_RUN_REASONS[reason])
@@ -38,13 +38,13 @@ class SubmitOutcome:
 
     outcome: Literal["allocated", "preempts", "queued", "rejected"]
     request: Request
-    """The request as it would be; its id does not exist."""
+    """The request after the submit. Its id does not exist."""
     pool: str | None
     """The pool that would grant it, or in which victims would leave for it."""
     victims: tuple[tuple[str, str], ...]
     """The victims in the order of their selection: request and component (`type/name`)."""
     views: tuple[PoolExplanation, ...]
-    """Of a request that would wait: why, in each pool."""
+    """If the request would wait: the explanation for each pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ class ChangeOutcome:
     granted: tuple[str, ...]
     preempted: tuple[str, ...]
     preemptible: tuple[str, ...]
-    """Allocations that are in share now, and would not be any more."""
+    """Allocations that are in share now, and would be borrowed after the change."""
     reprieved: tuple[str, ...]
-    """Victims that would be reprieved."""
+    """Victims that the change would reprieve."""
     rejected: tuple[str, ...]
     ended: tuple[str, ...]
     """Requests that the call itself would end."""
     over_limit: tuple[OverLimitUse, ...] = ()
-    """The use that the change puts beyond a limit, before anything is done about it."""
+    """The use that the change puts beyond a limit, before any eviction."""
     plan: DeclarationPlan | None = None
-    """Of a declaration: its plan."""
+    """The plan, if the change is a declaration."""

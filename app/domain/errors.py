@@ -1,4 +1,4 @@
-"""What can be wrong with a call: not there, against the rules, in conflict with the present state. A refusal is an answer."""
+"""The refusals of a call: no such object, a broken rule, a conflict with the present state. A refusal is an answer, no bug."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from app.domain.workspace_limits import TEMPLATE_LIMIT, WORKSPACE_LIMITS
 
 
 class Refusal(Exception):  # noqa: N818
-    """A refusal of the service: a stable code and a sentence for people. `field` is the field of a declaration that is refused,
-    dotted as in `pools.0.policies.2.reserved.gpu`; empty if there is none."""
+    """A refusal of the service: a stable code and a sentence for people.
+
+    `field` is the refused field of a declaration, dotted as in `pools.0.policies.2.reserved.gpu`; empty if there is none.
+    """
 
     field = ""
 
@@ -25,7 +27,7 @@ class Refusal(Exception):  # noqa: N818
 
 
 class NotFound(Refusal):
-    """No object has that name."""
+    """An object of the call does not exist."""
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f"no_such_{kind}", f"there is no {kind} {name}")
@@ -48,7 +50,8 @@ class RefusedDeclaration(Conflict):
 
 
 class StaleFence(Conflict):
-    """A fence that is not, or no longer, the allocation's. The units may be granted anew, so the caller has to stop."""
+    """The fence of a call is not the present fence of the allocation. The units may be granted anew, so the caller has to
+    stop."""
 
     def __init__(self, request: str, status: str, reason: str) -> None:
         because = f": {loss_text(reason)}" if reason else ""
@@ -57,7 +60,7 @@ class StaleFence(Conflict):
 
 
 class LimitReached(Refusal):
-    """A new request, pool or policy that would pass a limit of the workspace, of a token, of a component or of a template.
+    """A new request, pool or policy beyond a limit of the workspace, of a token, of a component or of a template.
 
     `subject` has the limit: `workspace`, `token/<id>`, `component/<type/name>` or `template/<type/prefix*>`.
     """
@@ -88,7 +91,7 @@ _RULE_REFUSALS: dict[str, tuple[type[Refusal], str]] = {
 
 
 def rule_refusal(code: str, account: str, key: str, wants: str, bound: str) -> Refusal:
-    """Return the exception for a refusal of a script: the account, the key, and the two numbers that do not agree."""
+    """Return the exception for a refusal of a script about an account, a key, and two numbers that do not agree."""
     kind, sentence = _RULE_REFUSALS[code]
     return kind(code, sentence.format(account=account.replace(":", " ", 1), key=key, wants=wants, bound=bound))
 
@@ -106,11 +109,11 @@ UNAVAILABLE_REASONS: Final = {
     "out_of_memory": "is out of memory",
     "not_persisting": "cannot keep what is written safe",
 }
-"""Why Redis cannot serve, and what it is then said to be."""
+"""Reason → the words about Redis in the message of `StoreUnavailable`."""
 
 
 class StoreUnavailable(Exception):  # noqa: N818 - a state of the world
-    """Redis cannot serve now; `reason` is a word of UNAVAILABLE_REASONS, the message a line for people."""
+    """Redis cannot serve now. `reason` is a key of UNAVAILABLE_REASONS; the message is one line for people."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""The names of events: transitions, and notes that go with none. `app/api/schemas/events.py` says what each means."""
+"""The names of events: transitions, and notes during a state. `app/api/schemas/events.py` has their meanings."""
 
 from __future__ import annotations
 

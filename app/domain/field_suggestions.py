@@ -1,4 +1,4 @@
-"""Suggestions for a field that a model does not have: the similar field of the object that it was given to."""
+"""Suggestions for an unknown field: the similar field of the object in which it was given."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 from pydantic import BaseModel
 
 MAX_LENGTH: Final = 64
-"""The longest name that is compared: no field is longer, and the time of a comparison grows with the length."""
+"""The longest name that is compared. No field is longer, and the time of a comparison grows with the length."""
 MIN_SIMILARITY: Final = 0.7
 
 
 def suggest_field(model: type[BaseModel], location: Sequence[int | str]) -> str | None:
-    """Return the field that a misspelt one may mean; None if none is similar. `location` is that of the misspelt field."""
+    """Return the field that a misspelt one may mean; None if no field is similar. `location` is that of the misspelt field."""
     name, owner = str(location[-1]), _model_at(model, location[:-1])
     if owner is None or len(name) > MAX_LENGTH:
         return None
@@ -26,7 +26,7 @@ def suggest_field(model: type[BaseModel], location: Sequence[int | str]) -> str 
 
 
 def _model_at(model: type[BaseModel], location: Sequence[int | str]) -> type[BaseModel] | None:
-    """Return the model of the object at a location; None if it is no model."""
+    """Return the model of the object at a location; None if it is not a model."""
     annotation: Any = model
     for part in location:
         annotation = next(_parts_of(annotation, part), None)

@@ -1,4 +1,4 @@
-"""The types of validated fields (ranges, amounts, durations), and the two base models of everything that a client sends."""
+"""The types of validated fields (ranges, amounts, durations), and the two base models of all inputs of a client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.domain.names import LabelKey, Name, ResourceKey
 from app.domain.queue_score import MAX_AMOUNT
 
 TEN_YEARS_S = 10 * 365 * 24 * 3600
-"""The longest duration: a time in milliseconds with it added is still an exact number."""
+"""The longest duration in seconds. A time in milliseconds plus this duration is still an exact number."""
 
 MAX_TEMPLATE_POLICIES = 100_000
 MAX_LABELS = 32
@@ -22,7 +22,7 @@ MAX_NAMED_POOLS = 32
 """The most pools that a request names."""
 MAX_WEIGHT = 10_000
 MIN_EXIT_CODE, MAX_EXIT_CODE = -64, 255
-"""Exit codes of work. A negative one is the number of the signal that ended it: Linux has 64 signals."""
+"""The bounds of exit codes of work. A negative code is the number of the signal that ended it; Linux has 64 signals."""
 MAX_THRESHOLD = 10
 
 Units = Annotated[int, Field(ge=1, le=MAX_AMOUNT)]
@@ -43,14 +43,14 @@ Description = Annotated[str, Field(max_length=1000)]
 
 
 class StrictModel(BaseModel):
-    """Strict: no unknown fields, and no value made into another type."""
+    """A model without unknown fields and without conversion of values."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class SettingsModel(StrictModel):
-    """Settings with their defaults; in a change, only those that were given count."""
+    """Settings with their defaults. In a change, only the settings that were given count."""
 
     def explicit_values(self) -> dict[str, Any]:
-        """The settings that were given, null ones included."""
+        """Return the settings that were given, those with null included."""
         return self.model_dump(exclude_unset=True)

@@ -1,4 +1,4 @@
-"""Ids of requests: when and by chance, so that they sort by age and nobody has to ask for one."""
+"""Ids of requests: the time and random bits, so ids sort by age and need no counter."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ _PAIRS = [high + low for high in _DIGITS for low in _DIGITS]
 
 
 def request_id() -> str:
-    """Twenty letters and digits: milliseconds (45 bits), then chance (55 bits)."""
+    """Return an id of twenty letters and digits: milliseconds (45 bits), then random bits (55)."""
     number = time.time_ns() // 1_000_000 << 55 | secrets.randbits(55)
     return "".join([_PAIRS[number >> place & 1023] for place in range(90, -1, -10)])

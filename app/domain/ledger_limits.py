@@ -1,4 +1,4 @@
-"""How many records one call of the ledger may touch, and how long records are kept."""
+"""The bounds on the records that one call of the ledger touches, and on the time that records are kept."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Final
 
 FENCE_JUMP: Final = 10**9
-"""The least jump of the fence counter with a new master: more than the grants of an old master before it is stopped."""
+"""The least jump of the fence counter under a new master: more than the grants of an old master before it is stopped."""
 
 MAX_STEPS = 500
 """The Redis commands after which a script begins no more work (1 to 2 ms). The reply then says `more`."""
 
 MAX_VICTIM_HOLDS: Final = 128
-"""The most open holds with victims of a pool: a script that judges its lanes reads each of them (15 us)."""
+"""The most open victim holds of a pool. A script that judges its lanes reads each of them (15 µs)."""
 
 
 @dataclass(frozen=True, slots=True)

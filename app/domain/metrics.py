@@ -1,4 +1,4 @@
-"""The numbers behind the metrics of a workspace and its pools, at one moment."""
+"""The numbers of the metrics of a workspace and its pools, at one moment."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from app.domain.amounts import Amounts
 from app.domain.workspaces import LimitUse
 
 CHECKPOINT_BOUNDS_S = (1, 5, 15, 30, 60, 120, 300, 600, 1800)
-"""The buckets of checkpoint times. The ledger counts cumulatively."""
+"""The upper bounds of the buckets of checkpoint times, in seconds. The ledger counts cumulatively."""
 WAIT_BOUNDS_S = (0.01, 0.1, 1, 5, 15, 60, 300, 900, 3600, 14400, 86400)
 PASS_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
-"""The buckets of waits and reconcile passes. The ledger counts each in its first bucket, from 1; the last is beyond all."""
+"""The upper bounds of the buckets of waits and reconcile passes, in seconds.
+
+The ledger counts each value in its first bucket, from 1; the last bucket is for values beyond all bounds.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +28,16 @@ class PolicyMetrics:
 
     component: str
     numbers: Mapping[str, int]
-    """Without those that do not apply."""
+    """Name → number; numbers that do not apply are absent."""
     amounts: Mapping[str, Amounts]
     oldest_wait_s: float
-    """The age of the oldest queued request; 0 if the queue is empty."""
+    """The age of the oldest queued request in seconds; 0 if the queue is empty."""
     satisfaction: float | None
-    """With fair share; None if it is infinite."""
+    """With fair share, the satisfaction; None if it is infinite."""
     starving: int | None
-    """With fair share: 0 no, 1 yes, 2 aggressively."""
+    """With fair share, the starvation: 0 no, 1 yes, 2 aggressively."""
     borrowed: Amounts
-    """The units that the policy uses beyond its reserved ones."""
+    """The units that the policy uses beyond its reserved units."""
 
     def combine(self, instances: Sequence[PolicyMetrics], times: int) -> PolicyMetrics:
         """Return this template and its instances as one row, without a limit. Its reserved units count `times`."""
@@ -66,17 +69,17 @@ class PoolMetrics:
 
     @property
     def borrowed(self) -> Amounts:
-        """What the policies use beyond their reserved."""
+        """Return the units that the policies use beyond their reserved units."""
         return _sum([policy.borrowed for policy in self.policies])
 
     @property
     def on_hold(self) -> Amounts:
-        """What is kept free by the holds of waiters."""
+        """Return the units that holds of waiters keep free."""
         return _sum([self.amounts["patience_held"], self.amounts["victim_held"]])
 
     @property
     def oldest_wait_s(self) -> float:
-        """The age of the oldest queued request; 0 if the queue is empty."""
+        """Return the age of the oldest queued request in seconds; 0 if the queue is empty."""
         return max((policy.oldest_wait_s for policy in self.policies), default=0)
 
 
@@ -90,7 +93,7 @@ def _sum(amounts: list[Amounts]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class WorkspaceMetrics:
-    """Requests of a workspace, now and ever."""
+    """The requests of a workspace, now and since its beginning."""
 
     submitted: int
     queued: int
@@ -105,7 +108,7 @@ class WorkspaceMetrics:
 
     @cached_property
     def by_name(self) -> Mapping[str, Mapping[tuple[str, ...], int]]:
-        """Counter name → labels → count, sorted."""
+        """Return counter name → labels → count, sorted."""
         counters: dict[str, dict[tuple[str, ...], int]] = {}
         for name_and_labels in sorted(self.counts):
             name, *labels = name_and_labels.split("|")

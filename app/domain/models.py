@@ -31,7 +31,7 @@ class TimelineEntry:
     reason: str | None
     by: str | None
     rank: str | None = None
-    """Of a preemption: the rank of the request itself as `priority,class`."""
+    """The rank of the request as `priority,class`, if the line is about a preemption."""
     by_rank: str | None = None
     victims: Victims = ()
     by_origin: Origin = NO_ORIGIN
@@ -40,7 +40,7 @@ class TimelineEntry:
 
 
 class Request(NamedTuple):  # made for every answer, and three times as fast to make as a frozen dataclass
-    """A request: its spec and its state. Only `get_request` and `explain` fill in position and timeline."""
+    """a named tuple, because one is made for every answer and a frozen dataclass takes three times as long"""
 
     id: str
     component: str
@@ -59,7 +59,7 @@ class Request(NamedTuple):  # made for every answer, and three times as fast to 
     queue_ttl_s: int | None = None
     name: str | None = None
     pools: Sequence[str] | None = None
-    """The pools that may grant it, sorted; None is all."""
+    """The pools that may grant it, sorted; None means all pools."""
     labels: Mapping[str, str] = MappingProxyType({})
     reason: Reason | None = None
     pool: str | None = None
@@ -68,7 +68,7 @@ class Request(NamedTuple):  # made for every answer, and three times as fast to 
     ended_ms: int | None = None
     outcome: str | None = None
     exit_code: int | None = None
-    """The exit code of its work; a negative one is the signal that ended it."""
+    """The exit code of its work; a negative one is the number of the signal that ended it."""
     preemptions: int = 0
     resume: bool = False
     checkpoint_reference: str | None = None
@@ -88,13 +88,13 @@ class Request(NamedTuple):  # made for every answer, and three times as fast to 
 
     @property
     def retries_left(self) -> int | None:
-        """The number of times that it may still return to the queue after a preemption; None is without bound."""
+        """Return how often the request may still return to the queue after a preemption; None if there is no bound."""
         return None if self.retries < 0 else max(0, self.retries - self.preemptions)
 
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """A set of requests: how many, how many of them without a deadline, and the first and the last deadline of the others."""
+    """The deadlines of a set of requests: their number, the number without a deadline, the first and the last deadline."""
 
     count: int = 0
     endless: int = 0
@@ -111,7 +111,7 @@ class Deadlines:
 
 @dataclass(frozen=True, slots=True)
 class OpenRequests:
-    """The allocated requests with the ends of their leases, and the queued requests with the ends of their queue TTLs."""
+    """The ends of the leases of all allocations, and the ends of the queue TTLs of all queued requests."""
 
     allocated: Deadlines = Deadlines()
     queued: Deadlines = Deadlines()
@@ -145,14 +145,14 @@ class PoolAccount:
 
     @property
     def borrowed(self) -> dict[str, int]:
-        """The use beyond the reserved share."""
+        """Return the units used beyond the reserved share."""
         over = {key: used - self.reserved.get(key, 0) for key, used in self.used.items()}
         return {key: amount for key, amount in over.items() if amount > 0}
 
 
 @dataclass(frozen=True, slots=True)
 class Group(PoolAccount):
-    """An account between a pool and its policies; how its children share is its mode."""
+    """An account between a pool and its policies. Its mode decides how its children share."""
 
     mode: str = "fair_share"
 
@@ -201,7 +201,7 @@ class PoolHold:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A pool and everything that has an account in it."""
+    """A pool with all its accounts."""
 
     name: str
     description: str
@@ -219,12 +219,12 @@ class Pool:
 
     @property
     def free(self) -> dict[str, int]:
-        """The units without an allocation; 0 where the pool was shrunk below its use."""
+        """Return the units without an allocation; 0 if the pool was shrunk below its use."""
         return {key: max(0, total - self.used.get(key, 0)) for key, total in self.capacity.items()}
 
     @property
     def borrowed(self) -> dict[str, int]:
-        """The use of all policies beyond their reserved shares."""
+        """Return the units that all policies use beyond their reserved shares."""
         total = _sum(policy.borrowed for policy in self.policies.values())
         return {key: amount for key, amount in total.items() if key in self.capacity}
 
@@ -233,7 +233,7 @@ class Pool:
         return TemplateUse.of([policy for policy in self.policies.values() if policy.template == template.name])
 
     def template_uses(self) -> dict[str, TemplateUse]:
-        """Return the same for every template by its name, in one pass over the policies."""
+        """Return the use of the instances of every template by its name. One pass over the policies finds them all."""
         instances: dict[str, list[Policy]] = {name: [] for name, policy in self.policies.items() if policy.policies is not None}
         for policy in self.policies.values():
             if policy.template:
@@ -275,7 +275,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class CleanupCounts:
-    """How many records a cleanup ended or removed."""
+    """The numbers of records that a cleanup ended or removed."""
 
     expired_leases: int = 0
     expired_waiters: int = 0
@@ -285,13 +285,13 @@ class CleanupCounts:
     cut_times: int = 0
     """Deadlines that were cut because the clock was set back."""
     times_left: int = field(default=0, compare=False)
-    """1 if the next cleanup may have more of them to cut."""
+    """1 if more deadlines may have to be cut by the next cleanup, else 0."""
 
     now_ms: int = field(default=0, compare=False)
     """The time of the cleanup."""
 
     def __add__(self, other: CleanupCounts) -> CleanupCounts:
-        """Return the sums; the last two are those of the later cleanup."""
+        """Return the sums; the last two fields are those of the later cleanup."""
         sums = {each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)}
         return CleanupCounts(**{**sums, "times_left": other.times_left, "now_ms": other.now_ms})
 

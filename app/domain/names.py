@@ -1,7 +1,7 @@
-"""What may be a name or a resource key: the only place where it is written, for Python and for the OpenAPI page alike.
+"""The patterns of names and resource keys. This is their only place, for Python and for the OpenAPI document alike.
 
-The types below are matched by pydantic's own engine, whose `$` is the end of the text and nothing before it; the predicates use
-`fullmatch`. So a trailing newline slips past neither, and no name can hold what separates the parts of a Redis key.
+The types below are matched by pydantic's own engine, whose `$` matches only the end of the text; the predicates use
+`fullmatch`. So no trailing newline is accepted, and no name can contain a separator of the parts of a Redis key.
 """
 
 from __future__ import annotations
@@ -40,65 +40,65 @@ PATTERN_TEXTS: dict[str, str] = {
     TASK_PATTERN: "must be 1 to 128 of A-Z a-z 0-9 _ . - and begin with a letter or digit",
     TITLE_PATTERN: "must be 1 to 100 characters, none of them invisible or a line break",
 }
-"""Each pattern in words for people."""
+"""Pattern → its text for people."""
 
 ResourceKey = Annotated[str, Field(strict=True, pattern=KEY_PATTERN)]
-"""What is counted: `gpu`, `mcpu`, `licence.matlab`."""
+"""A counted resource: `gpu`, `mcpu`, `licence.matlab`."""
 
 Name = Annotated[str, Field(strict=True, pattern=NAME_PATTERN)]
-"""What a workspace, pool, group, component or component type is called."""
+"""The name of a workspace, pool, group, component or component type."""
 
 PolicyName = Annotated[str, Field(strict=True, pattern=POLICY_PATTERN)]
-"""A component, or the beginning of the names of components with a `*` after it: the pattern of a policy template."""
+"""A component name, or the beginning of component names with a `*` after it: the pattern of a policy template."""
 
 FullComponent = Annotated[str, Field(strict=True, pattern=COMPONENT_PATTERN)]
 """A component as `type/name`."""
 
 LabelKey = Annotated[str, Field(strict=True, pattern=LABEL_PATTERN)]
-"""What a label is called."""
+"""The key of a label."""
 
 Title = Annotated[str, Field(strict=True, pattern=TITLE_PATTERN)]
 """The name of a request: any visible text."""
 
 IdempotencyKey = Annotated[str, Field(strict=True, pattern=IDEMPOTENCY_PATTERN)]
-"""What a client repeats to say that it means the same submission."""
+"""A key that a client repeats to mark the same submission."""
 
 
 def is_name(text: str) -> bool:
-    """Whether this is a name."""
+    """True if the text is a name."""
     return re.fullmatch(NAME_PATTERN, text) is not None
 
 
 def is_policy_name(text: str) -> bool:
-    """True if a policy may have this name: that of a component, or the pattern of a template."""
+    """True if a policy may have this name: a component, or the pattern of a template."""
     return re.fullmatch(POLICY_PATTERN, text) is not None
 
 
 def is_component_pattern(text: str) -> bool:
-    """True if a token may list this: a name or `type/name`, or all that begin so if it ends with its only `*`."""
+    """True if a token may list the text: a name, `type/name`, or a beginning that ends with its only `*`."""
     return re.fullmatch(DECLARED_POLICY_PATTERN, text) is not None
 
 
 def is_template(component: str) -> bool:
-    """True if this is the pattern of a policy template."""
+    """True if the component is the pattern of a policy template."""
     return component.endswith("*")
 
 
 def is_task_name(text: str) -> bool:
-    """Whether a task may be known by this."""
+    """True if the text is a valid task name."""
     return re.fullmatch(TASK_PATTERN, text) is not None
 
 
 def is_idempotency_key(text: str) -> bool:
-    """Whether this is an idempotency key."""
+    """True if the text is a valid idempotency key."""
     return re.fullmatch(IDEMPOTENCY_PATTERN, text) is not None
 
 
 def short_component(component: str) -> str:
-    """Return a component as it is typed: `team`, or `step_operator/team` if its type is not the default."""
+    """Return the short form of a component: `team`, or `step_operator/team` if its type is not the default."""
     return component.removeprefix(f"{DEFAULT_TYPE}/")
 
 
 def component_id(component_type: str, name: str) -> str:
-    """How a component is written wherever one text must say both: `type/name`."""
+    """Return a component as `type/name`."""
     return f"{component_type}/{name}"

@@ -1,6 +1,6 @@
-"""Use beyond a limit: its amount, the components that use it, and what the setting `over_limit` does with it.
+"""Use beyond a limit: its amount, the components that use it, and the effect of the setting `over_limit`.
 
-It arises when a capacity or a limit is lowered: allocations keep their units.
+It arises when a capacity or a limit is lowered, because allocations keep their units.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from app.domain.pool_settings import OverLimit
 LimitKind: TypeAlias = Literal["pool", "group", "policy"]
 
 LISTED_HOLDERS: Final = 5
-"""Components that the sentence names, at most."""
+"""The most components that the sentence names."""
 LISTED_OWNERS: Final = 3
-"""Owners of one component that the sentence names, at most."""
+"""The most owners of one component that the sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,40 +24,40 @@ class LimitHolder:
     """A component that uses units of a key below an account that is over its limit."""
 
     component: str
-    """As `type/name`."""
+    """The component as `type/name`."""
     units: int
     requests: tuple[str, ...] = ()
     """The ids of its allocations, the largest part first."""
     owners: tuple[str, ...] = ()
-    """The owners of those allocations, the largest part first; a request without one is left out."""
+    """The owners of those allocations, the largest part first. Requests without an owner are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class OverLimitUse:
-    """The use of one key beyond the limit of one account; of a pool its capacity is the limit."""
+    """The use of one key beyond the limit of one account. The limit of a pool is its capacity."""
 
     pool: str
     kind: LimitKind
     name: str
-    """The account: a group, a policy as `type/name`, or the pool."""
+    """The name of the account: a group, a policy as `type/name`, or the pool."""
     key: str
     used: int
     limit: int
     over_limit: OverLimit
     """The setting that counts for this account."""
     after_s: int | None
-    """With `evict`: how long the account may be over its limit."""
+    """With `evict`, the seconds that the account may be over its limit; else None."""
     holders: tuple[LimitHolder, ...]
     """The components, the largest part first."""
     victims: tuple[tuple[str, str], ...] = ()
-    """With `evict`: the allocations that would be preempted for the limit, the newest first: request and component."""
+    """With `evict`, the allocations that would be preempted for the limit, the newest first: request and component."""
     victim_count: int = 0
     staying: int = 0
-    """With `evict`: the units beyond the limit that stay, as their allocations may not be preempted now."""
+    """With `evict`, the units beyond the limit that stay because their allocations may not be preempted now."""
 
     @property
     def beyond(self) -> int:
-        """The units beyond the limit."""
+        """Return the units beyond the limit."""
         return self.used - self.limit
 
     def visible_to(self, can_see: Callable[[str, str], bool]) -> OverLimitUse:
@@ -76,7 +76,7 @@ class OverLimitUse:
 
     @property
     def sentence(self) -> str:
-        """The use and its consequence, for people."""
+        """Return the use and its consequence as sentences."""
         account = f"pool {self.pool}" if self.kind == "pool" else f"{self.kind} {self.pool}/{self.name}"
         bound = "capacity" if self.kind == "pool" else "limit"
         use = f"{account}: {self.used} {self.key} in use, {self.beyond} more than its {bound} of {self.limit}"
@@ -95,7 +95,7 @@ class OverLimitUse:
 
 
 def new_over_limit(before: Sequence[OverLimitUse], after: Sequence[OverLimitUse]) -> tuple[OverLimitUse, ...]:
-    """Return the uses that a change makes larger, or for which it changes `over_limit` or its delay."""
+    """Return the uses that a change makes larger, and those whose `over_limit` or delay it changes."""
     earlier = {(use.kind, use.pool, use.name, use.key): use for use in before}
 
     def is_new(use: OverLimitUse) -> bool:

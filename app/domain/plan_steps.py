@@ -1,4 +1,4 @@
-"""The output of the planner: the steps to take in one pool, in order. The ledger checks each again as it takes it."""
+"""The output of the planner: the steps for one pool, in order. The ledger checks each step again when it applies it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Trigger(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """An allocation to preempt, and the trigger."""
+    """An allocation to preempt, and the trigger of its preemption."""
 
     request: str
     fence: int
@@ -31,7 +31,7 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class BorrowedCondition:
-    """A condition of a choice: the victim is borrowed as long as at most `max_stack_exits` units of the key ever left that
+    """A condition of a choice: the victim is borrowed as long as at most `max_stack_exits` units of the key have ever left that
     stack."""
 
     account: str
@@ -51,14 +51,14 @@ class UsageCondition:
 
 @dataclass(frozen=True, slots=True)
 class Preempt:
-    """Preempt all of these for a waiter: it gets a hold, or keeps the hold that it has."""
+    """A step that preempts victims for a waiter. The waiter gets a hold, or keeps its hold."""
 
     waiter: str
     victims: tuple[Victim, ...]
     unused_share_accounts: tuple[str, ...] = ()
-    """Accounts into whose unused share the waiter has to fit now, for the choice to be lawful."""
+    """The accounts into whose unused share the waiter has to fit when the step is applied."""
     reserved_accounts: tuple[str, ...] = ()
-    """Accounts within whose reserved amounts the waiter has to lie when these victims have left."""
+    """The accounts within whose reserved amounts the waiter has to lie after these victims have left."""
     borrowed_conditions: tuple[BorrowedCondition, ...] = ()
     usage_conditions: tuple[UsageCondition, ...] = ()
     continues: bool = False
@@ -67,7 +67,7 @@ class Preempt:
 
 @dataclass(frozen=True, slots=True)
 class ReassignVictim:
-    """Let an orphaned victim leave for the owner of another hold."""
+    """A step that gives an orphaned victim to the owner of another hold."""
 
     request: str
     fence: int
@@ -76,7 +76,7 @@ class ReassignVictim:
 
 @dataclass(frozen=True, slots=True)
 class Reprieve:
-    """Call a victim back."""
+    """A step that reprieves a victim."""
 
     request: str
     fence: int
@@ -84,7 +84,7 @@ class Reprieve:
 
 @dataclass(frozen=True, slots=True)
 class EndHold:
-    """End a hold that no set of victims can fill any more."""
+    """A step that ends a hold that no set of victims can fill any more."""
 
     owner: str
 
@@ -100,7 +100,7 @@ class OverLimitVictim:
 
 @dataclass(frozen=True, slots=True)
 class EvictOverLimit:
-    """Preempt all of these without a waiter."""
+    """A step that preempts victims without a waiter."""
 
     victims: tuple[OverLimitVictim, ...]
 
@@ -120,7 +120,7 @@ class Publication:
 
     updates: tuple[AccountUpdate, ...]
     is_watched: bool
-    """True if time alone may change a status, although no request waits."""
+    """True if time alone may change a status while no request waits."""
 
 
 PlanStep: TypeAlias = EvictOverLimit | Preempt | ReassignVictim | Reprieve | EndHold

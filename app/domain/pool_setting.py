@@ -15,27 +15,27 @@ class PoolSetting:
 
     name: str
     values: Any
-    """The type of its values, with their range."""
+    """The type of the values, with their range."""
     default: Setting
-    """Its value where a pool sets none; null if there is no value, or if `by_discipline` has one."""
+    """The value if a pool sets none; null if there is no value, or if `by_discipline` has one."""
     description: str
-    """Public text for pools."""
+    """The public description for pools."""
     nullable: bool = False
     """True if null may be set."""
     by_discipline: Mapping[str, Setting] = field(default_factory=dict)
-    """Its value for each discipline where a pool sets none or null."""
+    """Discipline → the value if a pool sets none or null."""
     account_description: str = ""
-    """Public text for groups and policies, which may override the setting; empty if only pools have it."""
+    """The public description for groups and policies, which may override the setting; empty if only pools have it."""
     more_patient: Literal["", "lower", "higher"] = ""
     """The value that counts if a policy and the account above it differ; empty if the policy's counts."""
     example: Any = None
 
     @property
     def is_inheritable(self) -> bool:
-        """True if groups and policies may have it as well."""
+        """True if groups and policies may override the setting."""
         return bool(self.account_description)
 
     @property
     def choices(self) -> tuple[Any, ...]:
-        """The words it may be, if its values are words."""
+        """Return the allowed words, if the values are words; else nothing."""
         return get_args(self.values) if getattr(self.values, "__origin__", None) is Literal else ()

@@ -2,8 +2,8 @@
 
 A row holds the name of a setting, its values, its default, the defaults of the disciplines and its public texts. Made from the
 table: the models `PoolSettings` and `AccountSettings` (and so the HTTP API, its OpenAPI document and the declaration file), the
-constants of the Lua scripts (`const.GRACE_S`, `const.BACKOFF_S[discipline]`), the values of the planner where a pool has none,
-the words of a plan, `docs/reference/pool-settings.md` and the copy of the command line. No default stands anywhere else.
+constants of the Lua scripts (`const.GRACE_S`, `const.BACKOFF_S[discipline]`), the planner's values for a pool that sets none,
+the words of a plan, `docs/reference/pool-settings.md` and the copy of the command line. No default occurs anywhere else.
 """
 
 from __future__ import annotations
@@ -247,31 +247,31 @@ SETTINGS: Mapping[str, PoolSetting] = {
         ),
     )
 }
-"""Every setting by name, in the order in which they are shown."""
+"""Every setting by name, in the order of display."""
 
 DEFAULT_DISCIPLINE = str(SETTINGS["discipline"].default)
 
 ACCOUNT_SETTINGS: Mapping[str, PoolSetting] = {name: setting for name, setting in SETTINGS.items() if setting.is_inheritable}
-"""The settings that groups and policies may have as well."""
+"""The settings that groups and policies may override."""
 
 TEMPLATE_SETTINGS: Final = ("template_max", "template_idle_s")
-"""The settings that only templates may have as well."""
+"""The settings that only policy templates may override."""
 
 DEFAULT_PRIORITY: Final = 0
 DEFAULT_WEIGHT: Final = 1
 DEFAULT_PROFILE: Final = "batch"
 DEFAULT_MODE: Final = "fair_share"
-"""The other fields of a policy or a group that have a default."""
+"""The defaults of the other fields of policies and groups."""
 
 
 def unset_value(name: str) -> Setting:
-    """Return the value of a setting that a pool has never written: null if it may be null, else its default."""
+    """Return the value of a setting that a pool has never written: null if null is allowed, else its default."""
     setting = SETTINGS[name]
     return None if setting.nullable else setting.default
 
 
 def default_value(name: str, discipline: str = "") -> Any:
-    """Return the value that a pool goes by if it has none of its own; without a discipline, in the default one."""
+    """Return the effective value if a pool has none of its own. Without a discipline, it is that of the default discipline."""
     return SETTINGS[name].by_discipline.get(discipline or DEFAULT_DISCIPLINE, unset_value(name))
 
 
@@ -303,7 +303,7 @@ _ACCOUNT_SETTINGS = (
     "`template_max` and `template_idle_s` are for policy templates only."
 )
 
-if TYPE_CHECKING:  # what a type checker can know of the two models
+if TYPE_CHECKING:  # the fields of the two models are made at run time
 
     class PoolSettings(SettingsModel):
         """The settings of a pool; each name of `SETTINGS` is a field."""

@@ -1,4 +1,4 @@
-"""What the parts of a pool have and are due, as it stood at one moment: the tree of fair shares, for who looks."""
+"""The tree of fair shares of a pool at one moment, for display: the use and the entitlement of each account."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ class ShareAccount:
     """A pool, a group or a policy in the tree. Shares are fractions of the pool's capacity, per key of the pool."""
 
     name: str
-    """Of a policy the name of its component, without the type."""
+    """The name of the account; of a policy the name of its component, without the type."""
     kind: str
     """`pool`, `group` or `policy`."""
     component_type: str | None
-    """Of a policy."""
+    """The type of the component of a policy; else None."""
     parent: str | None
-    """The group above; None directly below the pool, as elsewhere, and of the pool."""
+    """The group above; None directly below the pool, and for the pool."""
     weight: int
     mode: str | None
-    """How a pool or group shares among its children, `fair_share` or `fifo`; None of a policy."""
+    """The way a pool or group shares among its children, `fair_share` or `fifo`; None for a policy."""
     demand: Amounts
-    """Units that run and units that are waited for."""
+    """The units of running and queued requests."""
     usage: Amounts
-    """Units that run."""
+    """The units of running requests."""
     usage_share: Mapping[str, float]
     demand_share: Mapping[str, float]
     fair_share: Mapping[str, float]
     guarantee_share: Mapping[str, float]
     limit_share: Mapping[str, float]
     satisfaction: float | None
-    """How much a policy has of what is due to it, of others the least below; None: infinite, as nothing is due."""
+    """The satisfaction of a policy; for a pool or group the lowest below it. None is infinite: nothing is due."""
     status: str
     """`non_starving`, `starving` or `aggressively_starving`."""
     below_since_ms: int | None
-    """Since when it has been below its fair share."""
+    """The time since which the account is below its fair share; None if it is not."""
     non_preemptible: tuple[str, ...]
-    """Ids of a policy's running allocations that nobody may take; of a group or pool none are told."""
+    """The ids of a policy's allocations that no waiter may preempt; empty for a group or pool."""
     aggressively_preemptible: tuple[str, ...]
-    """Those only an aggressively starving policy may take."""
+    """The ids of the allocations that only an aggressively starving policy may preempt."""
     preemptible: tuple[str, ...]
-    """Those any starving policy may take."""
+    """The ids of the allocations that any starving policy may preempt."""

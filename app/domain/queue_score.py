@@ -7,22 +7,22 @@ A pool serves its waiters by these criteria; the first difference decides:
 3. the higher preemption class (0 to 10)
 4. the lower submission number in the workspace: the older request
 
-With `order = priority_first` criterion 1 stands after 3. With `discipline = classes` 3 stands before 2. With
-`discipline = fair_share` the criteria are
+With `order = priority_first`, criterion 1 comes after 3. With `discipline = classes`, 3 comes before 2. With `discipline =
+fair_share` the criteria are
 
-1. the lower tier: the tier of a policy is how many policies of the pool are less satisfied
+1. the lower tier: the tier of a policy is the number of less satisfied policies in the pool
 2. the higher preemption class
 3. the lower submission number
 
-`queue_key` is this order. `lua/lib/queue_order.lua` packs it; a test compares the two. Lua has three scores, all exact as Redis
-keeps them, as doubles between -2^53 and 2^53; the lowest is first:
+`queue_key` is this order. `lua/lib/queue_order.lua` packs it; a test compares the two. Lua has three scores. All are exact in
+Redis, which keeps them as doubles between -2^53 and 2^53. The lowest score is first:
 
 - lane score: class (4 bits) and submission number (36 bits); orders the waiters of one lane
 - rank score: priority and class (17 bits), and submission number; orders the sorted set `pool:<pool>:queue`
 - queue score: all criteria; orders lanes, and waiters of different lanes. The in-share flag takes one bit, or the tier 13.
   Redis stores it without the tier, which changes with every grant.
 
-A *position* is a place counted from 1, and no score.
+A *position* is a place counted from 1, not a score.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ CLASS_COUNT = 11
 PRIORITY_COUNT = 10_000
 RANK_COUNT = CLASS_COUNT * PRIORITY_COUNT
 BORROWING_STEP = 2**53
-"""The distance between the queue scores of a waiter in share and of the same one if it has to borrow."""
+"""The distance between the queue scores of a waiter in share and of the same waiter if it has to borrow."""
 
 TIER_STEP = 16 * MAX_SUBMISSIONS
 """The distance between the queue scores of two tiers with fair share."""
 
 SHARE_UNITS = 10**12
-"""The unit of a published share: this many are the whole pool."""
+"""The units of a published share that are the whole pool."""
 
 MAX_AMOUNT = 2**53 - 1
 """The largest amount, and the bound of an unbounded key: sums of doubles are exact up to here."""

@@ -1,11 +1,11 @@
-"""Validation of the quotas of a declaration: the rules of reserved units and limits, for a whole workspace.
+"""The validation of the quotas of a declaration: the rules of reserved units and limits, for a whole workspace.
 
 The scripts check one change beside the present state. Here the whole state is known, so the order of changes does not matter.
-Each pool is checked for itself:
+Each pool is checked separately:
 
-1. parents: each group and policy is below a group of the file or the pool, no circle, not too deep
-2. the pool and each account for itself: its keys are the pool's, reserved <= limit <= capacity
-3. each parent: the sum that its children reserve
+1. parents: each group and policy is below a group of the file or the pool; no circle; not too deep
+2. the pool and each account: its keys are the pool's, reserved <= limit <= capacity
+3. each parent: the sum of the reserved units of its children
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _accounts(pool: PoolDeclaration) -> list[tuple[str, GroupDeclaration | Polic
 
 
 def template_max(pool: PoolDeclaration, account: GroupDeclaration | PolicyDeclaration) -> int:
-    """Return the most policies that a template may have; 1 for any other account. It reserves its units for each of them."""
+    """Return the most instances of a template; 1 for any other account. A template reserves its units for each instance."""
     if isinstance(account, GroupDeclaration) or not is_template(account.component):
         return 1
     return int(account.settings.template_max or pool.settings.template_max)

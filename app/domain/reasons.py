@@ -1,4 +1,4 @@
-"""Why a request was refused, ended or not granted: every code there is, with its sentence for people."""
+"""The reasons why a request was refused, ended or not granted: all codes, each with its sentence for people."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ REASON_TEXTS: dict[ReasonCode, str] = {
 
 
 def loss_text(reason: str) -> str:
-    """Return why a request lost its units: the sentence of a reason, or its code if the sentence needs more than the code."""
+    """Return why a request lost its units: the sentence of a reason, or its code if the sentence needs other values."""
     text = next((text for code, text in REASON_TEXTS.items() if code == reason), reason)
     return reason if "{" in text else text
 
 
 CUT_MARK = "..."
-"""The last item of a list that is cut."""
+"""The last item of a list that was cut."""
 
 POOL_WITHOUT_POLICY = "has no policy for this component"
 """The sentence of `no_policy` for a pool that the request names."""
@@ -70,7 +70,7 @@ POOL_WITHOUT_POLICY = "has no policy for this component"
 
 @dataclass(frozen=True, slots=True)
 class PoolRefusal:
-    """Why one pool could never grant a request. A refusal that is not about a key has none, and no numbers."""
+    """The reason why one pool can never grant a request. A refusal without a key has no numbers."""
 
     pool: str
     code: ReasonCode
@@ -81,7 +81,7 @@ class PoolRefusal:
 
     @property
     def message(self) -> str:
-        """The sentence, with its numbers."""
+        """Return the sentence with its numbers."""
         text = POOL_WITHOUT_POLICY if self.code is ReasonCode.NO_POLICY else REASON_TEXTS[self.code]
         return f"{self.pool}: " + text.format(
             asked=self.requested, key=self.key, bound=self.bound, account=self.account.replace(":", " ", 1)
@@ -90,25 +90,25 @@ class PoolRefusal:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a request is where it is; of a rejected one also what each pool said, of a preempted one for whom."""
+    """The reason of a request's state. A rejection has the refusal of each pool, a preemption the preemptor."""
 
     code: ReasonCode
     pools: tuple[PoolRefusal, ...] = ()
     by: str | None = None
     by_origin: Origin = NO_ORIGIN
     component: str | None = None
-    """Of `no_policy`: the component, as it is typed."""
+    """The component in its short form, for `no_policy`."""
     key_pools: KeyPools | None = None
-    """Of a request rejected because every pool lacks a key or a policy: the pools that have the keys."""
+    """The pools with the asked keys, if the request was rejected because every pool lacks a key or a policy."""
 
     @property
     def message(self) -> str:
-        """One sentence for people."""
+        """Return the reason as one sentence."""
         return self._sentence(f"request {self.by}" if self.by else "another request")
 
     @property
     def message_with_origin(self) -> str:
-        """The message with the origin of the other request, for readers that may see the component of that request."""
+        """Return the message with the origin of the other request, for readers that may see the component of that request."""
         return self._sentence(f"request {self.by} ({self.by_origin})") if self.by and any(self.by_origin) else self.message
 
     def _sentence(self, by: str) -> str:
@@ -120,7 +120,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class KeyPools:
-    """The pools of the workspace, and which of them have each asked key, when a request was rejected.
+    """The pools of the workspace when a request was rejected, and those of them that have each asked key.
 
     The pools of the request's component come first.
     """
@@ -132,7 +132,7 @@ class KeyPools:
     by_key: Mapping[str, tuple[str, ...]]
     """Asked key → the pools that have it. Keys that are unbounded in a pool without them are not here."""
     read_all: bool = True
-    """False if there are more pools than were read."""
+    """False if the workspace has more pools than were read."""
     is_named: bool = False
     """True if the request names pools."""
 
@@ -159,7 +159,8 @@ def describe_rejection(reason: Reason) -> str:
 
 
 def _describe_keys(lacking: Sequence[PoolRefusal], pools: KeyPools) -> list[str]:
-    """Return sentences about the asked keys: those that no pool has, the pools that have all of them, or the pools of each."""
+    """Return the sentences about the asked keys: those that no pool has, the pools that have all of them, or the pools of
+    each."""
     absent = [key for key, names in pools.by_key.items() if not names]
     if absent and pools.read_all:
         return [f"no pool has {join_words(absent)}"]
@@ -176,7 +177,7 @@ def _describe_keys(lacking: Sequence[PoolRefusal], pools: KeyPools) -> list[str]
 
 
 def _similar_pools(name: str, pools: KeyPools) -> str:
-    """Return a hint with the pools that have a similar name, else with the pools that there are."""
+    """Return a hint with the pools of similar names, else with the existing pools."""
     if not pools.names:
         return "; there are no pools"
     if similar := get_close_matches(name, pools.names, cutoff=0.6):
@@ -185,5 +186,5 @@ def _similar_pools(name: str, pools: KeyPools) -> str:
 
 
 def join_words(words: Sequence[str]) -> str:
-    """Return `this, that and more`."""
+    """Return the words as a list in a sentence: `this, that and more`."""
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)

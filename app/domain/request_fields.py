@@ -11,7 +11,7 @@ from enum import Enum, auto
 
 
 class FieldKind(Enum):
-    """The type of a field's value. In Redis every value is a text; an empty one is none."""
+    """The type of a field's value. In Redis every value is a text; an empty text is no value."""
 
     TEXT = auto()
     INTEGER = auto()
@@ -36,18 +36,18 @@ class RequestField:
     """A field of a request: a row of the table."""
 
     name: str
-    """Its name in the hash, or in the reply of a script if it is not stored there."""
+    """The name in the hash, or in the reply of a script if it is not stored there."""
     attribute: str = ""
-    """Its name in the record; empty if only scripts use it."""
+    """The name in the record; empty if only scripts use the field."""
     kind: FieldKind = FieldKind.TEXT
     json: str = ""
-    """Its name in the HTTP API; empty if it is not public."""
+    """The name in the HTTP API; empty if the field is not public."""
     is_required: bool = False
     """True if every request has a value."""
     is_stored: bool = True
-    """False if it is no field of the hash."""
+    """False if the field is not in the hash."""
     is_computed: bool = False
-    """True if the codec computes it from several fields, and not from the text alone."""
+    """True if the codec computes the value from several fields."""
 
 
 def _public(name: str, kind: FieldKind, **options: bool) -> RequestField:
@@ -56,7 +56,7 @@ def _public(name: str, kind: FieldKind, **options: bool) -> RequestField:
 
 
 def _time(name: str, **options: bool) -> RequestField:
-    """Return a time: `granted_ms` in Redis and in the record is `granted_at` in the API."""
+    """Return a field for a time: `granted_ms` in Redis and in the record is `granted_at` in the API."""
     return RequestField(name, name, FieldKind.TIME, f"{name.removesuffix('_ms')}_at", **options)
 
 
@@ -76,18 +76,18 @@ REQUEST_FIELDS: tuple[RequestField, ...] = (
     _public("lease_s", FieldKind.INTEGER),
     _public("queue_ttl_s", FieldKind.INTEGER),
     _public("labels", FieldKind.LABELS),
-    RequestField("origin"),  # its owner and its title, in one word
-    # the tail of the name of its lane: parts of the shape beside component, preemptible and amounts
+    RequestField("origin"),  # its owner and its title
+    # the end of the name of its lane: the parts of the shape besides component, preemptible and amounts
     RequestField("shape", "pools", FieldKind.SHAPE, "pools"),
-    RequestField("preemption_group"),  # the digest of the label of this name
+    RequestField("preemption_group"),  # the digest of the label with this name
     _public("task", FieldKind.TEXT),
-    RequestField("limited_by"),  # the token and the component whose limits count it while it waits
-    RequestField("bytes", kind=FieldKind.INTEGER),  # the size of its body: the names and values given at its submission
+    RequestField("limited_by"),  # the token and the component whose limits count the request while it waits
+    RequestField("bytes", kind=FieldKind.INTEGER),  # the size of its body: the names and values of its submission
     # the state
     _public("status", FieldKind.STATE, is_required=True),
     RequestField("reason", "reason", FieldKind.REASON, "reason", is_computed=True),  # its code
-    RequestField("reasons"),  # the refusals of the pools, of a rejected request
-    RequestField("key_pools"),  # of a request rejected for lack of keys or policies: the pools that have the keys
+    RequestField("reasons"),  # the refusals of the pools, if the request was rejected
+    RequestField("key_pools"),  # the pools with the asked keys, if the request was rejected for lack of keys or policies
     _public("pool", FieldKind.TEXT),
     _public("fence", FieldKind.INTEGER),
     _public("outcome", FieldKind.TEXT),
@@ -97,17 +97,18 @@ REQUEST_FIELDS: tuple[RequestField, ...] = (
     # times
     RequestField("seq", "number", FieldKind.INTEGER, is_required=True),  # the submission number
     _time("submitted_ms", is_required=True),
-    RequestField("queued_ms", kind=FieldKind.TIME),  # when it last joined the queue
+    RequestField("queued_ms", kind=FieldKind.TIME),  # the time at which it last joined the queue
     _time("granted_ms"),
     _time("started_ms"),
     _time("ended_ms"),
-    _time("polled_ms", is_stored=False),  # when a waiter with a queue TTL was last submitted, put back into the queue or polled
+    # the time of the last submission, return to the queue or poll of a waiter with a queue TTL
+    _time("polled_ms", is_stored=False),
     # the run
-    RequestField("runner"),  # the one runner that may start under the present fence
-    RequestField("begun", kind=FieldKind.FLAG),  # the task has started once: its queue TTL is over
+    RequestField("runner"),  # the only runner that may start under the present fence
+    RequestField("begun", kind=FieldKind.FLAG),  # the task has started once, so its queue TTL does not apply any more
     _public("resume", FieldKind.FLAG),
     RequestField("reference", "checkpoint_reference", FieldKind.TEXT, "checkpoint_reference"),
-    RequestField("checkpointed_ms", kind=FieldKind.TIME),  # when the last checkpoint was completed
+    RequestField("checkpointed_ms", kind=FieldKind.TIME),  # the time of the last completed checkpoint
     RequestField("left_fence", kind=FieldKind.INTEGER),  # the fence of the last run that ended by a preemption
     RequestField("left_by"),  # the outcome of that run; empty if it was forced
     # preemption: the victim
@@ -116,7 +117,7 @@ REQUEST_FIELDS: tuple[RequestField, ...] = (
     RequestField("by_origin"),  # component, owner and title of that request; it counts only beside `preempted_by`
     RequestField("preempted_fence", kind=FieldKind.INTEGER),  # the newest fence of the workspace at the last preemption
     RequestField("preempting_fence", kind=FieldKind.INTEGER),  # the last fence that was told to leave
-    RequestField("preempting_ms", kind=FieldKind.TIME),  # since when it is preempting
+    RequestField("preempting_ms", kind=FieldKind.TIME),  # the time since which it is preempting
     _public("directive", FieldKind.TEXT, is_computed=True),
     RequestField("deadline_ms", "deadline_ms", FieldKind.TIME, "deadline", is_computed=True),
     RequestField("answered", kind=FieldKind.FLAG),  # the worker has reported on the requested checkpoint
@@ -125,7 +126,8 @@ REQUEST_FIELDS: tuple[RequestField, ...] = (
     RequestField("failed", kind=FieldKind.FLAG),  # the requested checkpoint has failed
     RequestField("rank"),  # `priority,class` of the victim
     RequestField("by_rank"),  # `priority,class` of the waiter
-    RequestField("orphaned_ms", kind=FieldKind.TIME),  # since when it leaves for no waiter, and its deadline is paused
+    # the time since which no waiter needs it; its deadline is paused meanwhile
+    RequestField("orphaned_ms", kind=FieldKind.TIME),
     RequestField("reprieved"),  # time, waiter and reason of the last reprieve
     # preemption: the waiter
     RequestField("victim_hold_pool"),  # the pool of its victim hold

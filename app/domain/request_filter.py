@@ -10,7 +10,7 @@ from app.domain.states import FINAL_STATES, RequestState
 
 @dataclass(frozen=True, slots=True)
 class RequestFilter:
-    """Conditions that a listed request meets, all of them; a condition that is empty or None does not count."""
+    """The conditions of a list of requests; all of them have to hold. A condition that is empty or None does not count."""
 
     status: Sequence[RequestState] = ()
     component: str | None = None
@@ -18,15 +18,15 @@ class RequestFilter:
     pool: str | None = None
     labels: Mapping[str, str] | None = None
     id_fragment: str | None = None
-    """The beginning or the end of its id."""
+    """The beginning or the end of the id."""
     text: str | None = None
-    """A part of its id, of its name, of its component or of a label as `key=value`; capital letters of ASCII do not matter."""
+    """A part of the id, the name, the component or a label as `key=value`. The case of ASCII letters does not matter."""
     visible: Sequence[str] | None = None
-    """Components as `type/name`, of which it has one. A star at the end stands for any text. None: of any component."""
+    """The visible components as `type/name`; a star at the end stands for any text. None: all components."""
 
     @property
     def has_conditions(self) -> bool:
-        """True if a condition counts, so that not every request matches."""
+        """True if any condition counts, so that the filter may leave requests out."""
         conditions = (self.status, self.component, self.component_type, self.pool, self.labels, self.id_fragment, self.text)
         return any(conditions) or self.visible is not None
 
@@ -39,23 +39,23 @@ class RequestCounts:
     allocated: int = 0
     preempting: int = 0
     ended: int = 0
-    """Those in a final state that are still kept."""
+    """The requests in a final state that are still kept."""
     is_exact: bool = True
-    """False if only the newest requests were counted: each number is then a lower bound."""
+    """False if only the newest requests were counted: then each number is a lower bound."""
 
     @property
     def live(self) -> int:
-        """The requests that wait or hold units."""
+        """Return the number of requests that wait or hold units."""
         return self.queued + self.allocated + self.preempting
 
     @property
     def all(self) -> int:
-        """The requests in any state."""
+        """Return the number of requests in any state."""
         return self.live + self.ended
 
 
 def counts_of(count_by_status: Mapping[str, int], *, is_exact: bool) -> RequestCounts:
-    """Return the counts of these numbers by status."""
+    """Return the counts by status as a record."""
     return RequestCounts(
         queued=count_by_status.get(RequestState.QUEUED, 0),
         allocated=count_by_status.get(RequestState.ALLOCATED, 0),

@@ -1,4 +1,4 @@
-"""The origin of a request, as the views show it: its short id, its owner and its title.
+"""The origin of a request for display: its short id, its owner and its title.
 
 `poolkeeper run` writes the labels `user`, `host`, `pid` and `command`; a parked task has the label `task`.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 SHORT_ID_LENGTH = 6
-"""Characters at the end of an id. Ids begin with their time, so ids of one day have equal beginnings."""
+"""The number of characters of a short id. It is the end of the id: ids begin with their time, so ids of one day begin alike."""
 
 
 ORIGIN_LABELS = ("user", "host", "pid", "command")
@@ -17,7 +17,7 @@ ORIGIN_LABELS = ("user", "host", "pid", "command")
 
 
 class Origin(NamedTuple):
-    """Owner and title of a request, empty if it has none. For another request that an event names: its component, too."""
+    """The owner and the title of a request; empty texts if it has none. The component too, for another request in an event."""
 
     owner: str = ""
     title: str = ""
@@ -31,12 +31,12 @@ NO_ORIGIN = Origin()
 
 
 def short_id(request_id: str) -> str:
-    """Return the end of an id, which tells the requests of one day apart."""
+    """Return the end of an id, which differs between the requests of one day."""
     return request_id[-SHORT_ID_LENGTH:]
 
 
 def owner(labels: Mapping[str, str]) -> str:
-    """Return `user@host`, the part that is there, or an empty text."""
+    """Return `user@host`, or the part that is known, or an empty text."""
     return "@".join(labels[key] for key in ("user", "host") if labels.get(key))
 
 

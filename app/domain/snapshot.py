@@ -15,18 +15,18 @@ from app.domain.pool_settings import DEFAULT_MODE, DEFAULT_PRIORITY, DEFAULT_PRO
 
 @dataclass(frozen=True, slots=True)
 class PublishedStatus:
-    """What the planner last published beside an account: the next pass and the scripts read it."""
+    """The statuses that the planner last published beside an account, for the next pass and for the scripts."""
 
     fair_shares: Amounts = field(default_factory=dict)
-    """Of a policy: resource key → fair share, in parts of `queue_score.SHARE_UNITS`. Empty if the policy has no demand."""
+    """Resource key → the fair share of a policy, in parts of `queue_score.SHARE_UNITS`. Empty if the policy has no demand."""
     demand_met: frozenset[str] = frozenset()
     """The keys on which the fair share covers the whole demand."""
     starvation_status: str = ""
     """The starvation status; empty if the account does not starve."""
     below_ms: int | None = None
-    """The time since which the account is below its fair share."""
+    """The time since which the account is below its fair share; None if it is not."""
     over_ms: int | None = None
-    """The time since which the account is over a limit that has to be restored."""
+    """The time since which the account is over a limit that has to be restored; None if it is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,10 @@ class PolicyDemand:
 
 @dataclass(frozen=True, slots=True)
 class AccountSnapshot:
-    """A pool, a group or a policy: what it uses and what it may use.
+    """A pool, a group or a policy: its use and its bounds.
 
-    `limit` holds the limits as they were set; for the pool it is the capacity. `units_on_hold` is what holds with victims
-    keep at the account now. `stack_exits` counts the units that ever left its stack: a higher number means that some left
-    since.
+    `limit` holds the limits as they were set; for the pool it is the capacity. `units_on_hold` counts the units that victim
+    holds keep at the account now. `stack_exits` counts the units that ever left its stack: it grows whenever units leave.
     """
 
     name: str
@@ -58,11 +57,11 @@ class AccountSnapshot:
     profile: str = DEFAULT_PROFILE
     weight: int = DEFAULT_WEIGHT
     mode: str = DEFAULT_MODE
-    """Of a group: how its children share."""
+    """The way the children of a group share."""
     creation_number: int = 0
     """The position in the order in which the groups and policies of the pool were created; the oldest has the lowest."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """The account's own settings as texts; of the pool all those that groups and policies can override."""
+    """Setting → its text, for the account's own settings; of the pool all settings that accounts can override."""
     published: PublishedStatus = field(default_factory=PublishedStatus)
 
 
@@ -70,8 +69,8 @@ class AccountSnapshot:
 class Allocation:
     """A running allocation.
 
-    `leaving_for` is None while the status is `allocated`. While it is `preempting`, it is the id of the waiter that the
-    allocation leaves for, empty if the victim is orphaned, or `!` if it leaves because an account is over its limit.
+    `leaving_for` is None while the status is `allocated`. While it is `preempting`, it is the id of the waiter for which the
+    allocation leaves, empty if the victim is orphaned, or `!` if it leaves because an account is over its limit.
     """
 
     id: str
@@ -87,13 +86,13 @@ class Allocation:
     checkpointed_ms: int | None = None
     """The time of the last completed checkpoint of this run."""
     chain: str | None = None
-    """The label `preemption_group`."""
+    """The label `preemption_group`; None without it."""
     leaving_for: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """A queued request of the pool that has no hold with victims anywhere, or the owner of such a hold in this pool."""
+    """A queued request of the pool that owns no victim hold anywhere, or the owner of a victim hold in this pool."""
 
     id: str
     component: str
@@ -104,29 +103,29 @@ class Waiter:
     """The number of its submission; a lower number is older."""
     chain: str | None = None
     queue_score: int = 0
-    """The score in the pool's queue, owners of holds included: the lowest is first. Of equal scores the older is first."""
+    """The score in the pool's queue, with owners of holds: the lowest is first. Of equal scores the older request is first."""
     preempted_fence: int | None = None
-    """The newest fence of the workspace at its last preemption; None if it never was preempted."""
+    """The newest fence of the workspace at its last preemption; None if it was never preempted."""
     pools: Sequence[str] | None = None
-    """The pools that may grant it; None is all."""
+    """The pools that may grant it; None means all pools."""
 
     def allows(self, pool: str) -> bool:
-        """True if the request names no pools, or this one."""
+        """True if the request names no pools, or names this one."""
         return self.pools is None or pool in self.pools
 
 
 @dataclass(frozen=True, slots=True)
 class HoldSnapshot:
-    """Capacity kept for a waiter that has victims. A patience hold is not among them."""
+    """A victim hold: capacity kept for a waiter. A patience hold is not in the list."""
 
     owner: Waiter
     freed_units: Mapping[str, Amounts]
-    """Account of the owner's path → units that its victims have freed so far."""
+    """Account of the owner's path → the units that its victims have freed so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannerSettings:
-    """The settings of the pool that the planner reads; None is no bound."""
+    """The settings of the pool that the planner reads; None means no bound."""
 
     discipline: str = default_value("discipline")
     order: str = default_value("order")
@@ -160,15 +159,15 @@ class PoolSnapshot:
     """The time of the last preemptive decision of this pool."""
     first_blocked_score: int | None = None
     """Strict queueing: the score of the first waiter that capacity blocks, even if it has a hold in another pool. No waiter
-    behind it may preempt."""
+    behind it may preempt. None if there is none."""
     rules_version: str = "0"
     """The version of the pool's rules. The ledger refuses a step that was planned with another version."""
     demand: Mapping[str, PolicyDemand] = field(default_factory=dict)
-    """Fair share: component → its demand here."""
+    """Fair share: component → its demand in this pool."""
     is_watched: bool = False
     """True if the pool is judged although no request waits."""
     has_void_starvation: bool = False
-    """Fair share: the published starvation statuses are void, as the pool had another discipline since."""
+    """Fair share: True if the published starvation statuses are void, because the pool had another discipline since."""
     patience_hold_owner: str = ""
     """The id of the owner of the patience hold; empty if there is none. No decision depends on it."""
     preferred_pools: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
