@@ -47,11 +47,8 @@ class PoolPlan:
 
 
 def plan_pool(snapshot: PoolSnapshot, skip: Set[str] = frozenset(), until: str | None = None) -> PoolPlan:
-    """Return the plan for one pool.
-
-    The waiters in `skip` do not preempt yet: they prefer a pool that has not been judged. With `until`, waiters after that one
-    are not judged; the earlier decisions do not depend on it.
-    """
+    """Return the plan for one pool. The waiters in `skip` do not preempt yet: they prefer a pool that has not been judged.
+    Waiters after `until` are not judged; the earlier decisions do not depend on it."""
     return PlanningPass(snapshot, skip).run(until)
 
 
@@ -121,11 +118,8 @@ class PlanningPass:
     # 1. Orphaned victims
 
     def _settle_orphaned_victims(self) -> None:
-        """Reassign or reprieve the orphaned victims, the newest first.
-
-        A victim goes to the first hold that is short without it and whose owner may preempt it. Without such a hold it is
-        reprieved.
-        """
+        """Give each orphaned victim, the newest first, to the first hold that is short without it and whose owner may
+        preempt it. Reprieve the victim if there is no such hold."""
         projection, grant_order = self._projection, self._projection.borrowing.grant_order
         short_attempts = list(self._owners_short()) if projection.orphaned_victims else []
         for orphan in sorted(projection.orphaned_victims.values(), key=lambda orphan: -grant_order[orphan.id]):

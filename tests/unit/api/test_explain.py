@@ -63,7 +63,7 @@ def test_the_whole_answer(site: Site, queue: dict[str, str]) -> None:
         "preemption": {
             "considered": True,
             "code": "not_enough",
-            "reason": "all allocations that it may preempt would not make it fit",
+            "reason": "it would not fit even if all allocations that it may preempt left",
             "candidates": [
                 {
                     "request": queue[name],
