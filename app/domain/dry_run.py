@@ -16,11 +16,11 @@ RUN_TIMEOUT_S = 6.0
 with time left for the step that is running at the end."""
 
 DRY_RUN_REASONS: Final = {
-    "impossible": "nothing can be tried out here: the API has no throwaway server. It needs redis-server or valkey-server "
+    "impossible": "no dry run is possible here: the API has no throwaway server. It needs redis-server or valkey-server "
     "7.0 or later on its PATH, or the extra poolkeeper-server[embedded], and a folder for temporary files",
-    "busy": "others try things out just now, or the workspace changes faster than it can be read",
-    "late": f"it could not be tried out within {RUN_TIMEOUT_S:g} s, so it is not known what would come of it",
-    "lost": "the throwaway server on which things are tried out has failed; the next try starts another",
+    "busy": "other dry runs are running, or the workspace changes faster than it can be copied; try again in a moment",
+    "late": f"the dry run did not end within {RUN_TIMEOUT_S:g} s, so its result is not known",
+    "lost": "the throwaway server of the dry run failed; try again: the next dry run starts another one",
 }
 """Code → the sentence about why no dry run is possible. No code is about the Redis of the service."""
 

@@ -73,8 +73,11 @@ class LimitReached(Refusal):
 
 
 _RULE_REFUSALS: dict[str, tuple[type[Refusal], str]] = {
-    "unknown_key": (RuleViolation, "the pool has no {key}; a policy's and a group's keys are among the pool's"),
-    "unknown_threshold_key": (RuleViolation, "{account} would protect {wants} of {key} in use; the pool has no {key}"),
+    "unknown_key": (RuleViolation, "the pool has no {key}; a policy or a group can only have keys of its pool"),
+    "unknown_threshold_key": (
+        RuleViolation,
+        "non_preemptible_usage_threshold of {account} has {wants} of {key}; the pool has no {key}",
+    ),
     "reserved_beyond_limit": (RuleViolation, "{account} reserves {wants} of {key}, more than its limit of {bound}"),
     "limit_beyond_capacity": (RuleViolation, "{account} limits {key} to {wants}; the pool has {bound}"),
     "overpromised": (RuleViolation, "children of {account} would reserve {wants} of {key} in all; it has {bound} to give"),
@@ -100,14 +103,14 @@ UNAVAILABLE_REASONS: Final = {
     "unreachable": "cannot be reached",
     "timeout": "does not answer in time",
     "denied": "refuses the user or password",
-    "unsuitable": "is not what this needs",
+    "unsuitable": "is not a server that Poolkeeper can use",
     "loading": "is still loading its data",
-    "busy": "is busy with something else",
+    "busy": "is busy with another command",
     "failing_over": "has no working master at the moment",
     "not_acknowledged": "has too few replicas that confirm what is written",
     "read_only": "is read-only",
     "out_of_memory": "is out of memory",
-    "not_persisting": "cannot keep what is written safe",
+    "not_persisting": "cannot persist what is written",
 }
 """Reason → the words about Redis in the message of `StoreUnavailable`."""
 

@@ -33,24 +33,24 @@ class QueueState(StrEnum):
     """The further state of a queued request in a pool."""
 
     OWNER = "owner"
-    """It owns a victim hold here."""
+    """The request owns a victim hold in this pool."""
     ELSEWHERE = "elsewhere"
-    """It owns a victim hold in another pool."""
+    """The request owns a victim hold in another pool."""
     SETTLING = "settling"
     """The pool was changed just now, and its queue is still being put in order."""
     LINE = "line"
-    """Strict queueing: a request before it waits for capacity."""
+    """Strict queueing: an earlier request waits for capacity."""
     PATIENT = "patient"
-    """It owns the patience hold of the pool."""
+    """The request owns the patience hold of the pool."""
     NONE = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """A constraint of an account that the request does not meet: the units of a key needed there, and those available.
+    """A constraint of an account that blocks a request: the units of a key that it needs there, and the available units.
 
-    The kind is `limit`, `fixed` (reserved units for non-preemptible requests), `victim_held` (kept by holds with victims)
-    or `patience_held` (by that of patience).
+    The kind is `limit`, `fixed` (reserved units for non-preemptible requests), `victim_held` (units kept by victim holds) or
+    `patience_held` (units kept by the patience hold).
     """
 
     kind: str
@@ -61,12 +61,12 @@ class Shortfall:
 
     @property
     def missing(self) -> int:
-        """The units that are missing."""
+        """Return the units that are missing."""
         return self.needed - self.available
 
     @property
     def wait_reason(self) -> WaitReason:
-        """The wait reason of this constraint."""
+        """Return the wait reason of this constraint."""
         if self.kind in ("victim_held", "patience_held"):
             return WaitReason.HELD
         if self.kind == "fixed":
@@ -77,7 +77,7 @@ class Shortfall:
 
 @dataclass(frozen=True, slots=True)
 class AccountUsage:
-    """One key of one account on the path from the policy to the pool. A limit of None does not count."""
+    """One key of one account on the path from the policy to the pool. A limit of None is no bound."""
 
     account: str
     key: str
@@ -86,7 +86,7 @@ class AccountUsage:
     used: int
     fixed: int
     held_for_others: int
-    """Units kept for holds of other requests that bind this one."""
+    """The units kept by holds of other requests that bind this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class QueueStatus:
     """The number of waiters in the pool."""
     state: QueueState
     blocker: str
-    """In state `elsewhere` that pool, in `line` the id of the first waiter."""
+    """In state `elsewhere` the other pool, in state `line` the id of the first waiter."""
     patience_owner: str
     """The owner of the patience hold that binds the request."""
     strict: bool
@@ -111,11 +111,11 @@ class QueueStatus:
     rules_version: str
     """The version of the pool's rules."""
     waiter: Waiter
-    """The request, as the planner sees it."""
+    """The request as the planner gets it."""
 
     @property
     def wait_reason(self) -> WaitReason:
-        """The first wait reason that applies."""
+        """Return the first wait reason that applies."""
         if self.state is QueueState.OWNER:
             return WaitReason.WAITING_FOR_VICTIMS
         reasons = {lack.wait_reason for lack in self.shortfalls}
@@ -123,7 +123,7 @@ class QueueStatus:
 
     @property
     def blocking(self) -> Shortfall | None:
-        """The shortfall that blocks the request: of those with its wait reason, the one with the largest missing part."""
+        """Return the shortfall that blocks the request: of those with its wait reason, the one with the most missing units."""
         shortfalls = [lack for lack in self.shortfalls if lack.wait_reason is self.wait_reason]
         return max(shortfalls, key=lambda lack: lack.missing / lack.needed, default=None)
 
@@ -134,7 +134,7 @@ class QueueStatus:
 
 @dataclass(frozen=True, slots=True)
 class ShortReason:
-    """Why a request waits in a pool: the reason, and one short sentence."""
+    """The reason of a request's wait in a pool, with one short sentence."""
 
     verdict: WaitReason
     sentence: str
@@ -142,7 +142,7 @@ class ShortReason:
 
 @dataclass(frozen=True, slots=True)
 class WaitSummary:
-    """A request, and why it waits in each pool in whose queue it is, by the ledger alone: the planner is not asked."""
+    """A request with its wait reason in each pool whose queue it is in. The ledger knows them without the planner."""
 
     request: Request
     statuses: tuple[QueueStatus, ...] = ()
@@ -150,8 +150,10 @@ class WaitSummary:
 
 @dataclass(frozen=True, slots=True)
 class KeyView:
-    """What it needs of a key in a pool and what there is. `free` is what nobody holds, `held_for_others` the part of it that is
-    kept for others; limit and reserved are its policy's."""
+    """One key of a request in a pool: the amount, and the state of the pool and of the request's policy.
+
+    `free` counts the units without an allocation, `held_for_others` the part of them that holds keep for other requests.
+    """
 
     needed: int
     free: int
@@ -169,12 +171,12 @@ class PolicyHolding:
     in_share: Amounts
     borrowed: Amounts
     next_end_ms: int | None
-    """The earliest end of its allocations with a walltime."""
+    """The earliest end of its allocations with a walltime; None if none of them has a walltime."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptionCandidate:
-    """An allocation that a rule might preempt: the rule that permits it, or the reason why none does."""
+    """An allocation that a rule might preempt: the rule that permits it, or the reason why no rule does."""
 
     request: str
     component: str
@@ -191,14 +193,14 @@ class PreemptionView:
     reason: str
     candidates: tuple[PreemptionCandidate, ...] = ()
     more: int = 0
-    """The number of candidates that are left out."""
+    """The number of candidates that are not listed."""
     leaving: tuple[str, ...] = ()
     """The victims that are leaving for the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """When the request may start. `latest_ms` is None without a bound."""
+    """The times at which a request may start. `latest_ms` is None if there is no bound."""
 
     earliest_ms: int
     likely_ms: int
@@ -207,12 +209,12 @@ class Estimate:
     run_times: int = 0
     """The number of run times measured in the pool."""
     is_rough: bool = False
-    """True if it rests on fewer of them than are enough."""
+    """True if there are too few run times for a good estimate."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolExplanation:
-    """Why a request waits in one pool."""
+    """The explanation for one pool: the reason why a request waits there."""
 
     status: QueueStatus
     keys: Mapping[str, KeyView]
@@ -220,15 +222,15 @@ class PoolExplanation:
     preemption: PreemptionView
     would_start_if: str
     more_holders: int = 0
-    """The number of holders that are left out."""
+    """The number of holders that are not listed."""
     estimate: Estimate | None = None
     no_estimate: str | None = None
-    """Why there is no estimate."""
+    """The reason why there is no estimate; None if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a request waits, pool by pool; of a request that is not queued only the sentence."""
+    """The explanation of a request: the reason why it waits in each pool. If it is not queued, only the sentence."""
 
     request: Request
     sentence: str

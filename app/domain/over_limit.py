@@ -84,14 +84,16 @@ class OverLimitUse:
 
     def _consequence(self) -> str:
         if self.over_limit == "keep":
-            return "With over_limit=keep what runs stays, and nothing new is granted there until the use is within it."
+            return (
+                "With over_limit=keep, running work stays, and nothing new is granted there until the use is within the limit."
+            )
         after = f"after {self.after_s} s" if self.after_s else "at once"
         if not self.victim_count:
-            return "With over_limit=evict nothing of it may be preempted now: it stays, and nothing new is granted there."
+            return "With over_limit=evict, none of it may be preempted now: it stays, and nothing new is granted there."
         count = "1 request is" if self.victim_count == 1 else f"{self.victim_count} requests are"
         newest = "" if self.victim_count == 1 else ", the newest first"
-        stays = f"; {self.staying} {self.key} beyond it stay, as they may not be preempted" if self.staying else ""
-        return f"With over_limit=evict {count} preempted {after}{newest}{stays}."
+        stays = f"; {self.staying} {self.key} beyond it stay, because they may not be preempted" if self.staying else ""
+        return f"With over_limit=evict, {count} preempted {after}{newest}{stays}."
 
 
 def new_over_limit(before: Sequence[OverLimitUse], after: Sequence[OverLimitUse]) -> tuple[OverLimitUse, ...]:

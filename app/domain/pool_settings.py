@@ -41,25 +41,26 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "discipline",
             Discipline,
             "reserved",
-            "How contention is settled: by policy priority (`reserved`), preemption class (`classes`) or fair share.",
+            "The rule that settles contention: policy priority (`reserved`), preemption class (`classes`) or `fair_share`.",
         ),
         PoolSetting(
             "order",
             Literal["share_first", "priority_first"],
             "share_first",
-            "Whether requests within an unused reserved share go before a higher rank (`share_first`) or after it.",
+            "The order of requests that fit an unused reserved share: before a higher rank (`share_first`) or after it "
+            "(`priority_first`).",
         ),
         PoolSetting(
             "queueing",
             Literal["best_effort", "strict"],
             "best_effort",
-            "Whether requests may pass the first request that is blocked by capacity: yes (`best_effort`) or no (`strict`).",
+            "The rule for requests behind one that lacks capacity: they may pass it (`best_effort`) or not (`strict`).",
         ),
         PoolSetting(
             "patience_s",
             Seconds,
             300,
-            "Seconds for which a waiter blocked by capacity may be passed before capacity is held for it; null: for ever.",
+            "Seconds that others may pass a waiter that lacks capacity, before capacity is held for it; null: for ever.",
             nullable=True,
         ),
         PoolSetting(
@@ -72,26 +73,26 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "checkpoint_timeout_s",
             Seconds,
             600,
-            "Seconds that a victim has to save its work, if it can; half as long again if it reports progress.",
+            "Seconds that a victim has to complete its checkpoint. If it reports progress, it gets half as long again, once.",
         ),
         PoolSetting(
             "max_deferral_s",
             Seconds,
             300,
-            "Seconds by which a victim may put off its checkpoint, all deferrals together; 0: no deferral.",
+            "Seconds by which a victim may defer its checkpoint, all deferrals together; 0: no deferral.",
         ),
         PoolSetting(
             "requeue_failed_checkpoint",
             bool,
             True,
-            "Whether a victim that did not save its work, or did not leave in time, may go back to the queue.",
+            "True if a victim whose checkpoint failed, or that did not leave in time, may return to the queue.",
         ),
         PoolSetting(
             "near_completion_s",
             Seconds,
             None,
-            "An allocation with at most so many seconds left of its walltime is not preempted; null: the value of the "
-            "discipline, 300 in `classes`, else 0.",
+            "Seconds of remaining walltime at which an allocation is not preempted any more; 0: no such protection; null: the "
+            "value of the discipline, 300 in `classes`, else 0.",
             nullable=True,
             by_discipline={"reserved": 0, "classes": 300, "fair_share": 0},
         ),
@@ -99,7 +100,7 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "min_runtime_s",
             Seconds,
             0,
-            "An allocation that has run for fewer seconds is not preempted; 0: no such protection.",
+            "Seconds that an allocation runs before it may be preempted; 0: no such protection.",
         ),
         PoolSetting(
             "max_victims",
@@ -113,14 +114,14 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "max_preemptions_per_minute",
             Quantity,
             None,
-            "The most preemptions of the pool in a minute; 0: no allocation is ever preempted; null: no bound.",
+            "The most preemptions of the pool per minute; 0: no allocation is ever preempted; null: no bound.",
             nullable=True,
         ),
         PoolSetting(
             "backoff_s",
             Seconds,
             None,
-            "Seconds between two decisions to preempt; null: the value of the discipline, 5 in `fair_share`, else 0.",
+            "Seconds between two decisions to preempt; 0: none; null: the value of the discipline, 5 in `fair_share`, else 0.",
             nullable=True,
             by_discipline={"reserved": 0, "classes": 0, "fair_share": 5},
         ),
@@ -128,21 +129,21 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "cost_key",
             ResourceKey,
             "gpu",
-            "In `classes`: the key whose units, at least 1, measure the cost of a preemption.",
+            "In `classes`: the resource key whose units, at least 1, measure the cost of a preemption.",
         ),
         PoolSetting(
             "value_per_class",
             Units,
             None,
-            "In `classes`: the highest cost of a preemption, in minutes for each class of the waiter and each unit that it "
-            "asks; null: no bound.",
+            "In `classes`: the cost that a preemption has to stay below, in minutes for each class of the waiter and each unit "
+            "that it asks; null: no bound.",
             nullable=True,
         ),
         PoolSetting(
             "over_limit",
             OverLimit,
             None,
-            "What happens to use beyond a lowered limit: it stays (`keep`), or the newest allocations beyond it are preempted"
+            "The fate of use beyond a lowered limit: it stays (`keep`), or the newest allocations beyond it are preempted"
             " (`evict`); null: the value of the discipline, `evict` in `fair_share`, else `keep`.",
             nullable=True,
             by_discipline={"reserved": "keep", "classes": "keep", "fair_share": "evict"},
@@ -152,16 +153,17 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "over_limit_after_s",
             Seconds,
             30,
-            "Seconds for which use beyond a limit stays before the first allocation is preempted for it.",
-            account_description="Seconds for which use beyond its limit stays before a preemption; null: inherited.",
+            "Seconds that use beyond a limit stays before the first allocation is preempted; 0: it is preempted at once.",
+            account_description="Seconds that use beyond its limit stays before a preemption; null: inherited.",
         ),
         PoolSetting(
             "fair_share_tolerance",
             Ratio,
             0.8,
-            "In `fair_share`: an account that wants more and uses less than this part of its fair share is below it.",
+            "In `fair_share`: the part of its fair share, 0 to 1, under which an account with unmet demand counts as below it.",
             account_description=(
-                "The part of its fair share under which it is below; null is inherited, of a policy's the lower counts."
+                "The part of its fair share under which the account counts as below it; null: inherited. For a policy "
+                "the lower of its own and the inherited value counts."
             ),
             more_patient="lower",
         ),
@@ -169,9 +171,10 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "starvation_timeout_s",
             Seconds,
             30,
-            "In `fair_share`: an account that is below its fair share for more seconds is starving, and may preempt.",
+            "In `fair_share`: seconds below its fair share after which an account starves and may preempt.",
             account_description=(
-                "Seconds below its fair share after which it is starving; null is inherited, of a policy's the longer counts."
+                "Seconds below its fair share after which the account starves; null: inherited. For a policy the longer "
+                "of its own and the inherited value counts."
             ),
             more_patient="higher",
         ),
@@ -179,9 +182,10 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "aggressive_starvation",
             bool,
             False,
-            "In `fair_share`: whether an account that goes on starving may in the end preempt more than that.",
+            "In `fair_share`: true if an account that starves for longer may preempt further allocations, aggressively.",
             account_description=(
-                "Whether it may starve aggressively; null is inherited, a policy does if it and what it inherits say so."
+                "True if the account may starve aggressively; null: inherited. For a policy its own and the inherited "
+                "value have to be true."
             ),
             more_patient="lower",
         ),
@@ -189,9 +193,10 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "aggressive_starvation_timeout_s",
             Seconds,
             120,
-            "In `fair_share`: seconds below its fair share after which an account is aggressively starving.",
+            "In `fair_share`: seconds below its fair share after which an account starves aggressively.",
             account_description=(
-                "Seconds below it until it is aggressively starving; null is inherited, of a policy's the longer counts."
+                "Seconds below its fair share after which the account starves aggressively; null: inherited. For a policy "
+                "the longer of its own and the inherited value counts."
             ),
             more_patient="higher",
         ),
@@ -199,32 +204,31 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "allow_aggressive_preemption",
             bool,
             True,
-            "In `fair_share`: whether allocations may be preempted for accounts that are aggressively starving.",
-            account_description="Whether it gives way to accounts that starve aggressively; null is inherited.",
+            "In `fair_share`: true if aggressively starving accounts may preempt allocations of this pool aggressively.",
+            account_description="True if aggressively starving accounts may preempt its work aggressively; null: inherited.",
         ),
         PoolSetting(
             "aggressive_preemption_threshold",
             Threshold,
             0.2,
             "In `fair_share`: the part of its fair share up to which no allocation of an account is preempted.",
-            account_description="The part of its fair share up to which none of its work is preempted; null is inherited.",
+            account_description="The part of its fair share up to which none of its allocations is preempted; null: inherited.",
         ),
         PoolSetting(
             "preemption_threshold",
             Threshold,
             1,
             "In `fair_share`: the part of its fair share beyond which the allocations of an account are preemptible.",
-            account_description="The part of its fair share beyond which its work is preemptible; null is inherited.",
+            account_description="The part of its fair share beyond which its allocations are preemptible; null: inherited.",
         ),
         PoolSetting(
             "non_preemptible_usage_threshold",
             Quantities,
             {},
-            "In `fair_share`: resource key → units of each account that are never preempted. A key that is not given does not"
-            " count; an empty map protects nothing.",
+            "In `fair_share`: resource key → units of each account that are never preempted. An empty map protects no units.",
             account_description=(
-                "Resource key → units of the account that are never preempted; null or empty is inherited, of a policy's "
-                "the lower of each key."
+                "Resource key → units of the account that are never preempted; null or empty: inherited. For a policy the "
+                "lower units of each key count."
             ),
             more_patient="lower",
             example={"gpu": 1},
@@ -233,16 +237,16 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "template_max",
             TemplateMax,
             1000,
-            "The most instances that a policy template may have at a time. A request that needs one more is refused with 429.",
-            account_description="Of a template: the most instances that it may have at a time; null is the value of the pool.",
+            "The most instances that a policy template has at a time. A request that needs one more is refused with 429.",
+            account_description="For a template: the most instances that it has at a time; null: the value of the pool.",
         ),
         PoolSetting(
             "template_idle_s",
             Seconds,
             600,
-            "Seconds for which an instance of a policy template is kept without a waiter or an allocation.",
+            "Seconds that an instance of a policy template is kept without a waiter and without an allocation.",
             account_description=(
-                "Of a template: seconds that an instance is kept without a waiter or an allocation; null: the pool's value."
+                "For a template: seconds that an instance without waiter and allocation is kept; null: the value of the pool."
             ),
         ),
     )
@@ -297,10 +301,9 @@ def _account_fields(*, of_templates: bool) -> dict[str, Any]:
 
 
 _ACCOUNT_SETTINGS = (
-    "What a group or a policy says for itself of its pool's settings; what it does not say, or is null, is inherited.\n\n"
-    "A group overrides what it inherits. A policy does, too, but of `fair_share_tolerance`, both timeouts,\n"
-    "`aggressive_starvation` and `non_preemptible_usage_threshold` that counts which is the more patient.\n"
-    "`template_max` and `template_idle_s` are for policy templates only."
+    "The settings of a group or a policy, which override those of its pool. A setting that is null is inherited.\n\n"
+    "For `fair_share_tolerance`, both timeouts, `aggressive_starvation` and `non_preemptible_usage_threshold`, a policy can\n"
+    "only become more patient than the accounts above it. `template_max` and `template_idle_s` are for policy templates only."
 )
 
 if TYPE_CHECKING:  # the fields of the two models are made at run time
@@ -326,7 +329,11 @@ if TYPE_CHECKING:  # the fields of the two models are made at run time
 
 else:
     PoolSettings = create_model(
-        "PoolSettings", __base__=SettingsModel, __doc__="How a pool settles contention.", __module__=__name__, **_pool_fields()
+        "PoolSettings",
+        __base__=SettingsModel,
+        __doc__="The settings by which a pool settles contention.",
+        __module__=__name__,
+        **_pool_fields(),
     )
     GroupSettings = create_model(
         "GroupSettings",

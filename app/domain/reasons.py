@@ -42,16 +42,16 @@ REASON_TEXTS: dict[ReasonCode, str] = {
     ReasonCode.EXCEEDS_RESERVED: "is not preemptible and asks {asked} of {key}; {account} has {bound} reserved",
     ReasonCode.TOO_MANY_TENANTS: "the template of {account} has {asked} instances; template_max is {bound}",
     ReasonCode.LEASE_LAPSED: "no heartbeat came before the lease lapsed",
-    ReasonCode.WORKER_LOST: "the process that did its work is gone",
-    ReasonCode.NOT_STARTED: "no worker began it in time",
-    ReasonCode.NOT_POLLED: "nobody asked for it while it was queued",
+    ReasonCode.WORKER_LOST: "the process of its work was lost",
+    ReasonCode.NOT_STARTED: "no worker started it before its start deadline",
+    ReasonCode.NOT_POLLED: "no client polled it within its queue TTL",
     ReasonCode.DROPPED: "an operator dropped it",
     ReasonCode.PRIORITY: "preempted for {by}, which ranks higher",
     ReasonCode.RECLAIM: "preempted for {by}, which fits into what its policy has reserved",
-    ReasonCode.SENSITIVE: "preempted for {by}, which is of class 10",
+    ReasonCode.SENSITIVE: "preempted for {by}, which has preemption class 10",
     ReasonCode.STARVATION: "preempted for {by}, whose policy has been below its fair share for too long",
-    ReasonCode.AGGRESSIVE_STARVATION: "preempted for {by}, whose policy has been far too long below its fair share",
-    ReasonCode.LIMIT: "preempted as its policy, a group above it or the pool was over its limit",
+    ReasonCode.AGGRESSIVE_STARVATION: "preempted for {by}, whose policy starves aggressively below its fair share",
+    ReasonCode.LIMIT: "preempted because its policy, a group above it or the pool was over its limit",
 }
 
 

@@ -1,7 +1,8 @@
-"""What people may ask, and the first thing every ask meets: nothing malformed gets past here, so none of it reaches Lua.
+"""The inputs of the service, validated: no malformed value gets past here, so none reaches a Lua script.
 
-Only what is wrong in itself is refused here; what is wrong beside other things (a `reserved` beyond its `limit`, a key the pool
-lacks) is against the rules, and the ledger says so. A new setting is one more field with a line of description.
+Only values that are wrong by themselves are refused here. A value that is wrong beside other values (a `reserved` beyond its
+`limit`, a key that the pool lacks) breaks a rule, and the ledger refuses it. A new setting is one more field with a
+description.
 """
 
 from __future__ import annotations
@@ -48,20 +49,20 @@ Profile = Literal["batch", "training", "service", "sensitive", "interactive"]
 SharingMode = Literal["fair_share", "fifo"]
 
 MEMORY_SCHEMA: JsonDict = {"pattern": f"^{MEMORY_PATTERN}$", "examples": ["16GiB", "512MB"]}
-"""Told in the schema; checked with better words by the validator."""
+"""The schema of `memory`. The validator checks it with a better message."""
 
 
 class ResourceSettings(StrictModel):
-    """The typed way to ask for resources: it wins over `resources`, and 0 takes a key out."""
+    """The resources of a request as typed fields. They win over `resources`."""
 
     gpu_count: Quantity | None = None
-    """Becomes `gpu`; 0 removes `gpu`."""
+    """Units of the key `gpu`; 0 removes it."""
     cpu_count: Annotated[float, Field(ge=0, le=MAX_CPUS, allow_inf_nan=False)] | None = None
-    """Becomes `mcpu`, thousandths of a CPU rounded up; 0 removes `mcpu`."""
+    """CPUs, as units of the key `mcpu` (thousandths, rounded up); 0 removes it."""
     memory: Annotated[str, Field(max_length=64, json_schema_extra=MEMORY_SCHEMA)] | None = None
-    """A number with KB, KiB, MB, MiB, GB … PiB; becomes `memory_mb` (10^6 bytes) rounded up; `0MB` removes it."""
+    """Memory as a number with KB, KiB, MB, MiB, GB … PiB. It becomes `memory_mb` (10^6 bytes, rounded up); `0MB` removes it."""
     pool_resources: RequestedUnits = Field(default={})
-    """Any other keys; wins over `resources`."""
+    """Resource key → units, for any key. They win over `resources`."""
 
     @field_validator("memory")
     @classmethod
@@ -72,38 +73,39 @@ class ResourceSettings(StrictModel):
 
 
 class RequestSpec(StrictModel):
-    """One ask for several resources at once: all of them or none."""
+    """A request for units of several resources at once. It is granted all of them or none."""
 
     component: Name
-    """Who asks."""
+    """The name of the component that asks."""
     component_type: Name = "orchestrator"
-    """What kind of component asks."""
+    """The type of the component that asks."""
     name: Title | None = Field(default=None, examples=["nightly training"])
     """The name of the request, for people: any visible text of at most 100 characters. It need not be unique."""
     pools: PoolNames | None = Field(default=None, examples=[["gpus"]])
-    """The pools that may grant it; null is every pool with a policy for its component. Their order means nothing."""
+    """The pools that may grant it; null means every pool with a policy for its component. Their order has no meaning."""
     resources: RequestedUnits = Field(default={}, examples=[{"gpu": 2}])
-    """Resource key → units. `step_run: 1` is always added; with nothing else asked, it is all that is."""
+    """Resource key → units. `step_run: 1` is always added, and may be the only key."""
     settings: ResourceSettings = Field(default_factory=ResourceSettings)
-    """Instead of or along with `resources`."""
+    """The resources as typed fields, instead of or along with `resources`."""
     preemptible: bool = True
-    """Whether it may borrow beyond its policy's reserved, and be stopped for the owner of what it borrowed."""
+    """True if the request may borrow beyond its policy's reserved units, and may be preempted for their owner."""
     preemption_class: Annotated[int, Field(ge=0, le=CLASS_COUNT - 1)] = 5
-    """How dear it is to stop; 10 is never stopped and needs the permission `sensitive`."""
+    """The preemption class: the higher, the later it is preempted. 10 is never preempted and needs the permission
+    `sensitive`."""
     checkpoint: Literal["none", "manual", "auto"] = "none"
-    """Whether the work can save its state before it leaves."""
+    """The way the work saves its state before it leaves: not at all, by hand or automatically."""
     checkpoint_minutes: Annotated[int, Field(ge=1, le=TEN_YEARS_S // 60)] | None = None
-    """How long an `auto` checkpoint takes; it means nothing with the others."""
+    """Minutes that an `auto` checkpoint takes; null is the default of 5. Other checkpoints ignore it."""
     walltime_s: Duration | None = None
-    """A promise to be done this long after the grant; null promises nothing."""
+    """Seconds after the grant in which the work promises to end; null is no promise."""
     retries: Annotated[int, Field(ge=-1, le=MAX_RETRIES)] = 3
-    """How often it may go back to the queue after preemption; -1 is without bound."""
+    """The number of times that it may return to the queue after a preemption; -1 is no bound."""
     lease_s: Duration | None = 60
-    """How long after the last heartbeat its units are taken back; null is never."""
+    """Seconds after the last heartbeat until its units are taken back; null is never."""
     queue_ttl_s: Duration | None = 600
-    """How long it stays queued with nobody asking for it; null is for ever."""
+    """Seconds that it stays queued without a poll; null is for ever."""
     labels: Labels = Field(default={})
-    """For people, and searchable."""
+    """Label → text, for people and for searches."""
 
     @field_validator("settings")
     @classmethod
@@ -117,7 +119,7 @@ class RequestSpec(StrictModel):
         return pools and sorted(set(pools))
 
     def amounts(self) -> dict[str, int]:
-        """What it asks of a pool, `resources` and `settings` in one."""
+        """Return the amounts of the request: `resources` and `settings` merged."""
         return merge_resources(self.resources, self.settings)
 
 
@@ -125,71 +127,71 @@ class PoolSpec(StrictModel):
     """A new pool."""
 
     name: Name
-    """What it is called; it stays."""
+    """The name of the pool; it cannot be changed."""
     description: Description = ""
-    """For people."""
+    """A description for people, as plain text."""
     capacity: Capacity = Field(examples=[{"gpu": 8}])
-    """Resource key → units."""
+    """Resource key → units of the pool."""
     settings: PoolSettings = PoolSettings()
-    """How it settles contention."""
+    """The settings by which the pool settles contention."""
 
 
 class PoolUpdate(StrictModel):
-    """A change of a pool: what is not given stays."""
+    """A change of a pool. A field that is not given keeps its value."""
 
     description: Description | None = None
-    """For people; null leaves it."""
+    """A description for people; null keeps the present one."""
     capacity: Quantities = Field(default={}, examples=[{"gpu": 16, "tpu": 0}])
-    """Resource key → units from now on; 0 removes the key, keys not given stay."""
+    """Resource key → the new units; 0 removes the key. A key that is not given keeps its units."""
     settings: PoolSettings = PoolSettings()
-    """Those given are changed, the others stay; the defaults shown are those of a new pool."""
+    """The settings to change; settings that are not given keep their values. The defaults shown are those of a new pool."""
 
 
 class GroupSpec(StrictModel):
-    """A group of a pool, as it shall be."""
+    """A group of a pool, complete."""
 
     parent: Name | None = None
-    """The group it is part of; null is directly below the pool."""
+    """The group above this one; null is directly below the pool."""
     reserved: Quantities = Field(default={})
-    """Resource key → units that are its own; keys not given 0."""
+    """Resource key → units of its reserved share; a key that is not given has 0."""
     limit: Quantities = Field(default={})
-    """Resource key → the most it may use; keys not given are limited by the pool alone."""
+    """Resource key → the most units it may use; a key that is not given is bounded by the pool alone."""
     weight: Weight = DEFAULT_WEIGHT
-    """Its part among its siblings."""
+    """The weight among its siblings, for fair share."""
     mode: SharingMode = DEFAULT_MODE
-    """In discipline `fair_share`: whether its children share what it has by their weights, or are served one after the other
-    (`fifo`): the greatest weight first, then the eldest."""
+    """In discipline `fair_share`: its children share by their weights (`fair_share`), or are served one after the other
+    (`fifo`): the greatest weight first, then the oldest."""
     settings: GroupSettings = GroupSettings()
-    """What it says for itself and all below it; the rest is inherited."""
+    """The settings of the group and of all accounts below it; settings that are not given are inherited."""
 
 
 class PolicySpec(StrictModel):
-    """A component's policy in a pool, as it shall be."""
+    """The policy of a component in a pool, complete."""
 
     priority: Annotated[int, Field(ge=0, le=PRIORITY_COUNT - 1)] = DEFAULT_PRIORITY
-    """The higher, the sooner."""
+    """The priority of its requests: the higher, the earlier they are served."""
     reserved: Quantities = Field(default={})
-    """Resource key → units that are its own; keys not given 0."""
+    """Resource key → units of its reserved share; a key that is not given has 0."""
     limit: Quantities = Field(default={})
-    """Resource key → the most it may use; keys not given are limited by the pool alone."""
+    """Resource key → the most units it may use; a key that is not given is bounded by the pool alone."""
     weight: Weight = DEFAULT_WEIGHT
-    """Its part among its siblings."""
+    """The weight among its siblings, for fair share."""
     group: Name | None = None
-    """The group it is part of; null is directly below the pool."""
+    """The group above the policy; null is directly below the pool."""
     profile: Profile = DEFAULT_PROFILE
-    """What its work is, in discipline `classes`. `training`: dearer to stop, as a checkpoint counts three times; `interactive`:
-    half as dear; `service`: only what it borrows is taken; `sensitive`: never stopped."""
+    """The kind of its work, in discipline `classes`. `training`: a checkpoint costs three times as much; `interactive`: a
+    preemption costs half; `service`: only borrowed allocations are preempted; `sensitive`: never preempted."""
     settings: AccountSettings = AccountSettings()
-    """What it says for itself; the rest is inherited."""
+    """The settings of the policy; settings that are not given are inherited."""
 
 
 class ComponentLimitSettings(StrictModel):
     """The limits of one component in a workspace, whatever tokens submit its requests; null is no limit."""
 
     max_waiting: Quantity | None = None
-    """Limit of the requests that wait, delayed tasks included."""
+    """The most waiting requests of the component, delayed tasks included; null is no limit."""
     max_shapes: Quantity | None = None
-    """Limit of the different shapes that wait."""
+    """The most different shapes of its waiting requests; null is no limit."""
 
 
 def _default(name: str) -> int:
@@ -197,37 +199,40 @@ def _default(name: str) -> int:
 
 
 class WorkspaceSettings(SettingsModel):
-    """Settings of a whole workspace. Beyond a limit a new request, pool or policy is answered 429; null is no limit."""
+    """The settings of a whole workspace. Beyond a limit, a new request, pool or policy is refused with 429; null is no
+    limit."""
 
     unmanaged: Literal["reject", "allow"] = "reject"
-    """What becomes of a component without any policy: refused, or allocated at once and tied to no pool."""
+    """The answer to a request of a component without any policy: rejected, or allocated at once without a pool."""
     max_waiting: Quantity | None = _default("max_waiting")
-    """Limit of the requests that wait, delayed tasks included."""
+    """The most waiting requests of the workspace, delayed tasks included; null is no limit."""
     max_shapes: Quantity | None = _default("max_shapes")
-    """Limit of the different shapes that wait. Requests of one component, amounts, preemptible and `pools` have one shape."""
+    """The most different shapes of waiting requests; null is no limit. Requests with the same component, amounts, `preemptible`
+    and `pools` have the same shape."""
     max_running: Quantity | None = _default("max_running")
-    """Limit of the allocations. Beyond it every new request is refused; waiters are still granted."""
+    """The most allocations of the workspace; null is no limit. Beyond it new requests are refused, but waiters are granted."""
     max_pools: Quantity | None = _default("max_pools")
-    """Limit of the pools."""
+    """The most pools of the workspace; null is no limit."""
     max_policies: Quantity | None = _default("max_policies")
-    """Limit of the policies of all pools together."""
+    """The most policies of all pools together; null is no limit."""
     max_ended: Quantity | None = _default("max_ended")
-    """Limit of the ended requests that are kept. Beyond it the oldest are deleted, and nothing is refused."""
+    """The most ended requests that are kept; null is no limit. Beyond it the oldest are deleted, and no call is refused."""
     max_bytes: Quantity | None = _default("max_bytes")
-    """Limit of the bytes in the bodies of all requests and tasks that are kept."""
+    """The most bytes in the bodies of all kept requests and tasks; null is no limit."""
     component_limits: Annotated[
         Mapping[FullComponent, ComponentLimitSettings | None], Field(max_length=MAX_COMPONENT_LIMITS)
     ] = Field(default={}, examples=[{"orchestrator/team-ml": {"max_waiting": 500}}])
-    """Limits of single components, by `type/name`. Null removes those of a component; a component not named keeps its own."""
+    """Component (`type/name`) → its own limits. Null removes the limits of a component; a component not named keeps its
+    limits."""
 
 
 def body_digest(spec: StrictModel) -> str:
-    """Equal for asks that say the same, different for others: what goes without saying does not count, nor does order."""
+    """Return a digest that is equal for equal specs. Default values and the order of keys do not count."""
     values = spec.model_dump(mode="json", exclude_defaults=True)
     return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def request_digest(spec: RequestSpec) -> str:
-    """Return the digest of a request. The labels of its origin do not count: the next run of a key is another process."""
+    """Return the digest of a request. The labels of its origin do not count, because a repeated run is another process."""
     labels = {key: value for key, value in spec.labels.items() if key not in ORIGIN_LABELS}
     return body_digest(spec if len(labels) == len(spec.labels) else spec.model_copy(update={"labels": labels}))

@@ -1,4 +1,4 @@
-"""The states of a request and every way between them: the one declaration, handed to Lua and checked against the README."""
+"""The states of a request and all transitions between them: one declaration, from which Lua constants and docs are made."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class RequestState(StrEnum):
-    """Where a request stands."""
+    """The state of a request."""
 
     QUEUED = "queued"
     ALLOCATED = "allocated"
@@ -39,4 +39,4 @@ HOLDING_STATES: frozenset[RequestState] = frozenset({RequestState.ALLOCATED, Req
 """The states in which a request holds units."""
 
 FINAL_STATES: frozenset[RequestState] = frozenset(state for state, after in TRANSITIONS.items() if not after)
-"""The states nothing leads out of."""
+"""The states without a transition to another one."""

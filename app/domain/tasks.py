@@ -25,13 +25,14 @@ from app.domain.queue_score import MAX_AMOUNT
 from app.domain.specs import RequestSpec
 
 MAX_MESSAGE_BYTES = 256 * 1024
-"""The longest message that is kept; what is larger belongs into a store of its own, and its address into the message."""
+"""The most bytes of a message that is kept. A larger payload belongs into a store of its own, with its address in the
+message."""
 
 LAST_YEAR = 9998
-"""The last one in which a task may have its time: wherever one is there is a calendar for it."""
+"""The last year in which a task may be delayed. The calendars of all time zones reach it."""
 
 TaskName = Annotated[str, Field(pattern=TASK_PATTERN)]
-"""What a task is known by."""
+"""The id of a task."""
 
 
 class ReplacedAllocationSpec(StrictModel):
@@ -42,22 +43,22 @@ class ReplacedAllocationSpec(StrictModel):
 
 
 class TaskSpec(StrictModel):
-    """A task to be kept until its request is granted, and sent off then."""
+    """A task to keep until its request is granted, and to dispatch then."""
 
     task: TaskName
-    """What it is known by, in the workspace."""
+    """The id of the task, unique in the workspace."""
     name: Annotated[str, Field(min_length=1, max_length=255)]
-    """What is to be run, for people."""
+    """The name of the task's function, for people."""
     request: RequestSpec
-    """What it needs. Nobody polls for it, so it stays queued for ever unless `queue_ttl_s` says otherwise."""
+    """The request of the task. It needs no poll: without `queue_ttl_s` it stays queued for ever."""
     message: Mapping[str, Any]
-    """What is sent off once it is granted; only who sends it looks into it."""
+    """The message to send to the broker once the request is granted. Only its sender reads it."""
     not_before: AwareDatetime | None = None
-    """When it joins the queue; null is at once."""
+    """The time at which the task joins the queue; null is at once."""
     redeliveries: Annotated[int, Field(ge=-1, le=1000)] = 3
-    """How often it is sent anew after its worker was lost; -1 is without bound."""
+    """The number of times that the task is sent again after its worker was lost; -1 is no bound."""
     instead_of: ReplacedAllocationSpec | None = None
-    """What it holds now and gives up by this."""
+    """The allocation that the running task gives up by this call; null is none."""
 
     @field_validator("message")
     @classmethod
@@ -90,7 +91,7 @@ class TaskSpec(StrictModel):
 
 
 class TaskStatus(StrEnum):
-    """Where a task stands."""
+    """The state of a task."""
 
     DELAYED = "delayed"
     PARKED = "parked"
@@ -117,7 +118,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TaskEnd:
-    """Why a task will never run: the end of its last request, a named reason if there is one, and a sentence for people."""
+    """The reason why a task will never run: the end of its last request, a named reason if there is one, and a sentence."""
 
     status: str
     code: str | None
@@ -126,7 +127,7 @@ class TaskEnd:
 
 @dataclass(frozen=True, slots=True)
 class TaskDispatch:
-    """What is to be sent off: a granted task under its fence, or (`ended`) that it will never run."""
+    """A message to send: a granted task under its fence, or (`ended`) the news that a task will never run."""
 
     task: str
     request: str | None

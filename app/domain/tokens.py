@@ -13,30 +13,30 @@ from app.domain.request_origin import Origin
 from app.domain.workspace_limits import NO_WAIT_LIMITS, REQUESTER_LIMITS, LimitedToken, WaitLimits
 
 ALL_WORKSPACES = "*"
-"""Stands for all workspaces."""
+"""The entry of a token that stands for all workspaces."""
 
 
 class Permission(StrEnum):
-    """What can be allowed."""
+    """An action that a role may allow."""
 
     READ = "read"
-    """Look at anything."""
+    """Read everything in the workspace."""
     SUBMIT = "submit"
-    """Ask for resources."""
+    """Submit requests."""
     ACT = "act"
-    """Heartbeat, release, cancel and checkpoint of a request."""
+    """Heartbeat, release, cancel and checkpoint requests."""
     DROP = "drop"
-    """End a request whatever its state."""
+    """End a request in any state."""
     ADJUST = "adjust"
-    """Change how much there is of a pool, and the policies there are."""
+    """Change the capacity of pools, and existing policies."""
     SHAPE = "shape"
-    """Create, change and delete pools, groups, policies, the declaration and the settings of a workspace, in every way."""
+    """Create, change and delete pools, groups, policies, the declaration and the settings of a workspace."""
     SENSITIVE = "sensitive"
-    """Ask in preemption class 10."""
+    """Submit requests of preemption class 10."""
 
 
 class Role(StrEnum):
-    """What a token is for."""
+    """The purpose of a token."""
 
     ADMIN = "admin"
     OPERATOR = "operator"
@@ -96,9 +96,9 @@ def _is_listed(component: str, entries: tuple[str, ...]) -> bool:
     return component in names or component.startswith(beginnings)
 
 
-@lru_cache(maxsize=1024)  # a list of requests asks for each row
+@lru_cache(maxsize=1024)  # cached because a list of requests asks for each row
 def _names_and_beginnings(entries: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, ...]]:
-    """Return the entries that name a component, and what the others have before their `*`, both with the type."""
+    """Return the entries that name a component, and the beginnings of the patterns before their `*`, all with the type."""
     full = [full_component(entry) for entry in entries]
     return frozenset(full), tuple(entry.removesuffix("*") for entry in full if is_template(entry))
 
@@ -112,17 +112,18 @@ class Token:
     role: Role
     workspaces: tuple[str, ...]
     components: tuple[str, ...] = ()
-    """Of a requester: `name`, `type/name`, or patterns as `intern/*` and `intern/user-*`. The default type is orchestrator."""
+    """The components of a requester: `name`, `type/name`, or patterns as `intern/*` and `intern/user-*`. The default type is
+    orchestrator."""
     sensitive: bool = False
-    rate_per_s: int | None = None  # None: the service's default; 0: as many as it likes
+    rate_per_s: int | None = None  # None: the service's default; 0: no limit
     wait_limits: WaitLimits = NO_WAIT_LIMITS
-    """How many of its requests may wait in each of its workspaces, and in how many different shapes."""
+    """The most waiting requests of the token in each workspace, and the most different shapes of them."""
     created_ms: int = 0
     expires_ms: int | None = None
 
     @property
     def permissions(self) -> frozenset[Permission]:
-        """Its permissions, in its workspaces and, for a requester, for its components."""
+        """Return the permissions of the token, in its workspaces and, for a requester, for its components."""
         return ROLES[self.role] | ({Permission.SENSITIVE} if self.sensitive else frozenset())
 
     def has_permission(self, permission: Permission) -> bool:
@@ -131,7 +132,7 @@ class Token:
 
     @property
     def default_workspace(self) -> str:
-        """The workspace of a call that names none: the token's only one, else `default`."""
+        """Return the workspace of a call that names none: the token's only one, else `default`."""
         (first, *rest) = self.workspaces
         return first if not rest and first != ALL_WORKSPACES else "default"
 
@@ -141,12 +142,12 @@ class Token:
 
     @property
     def share_holder(self) -> str | None:
-        """The token as the holder of a token share; None for a caller without a token, which has no share."""
+        """Return the holder of the token share; None for a caller without a token, which has no share."""
         return None if self.id == ANONYMOUS.id else self.id
 
     @property
     def as_limited(self) -> LimitedToken:
-        """The token as the ledger counts its waiters."""
+        """Return the token in the form in which the ledger counts its waiters."""
         return LimitedToken(self.id, self.wait_limits)
 
     @property
@@ -156,7 +157,7 @@ class Token:
 
     @property
     def visible_components(self) -> tuple[str, ...] | None:
-        """The components whose requests the token may see, as `type/name` or `type/beginning*`; None: all."""
+        """Return the components whose requests the token may read, as `type/name` or `type/beginning*`; None: all."""
         return tuple(map(full_component, self.components)) if self.is_limited else None
 
     def can_see(self, component_type: str, component: str) -> bool:
@@ -164,7 +165,7 @@ class Token:
         return self.has_permission(Permission.READ) and (not self.is_limited or self.can_act_for(component_type, component))
 
     def can_see_origin(self, origin: Origin) -> bool:
-        """True if there is an origin of another request, and the token may read the requests of its component."""
+        """True if the origin is given, and the token may read the requests of its component."""
         return bool(origin.component) and self.can_see(*origin.component.split("/", 1))
 
     def can_act_for(self, component_type: str, component: str) -> bool:
@@ -175,4 +176,4 @@ class Token:
 
 
 ANONYMOUS = Token(id="anonymous", name="anonymous", role=Role.ADMIN, workspaces=(ALL_WORKSPACES,))
-"""The token of a caller without one, if the service needs none."""
+"""The token of every call without a token, if the service requires none."""

@@ -1,4 +1,4 @@
-"""What was used of a pool over the last hours, for who looks: one time after the other, and what it was then."""
+"""The usage history of a pool over the last hours: its capacity and use at a series of times."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 UnitSeries = tuple[int | None, ...]
-"""One number for each time; None: the pool did not list the key then, or too many others used more."""
+"""One number of units for each time. None: the pool did not list the key then, or this component used too little to be kept."""
 
 POOL_SERIES = "pool"
-"""The name of the series of all that was used. No component is called so: theirs have a slash."""
+"""The name of the series of the whole pool. No component has it, because component names contain a slash."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsageHistory:
-    """A pool at several times, the newest last."""
+    """A pool at several times, in order of time."""
 
     times_ms: tuple[int, ...]
     capacity: Mapping[str, UnitSeries]
-    """Key → what there was."""
+    """Key → the capacity at each time."""
     series: Mapping[str, Mapping[str, UnitSeries]]
-    """`pool`, then components (`type/name`) in order → key → what was used."""
+    """`pool`, then components (`type/name`) in order → key → the units in use."""
     peaks: Mapping[str, Mapping[str, UnitSeries]]
-    """The highest use between the previous time and this one, by the same keys."""
+    """The highest use between the previous time and this one, with the same keys as `series`."""
 
     def __bool__(self) -> bool:
-        """Whether anything was noted."""
+        """True if there is any sample."""
         return bool(self.times_ms)

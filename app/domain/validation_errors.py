@@ -1,4 +1,4 @@
-"""Texts for the validation errors of the inputs: one sentence a field, without the library's words."""
+"""The texts of validation errors of the inputs: one sentence for each field, without the library's words."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from app.domain.field_suggestions import suggest_field
 from app.domain.names import PATTERN_TEXTS
 
 MAX_FIELD_ERRORS = 20
-"""How many field errors of one input are listed at most."""
+"""The most field errors that are listed for one input."""
 MAX_COUNTED_ERRORS = 1000
-"""The most field errors of an input that are answered one by one: the library words all of them or none."""
+"""The most field errors for which each is worded. The library words all of them or none, so more would take too long."""
 
 
 def field_errors(error: ValidationError, model: type[BaseModel] | None = None) -> list[tuple[str, str]]:
-    """Return each fault as (field, reason) for people, the field dotted: `("resources.gpu", "must be a whole number")`. With
-    the model that was validated, the reason of an unknown field names the similar field."""
+    """Return each fault as (field, reason), with a dotted field: `("resources.gpu", "must be a whole number")`.
+
+    With the model that was validated, the reason of an unknown field names the similar field.
+    """
     if error.error_count() > MAX_COUNTED_ERRORS:
         return [("", f"has {error.error_count()} faults, too many to list")]
     faults = error.errors(include_url=False, include_input=False)
@@ -39,7 +41,7 @@ _ERROR_TEXTS = {
     "int_parsing": "must be a whole number",
     "int_parsing_size": "must be a smaller number",
     "int_type": "must be a whole number",
-    "json_invalid": "is no JSON: {error}",
+    "json_invalid": "is not JSON: {error}",
     "less_than_equal": "must be at most {le}",
     "list_type": "must be a list",
     "literal_error": "must be {expected}",

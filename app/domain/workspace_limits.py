@@ -16,12 +16,12 @@ class WorkspaceLimit:
     """A limit of a workspace."""
 
     name: str
-    """The setting, as in `max_waiting`."""
+    """The name of the setting, such as `max_waiting`."""
     default: int
     counted: str
-    """The noun for the records that the limit counts, such as `waiting requests`."""
+    """The noun for the counted records, such as `waiting requests`."""
     code: str
-    """The code of the refusal; empty if nothing is refused."""
+    """The code of the refusal; empty if no call is refused."""
 
 
 WORKSPACE_LIMITS: Mapping[str, WorkspaceLimit] = MappingProxyType(
@@ -43,18 +43,18 @@ TEMPLATE_LIMIT: Final = WorkspaceLimit("template_max", 0, "instances", "too_many
 """The limit of a policy template. Its default is that of the pool setting of the same name."""
 
 NO_LIMIT: Final = "none"
-"""A limit of null, as it is stored: an absent limit is the default."""
+"""The text of a null limit in Redis. An absent limit is the default."""
 
 REJECTED_KEPT_S: Final = 3600
-"""How long a rejected request is kept."""
+"""Seconds for which a rejected request is kept."""
 
 MAX_COMPONENT_LIMITS: Final = 1000
-"""Components of a workspace that may have limits of their own."""
+"""The most components of a workspace with limits of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitLimits:
-    """The limits of a token or a component: requests that wait, and their different shapes; None is no limit."""
+    """The limits of a token or a component: waiting requests, and their different shapes; None is no limit."""
 
     max_waiting: int | None = None
     max_shapes: int | None = None
@@ -67,7 +67,7 @@ class WaitLimits:
 
 @dataclass(frozen=True, slots=True)
 class WaitUse:
-    """The present numbers that the `WaitLimits` of a token limit."""
+    """The present numbers of the requests and shapes that the `WaitLimits` of a token limit."""
 
     waiting: int
     shapes: int

@@ -102,5 +102,5 @@ def test_a_compressed_body_is_no_json(site: Site) -> None:
     assert (
         site.ask("POST", "/requests", raw=b"\x1f\x8b\x08\x00" + b"\x00" * 20, headers=headers)
         .malformed()[""]
-        .startswith("is no JSON: ")
+        .startswith("is not JSON: ")
     )

@@ -38,7 +38,7 @@ def test_plan_dry_run_apply_and_change_say_the_same(site: Site, busy: list[str])
             {"component": "blue", "component_type": "orchestrator", "units": 2, "requests": [blue], "owners": []},
         ],
         "sentence": "pool gpus: 6 gpu in use, 3 more than its capacity of 3: red 4 (ana@gpu-01), blue 2. "
-        "With over_limit=evict 1 request is preempted after 60 s.",
+        "With over_limit=evict, 1 request is preempted after 60 s.",
     }  # fmt: skip
     tried = site.post("/dry-run", wanted).body
     assert (tried["outcome"], tried["over_limit"], tried["plan"]["over_limit"]) == ("changes", [use], [use])

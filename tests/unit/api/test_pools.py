@@ -272,12 +272,12 @@ def test_a_new_policy_enqueues_and_grants_what_waits_elsewhere(site: Site) -> No
         (
             {"reserved": {"tpu": 1}},
             "unknown_key",
-            "the pool has no tpu; a policy's and a group's keys are among the pool's",
+            "the pool has no tpu; a policy or a group can only have keys of its pool",
         ),
         (
             {"settings": {"non_preemptible_usage_threshold": {"tpu": 1}}},
             "unknown_threshold_key",
-            "policy orchestrator/team would protect 1 of tpu in use; the pool has no tpu",
+            "non_preemptible_usage_threshold of policy orchestrator/team has 1 of tpu; the pool has no tpu",
         ),
     ],
 )

@@ -75,7 +75,7 @@ def test_a_notice_has_its_directive_waiter_and_deadline(
     [
         (Trigger.PRIORITY, "which ranks higher"),
         (Trigger.RECLAIM, "which fits into what its policy has reserved"),
-        (Trigger.SENSITIVE, "which is of class 10"),
+        (Trigger.SENSITIVE, "which has preemption class 10"),
     ],
 )
 def test_each_reason_has_a_sentence(site: Site, reason: Trigger, words: str) -> None:

@@ -84,7 +84,7 @@ def test_a_body_has_to_be_json_and_to_say_so(site: Site, route: Any) -> None:
         site.ask(route.method, path, raw=b"{}", headers={"Content-Type": kind}).refused(415, "not_json")
     faults = site.ask(route.method, path, raw=b"{").malformed()
     assert list(faults) == [""]
-    assert faults[""].startswith("is no JSON: ")
+    assert faults[""].startswith("is not JSON: ")
     assert site.ask(route.method, path, raw=b"[]").malformed() == {"": "must be an object"}
     assert site.ask(route.method, path, raw=b'{"colour": 1}').malformed()["colour"] == "is not a field here"
     if not route.is_body_optional:

@@ -228,7 +228,7 @@ pools:
         ("gpu: 2\n", "gpu: 9\n", "policy training/team reserves 9 of gpu, more than its limit of 8 (line 11)"),
         ("gpu: 2\n", "gpu: 5\n", "children of group lab would reserve 5 of gpu in all; it has 4 to give (line 6)"),
         ("group: lab", "group: lob", "there is no group lob (line 9)"),
-        ("gpu: 2\n", "tpu: 2\n", "the pool has no tpu; a policy's and a group's keys are among the pool's (line 11)"),
+        ("gpu: 2\n", "tpu: 2\n", "the pool has no tpu; a policy or a group can only have keys of its pool (line 11)"),
         ("{gpu: 8}", "{gpu: 3}", "group lab reserves 4 of gpu, more than its limit of 3 (line 6)"),
         ("- name: lab", "- {name: lab, parent: lab}\n      - name: x", "group lab would be above itself (line 5)"),
     ],
@@ -332,8 +332,8 @@ def test_a_plan_below_the_use_says_whose_it_is_and_what_becomes_of_it(poolkeeper
     poolkeeper("request", "submit", "--component", "team", "--gpu", "3", "--label", "user=ana")
     smaller = "pools: [{name: gpus, capacity: {gpu: 1}, policies: [{component: team}]}]"
     sentence = (
-        "pool gpus: 3 gpu in use, 2 more than its capacity of 1: team 3 (ana). With over_limit=keep what runs stays, "
-        "and nothing new is granted there until the use is within it."
+        "pool gpus: 3 gpu in use, 2 more than its capacity of 1: team 3 (ana). With over_limit=keep, running work stays, "
+        "and nothing new is granted there until the use is within the limit."
     )
     assert sentence in poolkeeper("plan", "-f", "-", feed=smaller).out.splitlines()
     changed = poolkeeper("pool", "update", "gpus", "--gpu", "1").out.splitlines()

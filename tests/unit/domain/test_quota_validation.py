@@ -31,7 +31,7 @@ def chain(length: int) -> dict[str, dict[str, Any]]:
     return {f"g{index}": {"parent": f"g{index - 1}"} if index else {} for index in range(length)}
 
 
-NO_TPU = "the pool has no tpu; a policy's and a group's keys are among the pool's"
+NO_TPU = "the pool has no tpu; a policy or a group can only have keys of its pool"
 BREACHES: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({}, {"a": {"reserved": {"tpu": 1}}}, "unknown_key", NO_TPU),
     ({"g": {"limit": {"tpu": 0}}}, {}, "unknown_key", NO_TPU),
@@ -65,13 +65,13 @@ BREACHES: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
         {"g": {"settings": {"non_preemptible_usage_threshold": {"tpu": 3}}}},
         {},
         "unknown_threshold_key",
-        "group g would protect 3 of tpu in use; the pool has no tpu",
+        "non_preemptible_usage_threshold of group g has 3 of tpu; the pool has no tpu",
     ),
     (
         {},
         {"a": {"settings": {"non_preemptible_usage_threshold": {"gpu": 1, "tpu": 0}}}},
         "unknown_threshold_key",
-        "policy orchestrator/a would protect 0 of tpu in use; the pool has no tpu",
+        "non_preemptible_usage_threshold of policy orchestrator/a has 0 of tpu; the pool has no tpu",
     ),
     ({}, {"a": {"group": "g"}}, "no_such_group", "there is no group g"),
     ({"g": {"parent": "h"}}, {}, "no_such_group", "there is no group h"),
@@ -115,7 +115,7 @@ def test_a_pool_protects_use_of_keys_it_has() -> None:
         validate_quotas(pool(gpu=9, tpu=1))
     assert (error.value.code, str(error.value)) == (
         "unknown_threshold_key",
-        "pool p: pool would protect 1 of tpu in use; the pool has no tpu",
+        "pool p: non_preemptible_usage_threshold of pool has 1 of tpu; the pool has no tpu",
     )
 
 

@@ -23,7 +23,7 @@ def test_every_trigger_is_a_reason() -> None:
         (Reason(ReasonCode.DROPPED), "an operator dropped it"),
         (Reason(ReasonCode.PRIORITY, by="r2"), "preempted for request r2, which ranks higher"),
         (Reason(ReasonCode.RECLAIM, by="r2"), "preempted for request r2, which fits into what its policy has reserved"),
-        (Reason(ReasonCode.SENSITIVE), "preempted for another request, which is of class 10"),
+        (Reason(ReasonCode.SENSITIVE), "preempted for another request, which has preemption class 10"),
         (Reason(ReasonCode.LEASE_LAPSED, by="r2"), "no heartbeat came before the lease lapsed"),
         (
             Reason(ReasonCode.EXCEEDS_LIMIT, (PoolRefusal("p", ReasonCode.EXCEEDS_LIMIT, "gpu", 3, 2, "policy:a/{by}"),)),

@@ -66,7 +66,7 @@ def test_a_plan_names_the_use_beyond_a_capacity_and_whose_it_is(world: World) ->
     assert (use.over_limit, use.after_s, use.victims, use.victim_count) == ("keep", None, (), 0)
     assert use.sentence == (
         "pool p: 8 gpu in use, 2 more than its capacity of 6: research 5 (bob, ana@gpu-01), vision 3. "
-        "With over_limit=keep what runs stays, and nothing new is granted there until the use is within it."
+        "With over_limit=keep, running work stays, and nothing new is granted there until the use is within the limit."
     )
 
 
@@ -128,7 +128,7 @@ def test_units_that_may_not_be_preempted_stay(world: World, dry_run: DryRun) -> 
     (use,) = dry_run.update_pool(world.workspace, "p", PoolUpdate(capacity={"gpu": 1})).over_limit
     assert (use.victims, use.staying) == (((newest.id, "orchestrator/vision"),), 2)
     assert use.sentence.endswith(
-        "With over_limit=evict 1 request is preempted after 30 s; 2 gpu beyond it stay, as they may not be preempted."
+        "With over_limit=evict, 1 request is preempted after 30 s; 2 gpu beyond it stay, because they may not be preempted."
     )
 
 
@@ -136,7 +136,7 @@ def test_nothing_is_preempted_where_no_preemption_is_allowed(world: World) -> No
     requests = busy_pool(world, over_limit="evict", max_preemptions_per_minute=0)
     (use,) = planned(world, {"capacity": {"gpu": 6}})
     assert (use.victims, use.staying) == ((), 2)
-    assert "nothing of it may be preempted now" in use.sentence
+    assert "none of it may be preempted now" in use.sentence
     world.update_pool(gpu=6)
     assert evicted(world, requests, 60) == []
 

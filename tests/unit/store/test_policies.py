@@ -18,10 +18,10 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
      "policy orchestrator/b reserves 3 of gpu, more than its limit of 2"),
     ({"reserved": {"gpu": 9}}, "reserved_beyond_limit", "policy orchestrator/b reserves 9 of gpu, more than its limit of 8"),
     ({"limit": {"gpu": 9}}, "limit_beyond_capacity", "policy orchestrator/b limits gpu to 9; the pool has 8"),
-    ({"reserved": {"mcpu": 1}}, "unknown_key", "the pool has no mcpu; a policy's and a group's keys are among the pool's"),
+    ({"reserved": {"mcpu": 1}}, "unknown_key", "the pool has no mcpu; a policy or a group can only have keys of its pool"),
     ({"settings": {"non_preemptible_usage_threshold": {"gpu": 1, "mcpu": 2}}}, "unknown_threshold_key",
-     "policy orchestrator/b would protect 2 of mcpu in use; the pool has no mcpu"),
-    ({"limit": {"mcpu": 1}}, "unknown_key", "the pool has no mcpu; a policy's and a group's keys are among the pool's"),
+     "non_preemptible_usage_threshold of policy orchestrator/b has 2 of mcpu; the pool has no mcpu"),
+    ({"limit": {"mcpu": 1}}, "unknown_key", "the pool has no mcpu; a policy or a group can only have keys of its pool"),
 ]  # fmt: skip
 
 
