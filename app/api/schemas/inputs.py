@@ -1,4 +1,4 @@
-"""Query strings, and the small request bodies; the larger bodies are the specs of the domain."""
+"""Models of query strings and of small bodies. The larger bodies are the specs of the domain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from app.domain.states import RequestState
 from app.service.validation import MAX_PAGE_ROWS
 
 LONGEST_BATCH = 1000
-"""Requests of one batch, at most."""
+"""The most requests of one batch."""
 LONGEST_POLL_S = 60
 LONGEST_REFERENCE = 1024
 EVENT_PATTERN = r"^[0-9]{1,16}(-[0-9]{1,16})?$"
@@ -27,7 +27,7 @@ Fence = Annotated[int, Field(ge=1, le=MAX_AMOUNT)]
 
 
 class QueryModel(BaseModel):
-    """The base of query strings. A parameter that is no field is refused."""
+    """The base of query strings. A parameter that is not a field is refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -42,128 +42,134 @@ def _is_list(field: FieldInfo) -> bool:
 
 
 class NoQuery(QueryModel):
-    """No parameters."""
+    """A query string without parameters."""
 
 
 class PageQuery(QueryModel):
-    """Which part of a list."""
+    """The query of a list: the part of the list that is returned."""
 
     limit: Annotated[int, Field(ge=1, le=MAX_PAGE_ROWS)] = 100
-    """How many rows at most."""
+    """The most rows of a page."""
     cursor: Annotated[str, Field(pattern=r"^[a-z0-9.:_-]{1,80}$")] | None = None
-    """The `next_cursor` of the page before."""
+    """The `next_cursor` of the page before; without it, the first page."""
 
 
 class ComponentQuery(QueryModel):
-    """The other half of a component's name."""
+    """The query that completes the name of a component."""
 
     component_type: Name = "orchestrator"
-    """What kind of component it is."""
+    """The type of the component."""
 
 
 class ComponentPageQuery(PageQuery, ComponentQuery):
-    """A component's list."""
+    """The query of a list that belongs to a component."""
 
 
 class RequestsQuery(PageQuery):
-    """Which requests. Each filter narrows; of a repeated `status` any will do, of a repeated `label` all must hold."""
+    """The filters of a list of requests. A request has to pass all of them."""
 
     status: Annotated[list[RequestState], Field(max_length=len(RequestState))] = []
+    """The state of the requests. If repeated, each of these states passes."""
     component: Name | None = None
+    """The name of the component that submitted the requests."""
     component_type: Name | None = None
+    """The type of the component that submitted the requests."""
     pool: Name | None = None
-    """Where they are or were allocated, or wait in the queue."""
+    """The pool of the requests: they are or were allocated in it, or wait in its queue."""
     label: Annotated[list[Annotated[str, Field(pattern=LABEL_PATTERN[:-1] + r":.{0,255}$")]], Field(max_length=32)] = []
-    """`key:value`."""
+    """A label as `key:value`. If repeated, a request needs all of these labels."""
     id: Annotated[str, Field(pattern=ID_FRAGMENT_PATTERN)] | None = None
     """The beginning or the end of the id, at least four characters."""
     search: Annotated[str, Field(min_length=1, max_length=100)] | None = None
-    """A part of the id, the name, the component or a label as `key=value`. Capital letters of ASCII do not matter."""
+    """A part of the id, the name, the component or a label as `key=value`. The case of ASCII letters does not matter."""
     positions: bool = False
-    """True: queued requests have their `position`. On a very long page only the first ones have it."""
+    """True to get the `position` of queued requests. On a very long page only the first requests have it."""
     counts: bool = False
-    """True: the answer has `counts` of the matching requests in each state. The filter `status` is not applied to them."""
+    """True to get the `counts` of the matching requests in each state. The filter `status` is not applied to them."""
 
 
 class PoolRequestsQuery(PageQuery):
-    """Whose of a pool."""
+    """The query of the requests of a pool."""
 
     view: Literal["queued", "active", "all"] = "queued"
-    """Those who wait, those who hold units, or both."""
+    """The requests that wait (`queued`), that hold units (`active`), or both (`all`)."""
 
 
 class PollQuery(QueryModel):
-    """How long to wait, and for what."""
+    """The query of a long poll: the longest wait, and the change that ends it."""
 
     wait_s: Annotated[float, Field(ge=0, le=LONGEST_POLL_S, allow_inf_nan=False)] = 0
-    """Answer when the status differs from `status`, or after so long."""
+    """Seconds to wait, at most, until the status of the request differs from `status`; 0: answer at once."""
     status: RequestState | None = None
-    """The status you know; without it, the one at the time of the call."""
+    """The status that the client knows; without it, the status at the time of the call."""
     directive: Literal["continue", "checkpoint", "terminate"] | None = None
-    """The directive you know: answer also when it differs; without it, only the status counts."""
+    """The directive that the client knows: another directive ends the wait, too. Without it, only the status does."""
 
 
 class EstimateQuery(QueryModel):
     """The query of an estimate: the detail of the answer."""
 
     reasons: bool = False
-    """True: each pool also has the reason why the request waits."""
+    """True to get for each pool the reason why the request waits."""
 
 
 class SubmitQuery(QueryModel):
     """The query of a submit: the longest wait for the grant."""
 
     wait_s: Annotated[float, Field(ge=0, le=LONGEST_POLL_S, allow_inf_nan=False)] = 0
-    """Answer when the request is no longer queued, or after so long."""
+    """Seconds to wait, at most, until the request is no longer queued; 0: answer at once."""
 
 
 class EventsQuery(QueryModel):
-    """Which events."""
+    """The query of events: the first event, the size of a page, and filters."""
 
     after: Annotated[str, Field(pattern=EVENT_PATTERN)] | None = None
-    """Only those after this one (`0`: from the first that is kept). Without it and without `Last-Event-ID`: from now on; of
-    a list: from the first."""
+    """The id of an event: only later events are returned; `0`: all events that are kept. Without it and without
+    `Last-Event-ID` a stream has only new events, and a list begins with the first event."""
     limit: Annotated[int, Field(ge=1, le=MAX_PAGE_ROWS)] = 100
-    """Of a list: how many at most."""
+    """The most events of a page. A stream ignores it."""
     cursor: Annotated[str, Field(pattern=EVENT_PATTERN)] | None = None
-    """Of a list: the `next_cursor` of the page before; it goes before `Last-Event-ID`, and that before `after`."""
+    """The `next_cursor` of the page before, for a list. It overrides `Last-Event-ID`, which overrides `after`."""
     pool: Name | None = None
+    """The name of a pool: only its events are returned."""
     component: Name | None = None
+    """The name of a component: only events of its requests are returned."""
     request: Name | None = None
+    """The id of a request: only its events are returned."""
 
 
 class PruneQuery(QueryModel):
-    """How much the file says."""
+    """The query of a declaration."""
 
     prune: bool = False
-    """Whether pools that are not in it are deleted."""
+    """True to delete the pools that the declaration does not list."""
 
 
 class BatchBody(StrictModel):
-    """Many asks at once."""
+    """The body of a batch of submits."""
 
     requests: Annotated[list[SkipValidation[RequestSpec]], Field(min_length=1, max_length=LONGEST_BATCH)]
-    """Each is taken in for itself, in order; one that is malformed is answered in its place."""
+    """The requests, submitted one after the other in this order. A malformed one gets an error in its place of the answer."""
 
 
 class HeartbeatBody(StrictModel):
-    """I am here."""
+    """The body of a heartbeat."""
 
     fence: Fence
-    """The allocation's, as the grant told it."""
+    """The fence of the allocation, as the grant returned it."""
 
 
 class ReleaseBody(StrictModel):
-    """I am done."""
+    """The body of a release."""
 
     fence: Fence
-    """The allocation's, as the grant told it."""
+    """The fence of the allocation, as the grant returned it."""
     outcome: Literal["succeeded", "failed", "vacated", "lost"] = "succeeded"
-    """What became of the work: it is at its end, well or not; or (`vacated`) it is not, and has left as it was asked to; or
-    (`lost`, of a task only) the process that did it is gone, and the task is parked again."""
+    """The end of the work. `succeeded`, `failed`: the work is done. `vacated`: the work has left unfinished, as its directive
+    said. `lost`, for tasks only: the worker process is gone, and the task is parked again."""
     exit_code: ExitCode | None = None
-    """The exit code of the work, if it is a process that has ended (`succeeded`, `failed`); minus the number of the signal that
-    ended it. It is kept for people."""
+    """The exit code of the work, with `succeeded` or `failed` only. A negative one is the number of the signal that ended the
+    process. Poolkeeper keeps it for people; null: not given."""
 
     @field_validator("exit_code")
     @classmethod
@@ -174,19 +180,19 @@ class ReleaseBody(StrictModel):
 
 
 class StartBody(StrictModel):
-    """I begin the task that I was sent."""
+    """The body of a start."""
 
     fence: Fence
-    """The allocation's, as the message told it."""
+    """The fence of the allocation, as the grant or the message of the task has it."""
     runner: Annotated[str, Field(pattern=RUNNER_PATTERN)]
-    """Who begins it, in words that no other process uses, such as `host:pid:random`; only the first one may."""
+    """A name of the process that no other process uses, such as `host:pid:random`. Only the first runner may start the work."""
 
 
 class AcknowledgeBody(StrictModel):
-    """I have been told that the task will never run."""
+    """The body with which a worker confirms the message that a task will never run."""
 
     request: str | None = None
-    """The request of it that has ended, as the message told it; null if that named none."""
+    """The ended request of the task, as the message named it; null if the message named none."""
 
 
 SECONDS_WITH_DEFER: JsonDict = {
@@ -201,20 +207,21 @@ REFERENCE_WITH_COMPLETED: JsonDict = {
 
 
 class CheckpointBody(StrictModel):
-    """How far the saving of the work is."""
+    """The body of a checkpoint report."""
 
     model_config = ConfigDict(json_schema_extra={"allOf": [SECONDS_WITH_DEFER, REFERENCE_WITH_COMPLETED]})
 
     fence: Fence
-    """The allocation's, as the grant told it."""
+    """The fence of the allocation, as the grant returned it."""
     state: Literal["started", "progress", "defer", "completed", "failed"]
-    """`started` and `progress`: at it. `defer`: not now. `completed`: all is saved. `failed`: it cannot be."""
+    """The state of the checkpoint. `started`, `progress`: the work is being saved. `defer`: it will be saved later.
+    `completed`: it is saved. `failed`: it cannot be saved."""
     seconds: Annotated[Duration | None, Field(validate_default=True)] = None
-    """With `defer`: by how long; it is granted as far as the pool's `max_deferral_s` allows."""
+    """Seconds by which the checkpoint is deferred, with `defer` only. The `max_deferral_s` of the pool bounds their sum."""
     reference: Annotated[str, Field(min_length=1, max_length=LONGEST_REFERENCE)] | None = None
-    """With `completed`: where it is to go on from, in words of your own."""
+    """The place from which the work can continue, such as a path or URL, with `completed` only."""
     routine: bool = False
-    """With `completed`: it is kept, and never says that you have left, whatever you were asked to do meanwhile."""
+    """True with `completed` if no directive asked for the checkpoint: Poolkeeper keeps its reference, and the allocation stays."""
 
     @field_validator("seconds")
     @classmethod
@@ -232,4 +239,4 @@ class CheckpointBody(StrictModel):
 
 
 class EmptyBody(StrictModel):
-    """Nothing needs to be said."""
+    """An empty JSON object, or no body."""

@@ -19,15 +19,22 @@ from app.service.explain_text import describe_briefly, describe_summary
 
 
 class PoolRefusalResponse(ResponseModel):
-    """Why one pool could never grant a request."""
+    """The reason why one pool could never grant a request."""
 
     pool: str
+    """The name of the pool."""
     code: str
+    """The code of the reason, for programs."""
     message: str
+    """The reason as a sentence for people."""
     key: str
+    """The resource key that the reason is about; empty if there is none."""
     asked: int
+    """The units of the key that the request asks."""
     bound: int
+    """The most units of the key that the account could grant."""
     account: str
+    """The account with this bound: `pool`, `group:NAME` or `policy:TYPE/NAME`; empty if there is none."""
 
     @classmethod
     def of(cls, refusal: PoolRefusal) -> PoolRefusalResponse:
@@ -44,16 +51,18 @@ class PoolRefusalResponse(ResponseModel):
 
 
 class ReasonResponse(ResponseModel):
-    """Why a request is where it is."""
+    """The reason for the state of a request."""
 
     code: str
+    """The code of the reason, for programs."""
     message: str
+    """The reason as a sentence for people."""
     pools: Annotated[list[PoolRefusalResponse], Field(default=[])]
-    """Of a rejected request: what each pool said."""
+    """The reason of each pool, if the request was rejected; else empty."""
 
     @classmethod
     def of(cls, reason: Reason, token: Token | None = None) -> ReasonResponse:
-        """Return the response for a reason; with the origin of the other request if the token may see the component of that."""
+        """Return the response for a reason. It has the origin of the other request if the token can see its component."""
         sees_origin = token is not None and token.can_see_origin(reason.by_origin)
         message = reason.message_with_origin if sees_origin else reason.message
         return cls(code=reason.code, message=message, pools=[PoolRefusalResponse.of(refusal) for refusal in reason.pools])
@@ -64,68 +73,86 @@ Directive = Annotated[str, Field(json_schema_extra={"enum": ["continue", "checkp
 
 
 class RequestResponse(ResponseModel):
-    """A request: the ask as it was written, and where it stands."""
+    """A request: its spec as submitted, and its present state."""
 
     id: str
+    """The id of the request."""
     component: str
+    """The name of the component that submitted it."""
     component_type: str
+    """The type of that component."""
     name: str | None
-    """Its name for people."""
+    """The name of the request, for people."""
     pools: Sequence[str] | None
-    """The pools that may grant it; null is every pool with a policy for its component."""
+    """The pools that may grant it; null: every pool with a policy for its component."""
     status: RequestState
+    """The present state of the request."""
     reason: ReasonResponse | None
-    """Why it was rejected, has to leave, was preempted or ended."""
+    """The reason of a rejection, a preemption or an end; null if there is none."""
     resources: Amounts
+    """Resource key → units that it asks."""
     preemptible: bool
+    """False if the request is fixed work, which is never preempted."""
     preemption_class: int
+    """The preemption class, from 0 to 10."""
     checkpoint: str
-    """`none`, `manual` or `auto`."""
+    """The way the work is saved: `none`, `manual` or `auto`."""
     checkpoint_minutes: int | None
+    """Minutes that an `auto` checkpoint takes; null: not given."""
     walltime_s: int | None
+    """Seconds within which the work promises to be done, from the grant; null: no promise."""
     retries: int
+    """The most times that it may go back to the queue after a preemption; -1: no bound."""
     lease_s: int | None
+    """Seconds from a heartbeat to the end of the lease; null: the lease never ends."""
     queue_ttl_s: int | None
+    """Seconds that it stays queued without a poll; null: no bound."""
     preemptions: int
-    """How often it was stopped and went back to the queue."""
+    """The number of times that it was preempted and went back to the queue."""
     resume: bool
-    """Whether it has run before, and shall go on from `checkpoint_reference` if there is one."""
+    """True if it has run before and should continue, from `checkpoint_reference` if there is one."""
     checkpoint_reference: str | None
-    """What its holder called the last checkpoint it completed."""
+    """The reference of its last completed checkpoint; null: none."""
     submitted_at: Time
+    """The time of the submit."""
     granted_at: Time | None
+    """The time of the latest grant; null: not granted yet."""
     ended_at: Time | None
+    """The time at which it ended; null: not ended yet."""
     outcome: str | None
-    """What its holder said of the work when it gave the units back."""
+    """The outcome that its release reported; null: none."""
     exit_code: int | None
-    """The exit code of the work; minus the number of the signal that ended it; null if the release did not have it."""
+    """The exit code of the work. A negative one is the number of the signal that ended it; null: the release had none."""
     pool: str | None
-    """Where it is allocated, or was."""
+    """The pool in which it is or was allocated; null: none."""
     fence: int | None
-    """What its holder proves with that it is the holder."""
+    """The fence of its allocation: every call of its holder has to carry it; null: never granted."""
     lease_expires_at: Time | None
+    """The end of the lease without a further heartbeat; null: no lease."""
     directive: Directive | None
-    """What its holder is asked to do; null if it holds nothing."""
+    """The directive of the allocation: `continue`; `checkpoint`: save the work and leave; `terminate`: leave now. Null if it
+    holds no units."""
     deadline: Time | None
-    """Until when, if it is asked to leave."""
+    """The time until which the directive has to be done; null: none."""
     position: Mapping[str, int]
-    """Pool → place in its queue, from 1. Told of a single request and in the list of a pool, elsewhere empty."""
+    """Pool → position in its queue, from 1. Lists leave it empty, unless they say otherwise."""
     preempted_by: str | None
-    """The request it has to leave for, or had to leave for before it came back to the queue."""
+    """The request for which it is preempted, or was before it went back to the queue; null: none."""
     labels: Mapping[str, str]
+    """The labels that the submit gave."""
     task: str | None
-    """The task that is sent off when this is granted."""
+    """The task that is sent to its broker when the request is granted; null: none."""
     started_at: Time | None
-    """When a worker began the task."""
+    """The time at which a runner started the work; null: not started."""
     polled_at: Time | None
-    """The time of the last poll before this call; null unless the request is queued and has a queue TTL. After an outage of the
-    service: the end of the outage."""
+    """The time of the last poll before this call, or the end of an outage of the service. Null unless the request is queued and
+    has a queue TTL."""
 
     @classmethod
     def of(
         cls, request: models.Request, position: Mapping[str, int] | None = None, token: Token | None = None
     ) -> RequestResponse:
-        """Return the response for a request, with what the token may see of the request that it was preempted for."""
+        """Return the response for a request. `token` decides what it says about the request that preempted it."""
         return cls.model_construct(
             id=request.id,
             component=request.component,
@@ -169,13 +196,16 @@ class RequestCountsResponse(ResponseModel):
     """The number of requests in each state."""
 
     queued: int
+    """The number of queued requests."""
     allocated: int
+    """The number of allocated requests."""
     preempting: int
+    """The number of preempting requests."""
     ended: int
-    """The requests in a final state that are still kept."""
+    """The number of ended requests that are still kept."""
     exact: bool
-    """False if only the newest requests were counted; each number is then a lower bound. Without a filter, and of a token that
-    sees every component, the numbers are exact."""
+    """False if only the newest requests were counted; each number is then a lower bound. The numbers are exact without a
+    filter, if the token can see every component."""
 
     @classmethod
     def of(cls, counts: RequestCounts) -> RequestCountsResponse:
@@ -190,16 +220,18 @@ class RequestCountsResponse(ResponseModel):
 
 
 class PoolWaitResponse(ResponseModel):
-    """Why a request waits in one pool."""
+    """The reason why a request waits in one pool."""
 
     pool: str
+    """The name of the pool."""
     position: int
-    """Its place in the queue of the pool, from 1."""
+    """The position of the request in the queue of the pool, from 1."""
     waiting: int
     """The number of requests in the queue of the pool."""
     verdict: WaitReason
-    """The constraint that blocks it there."""
+    """The constraint that blocks the request there."""
     sentence: str
+    """The reason as a short sentence, with the numbers."""
 
     @classmethod
     def of(cls, status: QueueStatus, *, with_ids: bool) -> PoolWaitResponse:
@@ -214,12 +246,12 @@ class PoolWaitResponse(ResponseModel):
 
 
 class WaitResponse(ResponseModel):
-    """Why a request waits. `GET /requests/{request}/explain` says more."""
+    """The reasons why a request waits. `GET /requests/{request}/explain` says more."""
 
     sentence: str
-    """One sentence for people."""
+    """The reason as one sentence for people."""
     pools: list[PoolWaitResponse]
-    """The pools that have it in their queue, the preferred first."""
+    """The pools that have the request in their queue, the preferred pool first."""
 
     @classmethod
     def of(cls, summary: WaitSummary, *, with_ids: bool) -> WaitResponse:
@@ -231,10 +263,10 @@ class WaitResponse(ResponseModel):
 
 
 class SubmitResponse(RequestResponse):
-    """A request, and why it waits if it is queued."""
+    """A submitted request, and the reason if it waits."""
 
     waits: WaitResponse | None
-    """Why it is queued, by pool; null unless it is."""
+    """The reason in each pool why the request is queued; null if it is not queued."""
 
     @classmethod
     def of_submit(cls, request: models.Request, waits: WaitResponse | None, token: Token) -> SubmitResponse:
@@ -243,26 +275,30 @@ class SubmitResponse(RequestResponse):
 
 
 class RequestListResponse(ListResponse[RequestResponse]):
-    pass
+    """A page of a list of requests."""
 
 
 class RequestSearchResponse(ListResponse[RequestResponse]):
-    """A page of the requests that match. It may be short or empty even if `next_cursor` leads to more."""
+    """A page of the requests that pass the filters."""
 
     counts: RequestCountsResponse | None = None
-    """Null unless the query has `counts=true`."""
+    """The number of matching requests in each state; null unless the query has `counts=true`."""
 
 
 class HeartbeatResponse(ResponseModel):
-    """What a heartbeat, or word of a checkpoint, is answered."""
+    """The answer to a heartbeat, a checkpoint report or a start."""
 
     id: str
+    """The id of the request."""
     status: RequestState
+    """The present state of the request."""
     lease_expires_at: Time | None
+    """The end of the lease without a further heartbeat; null: no lease."""
     directive: Directive | None
-    """What the holder is asked to do; null if it holds nothing any more, as it has left."""
+    """The directive of the allocation: `continue`; `checkpoint`: save the work and leave; `terminate`: leave now. Null if the
+    request holds no units any more, as it has left."""
     deadline: Time | None
-    """Until when, if it is asked to leave."""
+    """The time until which the directive has to be done; null: none."""
 
     @classmethod
     def of(cls, request: str, beat: models.HeartbeatResult) -> HeartbeatResponse:
@@ -277,6 +313,7 @@ class HeartbeatResponse(ResponseModel):
 
 
 class BatchResponse(ResponseModel):
-    """What became of each, in order."""
+    """The answer to a batch of submits."""
 
     items: list[Annotated[RequestResponse | Problem, "one of them"]]
+    """The request or the error of each submit, in the order of the body."""

@@ -34,14 +34,15 @@ def optional_time_of(at_ms: int | None) -> str | None:
 
 
 class ResponseModel(BaseModel):
-    """The base of response models. They are made from values of the domain, and not validated again."""
+    """The base of response models. They are made from values of the domain, which are not validated again."""
 
     model_config = ConfigDict(use_attribute_docstrings=True, frozen=True)
 
 
 class ListResponse(ResponseModel, Generic[Row]):
-    """A part of a list."""
+    """A page of a list."""
 
     items: list[Row]
+    """The rows of the page. A page may be short or empty and yet not be the last."""
     next_cursor: str | None = None
-    """To be sent as `cursor` for what follows; null: that was all. A page may be short, even empty, and not the last."""
+    """The `cursor` of the next page; null: this is the last page."""
