@@ -11,23 +11,29 @@ from app.domain.tokens import Token
 
 
 class DeclarationChangeResponse(ResponseModel):
-    """One thing to be created, changed or deleted."""
+    """One pool, group or policy that is created, updated or deleted."""
 
     action: str
+    """The change: `create`, `update` or `delete`."""
     kind: str
+    """The kind of the account: `pool`, `group` or `policy`."""
     pool: str
+    """The name of the pool."""
     name: str
+    """The name of the pool or group; for a policy `type/name`."""
     lines: list[str]
-    """What differs, each as `what: before -> after`."""
+    """The differences, each as `field: before -> after`."""
 
 
 class DeclarationPlanResponse(ResponseModel):
-    """What lies between what there is and what is declared."""
+    """The difference between the present pools and a declaration."""
 
     changes: list[DeclarationChangeResponse]
+    """The changes that make the pools as declared."""
     sentence: str
+    """The number of changes as a sentence for people."""
     over_limit: Sequence[OverLimitResponse] = ()
-    """The use that these changes put beyond a capacity or a limit, and what `over_limit` does with it."""
+    """The use that these changes put beyond a capacity or a limit, and the effect of `over_limit` on it."""
 
     @classmethod
     def of(cls, plan: DeclarationPlan, token: Token) -> DeclarationPlanResponse:

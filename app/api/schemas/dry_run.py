@@ -21,43 +21,49 @@ KINDS = ("request", "pool", "policy", "group", "pools", "cancel", "drop")
 
 
 LONGEST_LIST = 1000
-"""Requests of one kind that are told."""
+"""The most requests in one list of an answer."""
 
 
 class DryRunPoolUpdate(PoolUpdate):
-    """A pool as it would be changed: what is not given stays."""
+    """A change of a pool to try. Fields that are not given stay."""
 
     name: Name
+    """The name of the pool."""
 
 
 class DryRunPolicySpec(PolicyDeclaration):
-    """A policy as it would be put: what is not given is as if it were new."""
+    """A policy to try. Fields that are not given have their defaults."""
 
     pool: Name
+    """The name of the pool."""
 
 
 class DryRunGroupSpec(GroupDeclaration):
-    """A group as it would be put: what is not given is as if it were new."""
+    """A group to try. Fields that are not given have their defaults."""
 
     pool: Name
+    """The name of the pool."""
 
 
 class DryRunBody(StrictModel):
-    """What is to be tried: one of these."""
+    """The submit or the change to try: exactly one of these fields."""
 
     request: RequestSpec | None = None
-    """A submit."""
+    """A request to submit."""
     pool: DryRunPoolUpdate | None = None
+    """A change of a pool."""
     policy: DryRunPolicySpec | None = None
+    """A policy to put."""
     group: DryRunGroupSpec | None = None
+    """A group to put."""
     pools: Annotated[list[PoolDeclaration], Field(max_length=MAX_POOLS)] | None = None
-    """A whole declaration, as in `pools.yaml`."""
+    """The pools of a declaration, as in `pools.yaml`."""
     prune: bool = False
-    """With `pools`: whether pools that are not in it are deleted."""
+    """True to delete the pools that the declaration does not list; with `pools` only."""
     cancel: Name | None = None
-    """A request that would leave the queue."""
+    """The id of a request to cancel."""
     drop: Name | None = None
-    """A request that would be ended."""
+    """The id of a request to drop."""
 
     @field_validator("pools")
     @classmethod
@@ -75,33 +81,35 @@ class DryRunBody(StrictModel):
 
 
 class DryRunResponse(ResponseModel):
-    """What would come of it."""
+    """The outcome of a dry run. The lists have ids of requests."""
 
     outcome: Literal["allocated", "preempts", "queued", "rejected", "changes", "nothing"]
-    """Of a submit: granted at once; waits for those who would have to leave for it; waits; could never be granted. Of a change:
-    whether it `changes` anything for those who wait or hold units."""
+    """The outcome. Of a submit: `allocated`: granted at once; `preempts`: it waits until its victims have left; `queued`: it
+    waits; `rejected`: it can never be granted. Of a change: `changes` if a waiter or an allocation is affected, else
+    `nothing`."""
     pool: str | None = None
-    """Of a submit: where it would be granted, or others would leave for it."""
+    """The pool that would grant a submit, or in which its victims would leave; null: none."""
     victims: Sequence[str] = ()
-    """Who would be preempted; of components that the token is not for none are told."""
+    """The requests that would be preempted, as far as the token can see their components."""
     reason: ReasonResponse | None = None
-    """Of a submit that would be rejected."""
+    """The reason why a submit would be rejected; else null."""
     verdicts: Sequence[PoolExplanationResponse] = ()
-    """Of a submit that would wait: why, in each pool."""
+    """The reasons in each pool why a submit would wait; else empty."""
     granted: Sequence[str] = ()
-    """Of a change: who waits and would be granted."""
+    """The waiters that a change would grant."""
     preemptible: Sequence[str] = ()
-    """Who lies within its share, and would not any more."""
+    """The allocations that a change would move out of their reserved share, so that they become preemptible."""
     reprieved: Sequence[str] = ()
-    """Who is leaving, and would be called back."""
+    """The victims that a change would reprieve."""
     rejected: Sequence[str] = ()
-    """Who waits and could never be granted any more."""
+    """The waiters that could never be granted any more."""
     ended: Sequence[str] = ()
-    """Who would leave the queue or give its units back."""
+    """The requests that would leave the queue or release their units."""
     over_limit: Sequence[OverLimitResponse] = ()
-    """Of a change: the use that it puts beyond a capacity or a limit, and what becomes of it."""
+    """The use that a change puts beyond a capacity or a limit, and the effect of `over_limit` on it."""
     counts: Annotated[
-        Mapping[str, int], Field(description=f"How many are in each of these lists, which tell {LONGEST_LIST} at most.")
+        Mapping[str, int],
+        Field(description=f"List of this answer → number of its requests; a list has the first {LONGEST_LIST} of them."),
     ]
     plan: DeclarationPlanResponse | None = None
-    """Of a declaration: what would be changed."""
+    """The changes that a declaration would make; null: it was no declaration."""

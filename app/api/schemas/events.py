@@ -12,14 +12,16 @@ from app.domain.states import RequestState
 from app.domain.tokens import Token
 
 EVENTS: list[Any] = ["submitted", "allocated", "preempting", "preempted", "released"]
-"""Examples."""
+"""Examples of event names."""
 
 
 class RankResponse(ResponseModel):
-    """How high somebody ranked when somebody was preempted."""
+    """The rank of a request at a preemption."""
 
     priority: int
+    """The priority of its policy in the pool."""
     preemption_class: int
+    """The preemption class of the request."""
 
     @classmethod
     def of(cls, rank: str | None) -> RankResponse | None:
@@ -31,40 +33,44 @@ class RankResponse(ResponseModel):
 
 
 class VictimResponse(ResponseModel):
-    """Somebody who was told to leave."""
+    """An allocation that was preempted."""
 
     id: str
+    """The id of its request."""
     rank: RankResponse | None
+    """The rank of the request at the preemption; null: unknown."""
 
 
 class EventFields(ResponseModel):
-    """What happened, and why."""
+    """The fields that every event has."""
 
     id: str
-    """To go on after: `Last-Event-ID`, or `after`."""
+    """The id of the event, for `Last-Event-ID` and `after`."""
     event: Annotated[str, Field(examples=EVENTS)]
-    """A transition: `submitted`, `allocated`, `released`, `expired`, `cancelled`, `rejected`, `preempting` (told to leave),
-    `reprieved` (it may stay), `preempted` (it has left), `forced` (its units were taken back, as it had not left in time). Or a
-    note that goes with none: `clearing` (others were told to leave for it), `terminating` (it has to end now), `passed_on` (it
-    leaves for another one from now on), `started` (a worker, or `poolkeeper run`, has begun it)."""
+    """The name of the event. Transitions: `submitted`, `allocated`, `released`, `expired`, `cancelled`, `rejected`,
+    `preempting` (it has to leave), `reprieved` (it may stay), `preempted` (it has left), `forced` (its grace period is over, and
+    its units were taken back). Notes without a transition: `clearing` (victims leave for it), `terminating` (its grace period
+    begins), `passed_on` (it leaves for another request now), `started` (a worker or `poolkeeper run` has started it)."""
     at: Time
+    """The time of the event."""
     pool: str | None
+    """The pool in which it happened; null: none."""
     reason: str | None
-    """Of a preemption `priority`, `reclaim` or `sensitive`."""
+    """The code of the reason, such as `priority` or `reclaim` for a preemption; null: none."""
     by: str | None
-    """The request on whose account it happened."""
+    """The request for which it happened, such as the waiter of a preemption; null: none."""
     rank: RankResponse | None
-    """Of a preemption: its own rank then."""
+    """The rank of the preempted request, at a preemption; else null."""
     by_rank: RankResponse | None
-    """And that of the request on whose account it happened."""
+    """The rank of the request `by`, at a preemption; else null."""
     victims: list[VictimResponse]
-    """Of `clearing`: who was told to leave."""
+    """The allocations that leave for the request, with `clearing`; else empty."""
     by_origin: str | None
-    """Owner and title of the request `by`, for people; null if it has none, or is of a component that the token is not for."""
+    """The owner and the title of the request `by`, for people; null: none, or the token cannot see its component."""
     outcome: str | None
-    """Of `released`: what its holder said of the work."""
+    """The outcome of the work that a release reported, with `released`; else null."""
     exit_code: int | None
-    """Of `released`: the exit code of the work, if its holder told it; a negative one is the number of a signal."""
+    """The exit code of the work, with `released`. A negative one is the number of a signal; null: not given."""
 
 
 def _event_fields(entry: models.TimelineEntry | models.Event, token: Token) -> dict[str, Any]:
@@ -85,33 +91,39 @@ def _event_fields(entry: models.TimelineEntry | models.Event, token: Token) -> d
 
 
 class TimelineEntryResponse(EventFields):
-    """One line of a request's story."""
+    """One entry of the timeline of a request."""
 
     @classmethod
     def of(cls, entry: models.TimelineEntry, token: Token) -> TimelineEntryResponse:
-        """Return the response for a line, as far as the token may see it."""
+        """Return the response for an entry, as far as the token may see it."""
         return cls(**_event_fields(entry, token))
 
 
 class TimelineEntryListResponse(ListResponse[TimelineEntryResponse]):
-    pass
+    """A page of the timeline of a request."""
 
 
 class EventResponse(EventFields):
-    """Something that happened to one request."""
+    """An event of one request."""
 
     request: str
+    """The id of the request."""
     component: str
+    """The name of its component."""
     component_type: str
+    """The type of its component."""
     resources: Amounts
+    """Resource key → units that the request asks."""
     from_: Annotated[RequestState | None, Field(serialization_alias="from")]
-    """The same as `to` if it is no transition."""
+    """The state before the event: null at a submit, the same as `to` without a transition."""
     to: RequestState
+    """The state after the event."""
     fence: int | None
+    """The fence of its allocation; null: never granted."""
     owner: str | None
-    """The user and the host that run it: `user@host`."""
+    """The user and the host that run it, as `user@host`; null: unknown."""
     title: str | None
-    """The name of the request, else its command, else its task; at most 100 characters."""
+    """The name of the request, else its command, else its task, at most 100 characters; null: none."""
 
     @classmethod
     def of(cls, event: models.Event, token: Token) -> EventResponse:
@@ -132,4 +144,4 @@ class EventResponse(EventFields):
 
 
 class EventListResponse(ListResponse[EventResponse]):
-    pass
+    """A page of the events of a workspace."""

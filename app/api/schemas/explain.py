@@ -27,17 +27,18 @@ from app.service.explain_text import anonymize, anonymize_view
 
 
 class KeyUnitsResponse(ResponseModel):
-    """What it needs of a key, and what there is."""
+    """The units of a key that the request needs and that the pool has."""
 
     needed: int
+    """The units that the request needs."""
     free: int
-    """Units of the pool that nobody holds."""
+    """The units of the pool that no allocation holds."""
     held_for_others: int
-    """Of those, kept for others."""
+    """The free units that are held for other waiters."""
     limit: int | None
-    """Of its policy; null: none but the pool's capacity."""
+    """The limit of the policy; null: only the capacity of the pool."""
     reserved: int
-    """For its policy."""
+    """The units reserved for the policy."""
 
     @classmethod
     def of(cls, view: KeyView) -> KeyUnitsResponse:
@@ -52,18 +53,22 @@ class KeyUnitsResponse(ResponseModel):
 
 
 class BlockingAccountResponse(ResponseModel):
-    """The account that keeps it from being granted."""
+    """The account that blocks the request, and its numbers for one key."""
 
     account: str
-    """`pool`, `group:NAME` or `policy:TYPE/NAME`."""
+    """The account: `pool`, `group:NAME` or `policy:TYPE/NAME`."""
     key: str
+    """The resource key that is short."""
     limit: int | None
-    """What may be used there at most."""
+    """The most units that the account may use; null: no limit."""
     reserved: int
+    """The units reserved for the account."""
     used: int
+    """The units that the account uses."""
     needed: int
+    """The units that the request needs."""
     lacking: int
-    """How much more would have to be free there."""
+    """The units that are missing there."""
 
     @classmethod
     def of(cls, view: PoolExplanation) -> BlockingAccountResponse | None:
@@ -84,15 +89,20 @@ class BlockingAccountResponse(ResponseModel):
 
 
 class PolicyHoldingResponse(ResponseModel):
-    """Who holds units of what it asks, where that matters to it."""
+    """A policy whose allocations hold units that the request needs."""
 
     component: str
+    """The name of the policy's component."""
     component_type: str
+    """The type of the policy's component."""
     used: Amounts
+    """Resource key → units that it uses."""
     in_share: Amounts
+    """Resource key → used units within its reserved share."""
     borrowed: Amounts
+    """Resource key → used units beyond its reserved share."""
     next_end: Time | None
-    """When the next of its allocations ends that has promised a walltime."""
+    """The earliest end of its allocations with a walltime; null: none has one."""
 
     @classmethod
     def of(cls, holding: PolicyHolding) -> PolicyHoldingResponse:
@@ -110,15 +120,18 @@ class PolicyHoldingResponse(ResponseModel):
 
 
 class PreemptionCandidateResponse(ResponseModel):
-    """An allocation that might be taken for it."""
+    """An allocation that was examined as a victim for the request."""
 
     request: str
+    """The id of the allocation's request."""
     component: str
+    """The name of its component."""
     component_type: str
+    """The type of its component."""
     rule: str | None
-    """The rule by which it may be."""
+    """The rule that permits to preempt it; null: no rule does."""
     why_not: str | None
-    """Why it may not be, by each rule that was asked."""
+    """The reason of each rule that does not permit it; null: a rule does."""
 
     @classmethod
     def of(cls, candidate: PreemptionCandidate) -> PreemptionCandidateResponse:
@@ -130,17 +143,20 @@ class PreemptionCandidateResponse(ResponseModel):
 
 
 class PreemptionResponse(ResponseModel):
-    """Whether others could be stopped for it."""
+    """The result of the search for victims."""
 
     considered: bool
+    """True if the planner searches victims for the request."""
     code: str
+    """The code of the result, for programs."""
     reason: str
+    """The result as a sentence for people."""
     candidates: Sequence[PreemptionCandidateResponse]
-    """Those that may be taken first, the newest before the others; none of components that the token is not for."""
+    """The candidates that the token can see: permitted ones first, then the newest."""
     more: int
-    """Candidates that are not told."""
+    """The number of candidates that are left out."""
     leaving: Sequence[str]
-    """Who is leaving for it."""
+    """The ids of the victims that are leaving for the request."""
 
     @classmethod
     def of(cls, preemption: PreemptionView, token: Token) -> PreemptionResponse:
@@ -157,14 +173,16 @@ class PreemptionResponse(ResponseModel):
 
 
 class StartEstimateResponse(ResponseModel):
-    """When it may start."""
+    """The estimated time of the grant."""
 
     earliest: Time
+    """The earliest time of the grant."""
     likely: Time
+    """The most likely time of the grant."""
     latest: Time | None
-    """Null: nothing bounds it."""
+    """The latest time of the grant; null: no bound."""
     basis: str
-    """What it is worked out from."""
+    """The facts that the estimate rests on, as a sentence."""
     run_times: int
     """The number of run times measured in the pool."""
     is_rough: bool
@@ -185,26 +203,35 @@ class StartEstimateResponse(ResponseModel):
 
 
 class PoolExplanationResponse(ResponseModel):
-    """Why it waits in one pool."""
+    """The reasons why the request waits in one pool."""
 
     pool: str
+    """The name of the pool."""
     position: int
+    """The position of the request in the queue, from 1."""
     ahead: int
-    """How many stand before it."""
+    """The number of requests before it in the queue."""
     waiting: int
-    """How many wait in this pool in all."""
-    verdict: Annotated[WaitReason, Field(description="What keeps it: the first that applies, in the order of this list.")]
+    """The number of requests in the queue of the pool."""
+    verdict: Annotated[
+        WaitReason, Field(description="The constraint that blocks the request: the first that applies, in the order of this list.")
+    ]
     keys: dict[str, KeyUnitsResponse]
+    """Resource key → units that the request needs and that the pool has."""
     blocking_account: BlockingAccountResponse | None
+    """The account that blocks the request; null: none does."""
     holders: Sequence[PolicyHoldingResponse]
-    """Those with most of what it lacks before the others."""
+    """The policies that hold units of the missing key, the largest part first."""
     more_holders: int
-    """Holders that are not told."""
+    """The number of holders that are left out."""
     preemption: PreemptionResponse
+    """The result of the search for victims."""
     would_start_if: str
+    """The change that would let it start, as a sentence for people."""
     estimated_start: StartEstimateResponse | None
-    """Null: nothing can be said of it; `no_estimate` says why."""
+    """The estimated time of the grant; null: there is no estimate, and `no_estimate` has the reason."""
     no_estimate: str | None
+    """The reason why there is no estimate; null if there is one."""
 
     @classmethod
     def of(cls, view: PoolExplanation, token: Token) -> PoolExplanationResponse:
@@ -229,13 +256,16 @@ class PoolExplanationResponse(ResponseModel):
 
 
 class ExplanationResponse(ResponseModel):
-    """Why a request is where it is."""
+    """The reasons for the present state of a request."""
 
     request: str
+    """The id of the request."""
     status: RequestState
+    """The present state of the request."""
     sentence: str
+    """The explanation as a sentence for people."""
     pools: Sequence[PoolExplanationResponse]
-    """Of one that waits: each pool in whose queue it stands, the one it prefers first."""
+    """The reasons in each pool in whose queue it is, the preferred pool first; empty if it does not wait."""
 
     @classmethod
     def of(cls, explanation: Explanation, token: Token) -> ExplanationResponse:
@@ -248,25 +278,29 @@ class ExplanationResponse(ResponseModel):
 
 
 class PoolEstimateResponse(ResponseModel):
-    """When it may start in one pool, and why it waits there."""
+    """The estimate for one pool, and the reason why the request waits there."""
 
     pool: str
+    """The name of the pool."""
     verdict: WaitReason | None
-    """With `reasons`: the constraint that blocks it; null if it has left the queue of the pool meanwhile."""
+    """The constraint that blocks the request, with `reasons=true`; null if it has left the queue of the pool meanwhile."""
     sentence: str | None
-    """With `reasons`: the reason as a short sentence, with the numbers."""
+    """The reason as a short sentence with the numbers, with `reasons=true`; else null."""
     estimated_start: StartEstimateResponse | None
-    """Null: nothing can be said of it; `no_estimate` says why."""
+    """The estimated time of the grant; null: there is no estimate, and `no_estimate` has the reason."""
     no_estimate: str | None
+    """The reason why there is no estimate; null if there is one."""
 
 
 class EstimateResponse(ResponseModel):
-    """When a request may start."""
+    """The estimated start of a request."""
 
     request: str
+    """The id of the request."""
     status: RequestState
+    """The present state of the request."""
     pools: Sequence[PoolEstimateResponse]
-    """Of one that waits: each pool in whose queue it stands."""
+    """The estimate for each pool in whose queue it is; empty if it does not wait."""
 
     @classmethod
     def of(

@@ -8,6 +8,7 @@ from app.api.schemas.response_model import ResponseModel
 
 
 class HealthResponse(ResponseModel):
-    """A word."""
+    """The answer of a health check."""
 
     status: Literal["ok"]
+    """The constant `ok`: failures are problem documents."""

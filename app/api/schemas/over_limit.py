@@ -13,12 +13,15 @@ class LimitHolderResponse(ResponseModel):
     """A component that uses units of the key."""
 
     component: str
+    """The name of the component."""
     component_type: str
+    """The type of the component."""
     units: int
+    """The units that it uses."""
     requests: Sequence[str]
-    """The ids of its allocations, the largest part first; none if the token cannot see the component."""
+    """The ids of its requests, the largest part first; empty if the token cannot see the component."""
     owners: Sequence[str]
-    """The owners of those allocations (`user@host` of their labels), the largest part first."""
+    """The owners of those requests, as `user@host`, the largest part first."""
 
     @classmethod
     def of(cls, holder: LimitHolder) -> LimitHolderResponse:
@@ -31,27 +34,31 @@ class OverLimitResponse(ResponseModel):
     """The use of one key beyond the capacity of a pool, or the limit of a group or a policy."""
 
     pool: str
+    """The name of the pool."""
     kind: str
-    """`pool`, `group` or `policy`."""
+    """The kind of the account: `pool`, `group` or `policy`."""
     name: str
-    """The pool, the group, or the policy as `type/name`."""
+    """The name of the pool or group; for a policy `type/name`."""
     key: str
+    """The resource key of these units."""
     used: int
+    """The units in use."""
     limit: int
+    """The limit in units; for a pool its capacity."""
     beyond: int
     """The units beyond the limit."""
     over_limit: str
     """The setting that counts for the account. `keep`: allocations stay. `evict`: allocations beyond it are preempted."""
     after_s: int | None
-    """With `evict`: how long the account may be over its limit before something is preempted; null with `keep`."""
+    """Seconds for which the use may stay beyond the limit before a preemption, with `evict`; null with `keep`."""
     holders: Sequence[LimitHolderResponse]
     """The components that use units of the key there, the largest part first."""
     victims: Sequence[str]
-    """With `evict`: the requests that would be preempted for it, the newest first; those that the token can see."""
+    """The requests that would be preempted, with `evict`: the newest first, as far as the token can see them."""
     victim_count: int
-    """With `evict`: the number of all requests that would be preempted for it."""
+    """The number of all requests that would be preempted, with `evict`."""
     staying: int
-    """With `evict`: the units beyond the limit that stay, as their allocations may not be preempted now."""
+    """The units beyond the limit that stay, with `evict`: their allocations may not be preempted now."""
     sentence: str
     """The use and its consequence as a sentence."""
 

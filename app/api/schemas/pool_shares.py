@@ -10,19 +10,19 @@ from app.domain.pool_shares import ShareAccount
 from app.domain.tokens import Token
 
 Fractions = Mapping[str, float]
-"""Key of the pool → part of the pool's capacity, 1 being all of it."""
+"""Key of the pool → part of the pool's capacity; 1 is all of it."""
 
 
 class PreemptibleSplitResponse(ResponseModel):
-    """The running allocations of a policy by who may take them, as ids; of a group or pool none are told, nor are those
-    of components the token is not for."""
+    """The allocations of a policy, split by their protection. The lists are empty for a group, for the pool, and if the token
+    cannot see the component."""
 
     non_preemptible: Sequence[str]
-    """Nobody may."""
+    """The ids of the requests that are never preempted."""
     aggressively_preemptible: Sequence[str]
-    """Only a policy that starves aggressively may."""
+    """The ids of the requests that only an aggressively starving policy may preempt."""
     preemptible: Sequence[str]
-    """Any starving policy may."""
+    """The ids of the requests that any starving policy may preempt."""
 
     @classmethod
     def of(cls, account: ShareAccount, token: Token) -> PreemptibleSplitResponse:
@@ -37,37 +37,43 @@ class PreemptibleSplitResponse(ResponseModel):
 
 
 class AccountSharesResponse(ResponseModel):
-    """The pool itself, a group of it or a policy."""
+    """The shares of one account: the pool, a group or a policy."""
 
     name: str
-    """Of a policy its component's."""
+    """The name of the pool or group; for a policy, the name of its component."""
     kind: Literal["pool", "group", "policy"]
+    """The kind of the account."""
     component_type: str | None
-    """Of a policy."""
+    """The type of the component; null unless the account is a policy."""
     parent: str | None
-    """The group it is part of; null directly below the pool, and of the pool itself."""
+    """The group that it belongs to; null for the pool, and directly below the pool."""
     weight: int
+    """The weight of the account among its siblings."""
     mode: Literal["fair_share", "fifo"] | None
-    """How a pool or group divides among its children; null of a policy."""
+    """The way a pool or group divides its units among its children; null for a policy."""
     demand: Amounts
-    """Units it uses and waits for."""
+    """Resource key → units that its requests hold or wait for."""
     usage: Amounts
-    """Units it uses."""
+    """Resource key → units that its requests hold."""
     usage_share: Fractions
-    """What it uses, as a part of the pool's capacity, as are all the shares."""
+    """Resource key → its usage as a part of the pool's capacity, from 0 to 1."""
     demand_share: Fractions
+    """Resource key → its demand as a part of the pool's capacity."""
     fair_share: Fractions
-    """What is due to it just now."""
+    """Resource key → its present fair share as a part of the pool's capacity."""
     guarantee_share: Fractions
-    """What is due to it before anything is divided by weight, if it wants it."""
+    """Resource key → its reserved part of the pool's capacity, which it gets before weights count, up to its demand."""
     limit_share: Fractions
+    """Resource key → its limit as a part of the pool's capacity."""
     satisfaction: float | None
-    """How much a policy has of what is due to it: the lower, the sooner it is served. Of a group or pool the least below it.
-    Null: infinite, as nothing is due."""
+    """The part of its fair share that a policy uses: the lower, the sooner it is granted. For a group or the pool, the lowest
+    of the policies below it. Null: infinite, as its fair share is 0."""
     status: Literal["non_starving", "starving", "aggressively_starving"]
+    """The starvation state of the account."""
     below_since: Time | None
-    """Since when it has been below its fair share; null: it is not."""
+    """The time since which it is below its fair share; null: it is not below."""
     allocations: PreemptibleSplitResponse
+    """The allocations of a policy, split by their protection from preemption."""
 
     @classmethod
     def of(cls, account: ShareAccount, token: Token) -> AccountSharesResponse:
@@ -101,6 +107,7 @@ def _units_by_key(amounts: Amounts, keys: Iterable[str]) -> dict[str, int]:
 
 
 class PoolSharesResponse(ResponseModel):
-    """A pool's tree: the pool, and below each account its groups by name, then its policies by name."""
+    """The tree of fair shares of a pool."""
 
     accounts: list[AccountSharesResponse]
+    """The accounts in the order of the tree: each is followed by its groups by name, then by its policies by name."""

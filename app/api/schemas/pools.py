@@ -1,4 +1,4 @@
-"""Response models of pools, groups and policies: what is reserved, limited and used."""
+"""Response models of pools, groups and policies: their units reserved, limited and used."""
 
 from __future__ import annotations
 
@@ -13,22 +13,28 @@ SettingValues = Mapping[str, str | int | float | bool | Amounts | None]
 
 
 class PoolResponse(ResponseModel):
-    """A pool as it stands. Amounts of keys that are not named are 0."""
+    """The present state of a pool. The amount of a key that is not named is 0."""
 
     name: str
+    """The name of the pool."""
     description: str
+    """The description of the pool, for people."""
     capacity: Amounts
+    """Resource key → units of the pool."""
     used: Amounts
+    """Resource key → units that allocations hold."""
     held: Amounts
-    """Kept free for somebody who waits: others leave for it, or its patience is at an end."""
+    """Resource key → units that victim holds and patience holds keep free for waiters."""
     free: Amounts
-    """What nobody uses, held or not."""
+    """Resource key → units that no allocation holds, held ones included."""
     borrowed: Amounts
-    """What policies use beyond their reserved."""
+    """Resource key → units that policies use beyond their reserved shares."""
     queue_length: int
+    """The number of requests in the queue."""
     active_count: int
+    """The number of requests that hold units."""
     settings: SettingValues
-    """Every one with its value; null means what the field of that name says of a pool."""
+    """Every setting with its value; null has the meaning that `PoolSettings` describes."""
 
     @classmethod
     def of(cls, pool: models.Pool) -> Self:
@@ -48,45 +54,52 @@ class PoolResponse(ResponseModel):
 
 
 class ChangedPoolResponse(PoolResponse):
-    """A pool as it stands after a change."""
+    """The state of a pool after a change."""
 
     over_limit: Sequence[OverLimitResponse] = ()
-    """The use of the pool beyond its capacity or a limit, and what `over_limit` does with it."""
+    """The use of the pool beyond its capacity or a limit, and the effect of `over_limit` on it."""
 
 
 class PoolListResponse(ListResponse[PoolResponse]):
-    pass
+    """A page of a list of pools."""
 
 
 def _units_by_key(amounts: Amounts, capacity: Amounts) -> dict[str, int]:
-    """Of every key the pool lists; what is counted beside them (unmetered keys) is nobody's worry."""
+    """Return the amount of each key of the capacity. Amounts of other, unmetered keys are left out."""
     return {key: amounts.get(key, 0) for key in capacity}
 
 
 class AccountResponse(ResponseModel):
-    """What a group or a policy is promised, may use and uses."""
+    """The fields that groups and policies have in common."""
 
     pool: str
+    """The name of the pool."""
     reserved: Amounts
+    """Resource key → reserved units; a policy template reserves them for each instance."""
     limit: Amounts
-    """Keys not named are limited by the pool alone."""
+    """Resource key → the most units in use; a key without a limit is bounded by the pool. A policy template limits each
+    instance."""
     weight: int
+    """The weight among its siblings in fair share."""
     used: Amounts
-    """The units in use. Of a policy template: those of all its policies; its `limit` and `reserved` are for each of them."""
+    """Resource key → units in use; for a policy template, those of all its instances."""
     used_fixed: Amounts
-    """The part of it that is not preemptible."""
+    """Resource key → used units that are not preemptible."""
     borrowed: Amounts
+    """Resource key → used units beyond its reserved share."""
     settings: SettingValues
-    """Those it says for itself; all others are inherited."""
+    """The settings that it overrides; all others are inherited."""
 
 
 class GroupResponse(AccountResponse):
-    """A group."""
+    """The present state of a group."""
 
     name: str
+    """The name of the group."""
     parent: str | None
+    """The group that it belongs to; null: directly below the pool."""
     mode: str
-    """How its children share in discipline `fair_share`: `fair_share` or `fifo`."""
+    """The order of its children in discipline `fair_share`: `fair_share` or `fifo`."""
 
     @classmethod
     def of(cls, pool: models.Pool, group: models.Group) -> Self:
@@ -95,35 +108,39 @@ class GroupResponse(AccountResponse):
 
 
 class ChangedGroupResponse(GroupResponse):
-    """A group as it stands after a change."""
+    """The state of a group after a change."""
 
     over_limit: Sequence[OverLimitResponse] = ()
-    """The use of the group beyond its limit, and what `over_limit` does with it."""
+    """The use of the group beyond its limit, and the effect of `over_limit` on it."""
 
 
 class GroupListResponse(ListResponse[GroupResponse]):
-    pass
+    """A page of a list of groups."""
 
 
 class PolicyResponse(AccountResponse):
-    """A policy."""
+    """The present state of a policy."""
 
     component: str
+    """The name of the component; a policy template has a pattern that ends with `*`."""
     component_type: str
+    """The type of the component."""
     priority: int
+    """The priority of the policy: the higher, the sooner its requests are granted."""
     group: str | None
+    """The group that it belongs to; null: directly below the pool."""
     profile: str
-    """`batch`, `training`, `service`, `sensitive` or `interactive`."""
+    """The profile of its work: `batch`, `training`, `service`, `sensitive` or `interactive`."""
     queued: int
-    """How many of its component wait for this pool. Of a template: of all its policies."""
+    """The number of requests of its component that wait for this pool; for a template, those of all its instances."""
     template: str | None
-    """The template of which it is an instance; null if it is declared."""
+    """The template that made this instance; null if the policy was declared."""
     policies: int | None
-    """The number of instances of a template; null of any other policy."""
+    """The number of instances, if it is a template; else null."""
 
     @classmethod
     def of(cls, pool: models.Pool, policy: models.Policy, template_use: models.TemplateUse | None = None) -> Self:
-        """Return the response for a policy. `template_use`: that of a template, if it is known."""
+        """Return the response for a policy. `template_use` is the use of a template, if it is known."""
         kind, _, name = policy.name.partition("/")
         use: models.Policy | models.TemplateUse = policy
         if policy.policies is not None:
@@ -142,14 +159,14 @@ class PolicyResponse(AccountResponse):
 
 
 class ChangedPolicyResponse(PolicyResponse):
-    """A policy as it stands after a change."""
+    """The state of a policy after a change."""
 
     over_limit: Sequence[OverLimitResponse] = ()
-    """The use beyond the limit of the policy or, of a template, of its instances, and what `over_limit` does with it."""
+    """The use beyond the limit of the policy, or of the instances of a template, and the effect of `over_limit` on it."""
 
 
 class PolicyListResponse(ListResponse[PolicyResponse]):
-    pass
+    """A page of a list of policies."""
 
 
 def _account_fields(

@@ -1,4 +1,4 @@
-"""The problem document (RFC 9457) that every error is answered with."""
+"""The problem document (RFC 9457): the body of every error."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from app.domain.states import RequestState
 
 
 class FieldError(ResponseModel):
-    """What is wrong with one field."""
+    """The fault of one field."""
 
     field: str
+    """The path of the field, such as `pools.0.capacity.gpu`."""
     reason: str
+    """The fault, for people."""
 
 
 class Problem(ResponseModel):
@@ -23,20 +25,23 @@ class Problem(ResponseModel):
     model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
 
     type: str
-    """`about:blank`: the code says it all."""
+    """The constant `about:blank`; `code` has the type of the problem."""
     title: str
+    """The name of the HTTP status."""
     status: int
+    """The number of the HTTP status."""
     detail: str
-    """What is wrong, in a sentence for people."""
+    """The problem as a sentence for people."""
     code: str
-    """What is wrong, in a word for programs; it stays."""
+    """The type of the problem, for programs; it never changes."""
     request_id: str | None = None
+    """The id of this call, as in the access log and the header `X-Request-Id`."""
     hint: str | None = None
-    """A remedy, as a sentence for people. Of a refused permission: the roles that have it."""
+    """A remedy, as a sentence for people. If a permission is missing: the roles that have it."""
     errors: list[FieldError] | None = None
-    """Of malformed input: every fault. Of a declaration that is refused: the field, such as `pools.0.groups.2.reserved.gpu`."""
+    """The faults of malformed input; for a refused declaration the field, such as `pools.0.groups.2.reserved.gpu`."""
     directive: Literal["kill"] | None = None
-    """Of a stale fence: whoever sent it holds nothing, and has to stop at once what uses the units."""
+    """The directive `kill` after a stale fence: the caller holds no units, and has to stop its work at once."""
     limit_of: str | None = None
     """The subject of the limit that is reached: `workspace`, `token/<id>` or `component/<type/name>`."""
     limit_name: str | None = None
@@ -46,4 +51,4 @@ class Problem(ResponseModel):
     present: int | None = None
     """The present number that the limit is compared with."""
     request_status: RequestState | None = None
-    """Of a stale fence: how the request stands."""
+    """The state of the request, after a stale fence."""

@@ -8,19 +8,24 @@ from app.domain.tasks import Task, TaskStatus
 
 
 class TaskResponse(ResponseModel):
-    """A task, and the request it has now."""
+    """A task and its present request."""
 
     task: str
+    """The id of the task."""
     name: str
+    """The name of the function that it runs, for people."""
     status: TaskStatus
-    """`delayed`: it waits for its time, and has no request yet. `parked`: its request waits. `granted`: it is to be sent.
-    `sent`: no worker has begun it yet. `started`. `ended`: it will never run, of which its worker is told, or all is over."""
+    """The state of the task. `delayed`: its time has not come, and it has no request yet. `parked`: its request waits.
+    `granted`: it has to be sent. `sent`: no worker has started it yet. `started`: a worker has started it. `ended`: it is done,
+    or will never run."""
     request: RequestResponse | None
+    """The present request of the task; null while it is delayed."""
     not_before: Time | None
+    """The time at which it joins the queue; null: at once."""
     sent: int
-    """How often it was sent under the fence it has."""
+    """The number of times that it was sent under its present fence."""
     lost: int
-    """How often its worker was lost."""
+    """The number of times that its worker was lost."""
 
     @classmethod
     def of(cls, task: Task) -> TaskResponse:

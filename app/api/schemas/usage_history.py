@@ -8,19 +8,21 @@ from app.api.schemas.response_model import ResponseModel, Time, time_of
 from app.domain.usage_history import UsageHistory
 
 Units = Mapping[str, list[int | None]]
-"""Key → a number for each time; null: the pool did not list the key then, or a hundred others used more."""
+"""Key → a number for each time; null: the pool did not have the key then, or a hundred other policies used more."""
 
 
 class UsageHistoryResponse(ResponseModel):
-    """What was used of a pool at several times, the newest last: one a minute for twelve hours, unless set otherwise."""
+    """Samples of the use of a pool: one a minute for twelve hours, unless `history_interval_s` and `history_kept` differ."""
 
     times: list[Time]
+    """The times of the samples, the newest last."""
     capacity: Units
+    """Resource key → capacity at each time; null: the pool did not have the key."""
     series: Mapping[str, Units]
-    """What was used: by all under `pool`, then by each policy the pool has now, as `type/name`. Of more than a hundred
+    """The units in use at each time: `pool` for all, then each present policy as `type/name`. It has at most a hundred policies:
     those that used most."""
     peaks: Mapping[str, Units]
-    """The highest use since the time before, of the same: what came and went between two times is in it."""
+    """The highest use since the sample before, for the same names. It includes short use between two samples."""
 
     @classmethod
     def of(cls, history: UsageHistory) -> UsageHistoryResponse:

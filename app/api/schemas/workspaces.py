@@ -1,4 +1,4 @@
-"""Response models of the workspace and of the token that asks."""
+"""Response models of the workspace, and of the token of the call."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ class WorkspaceResponse(ResponseModel):
     """A workspace and its settings."""
 
     name: str
+    """The name of the workspace."""
     settings: WorkspaceSettings
+    """The settings of the workspace."""
     use: Mapping[str, int]
-    """The present number that each limit `max_…` is compared with, by the name of the limit."""
+    """Limit `max_…` → the present number that it is compared with."""
     component_use: Mapping[str, Mapping[str, int]]
-    """The same for each component with limits of its own, by `type/name`."""
+    """Component with limits of its own, as `type/name` → its limits with the present numbers."""
 
     @classmethod
     def of(cls, name: str, workspace: Workspace) -> WorkspaceResponse:
@@ -34,14 +36,21 @@ class WorkspaceResponse(ResponseModel):
 
 
 class WhoamiResponse(ResponseModel):
-    """Who the token says you are, and what you may."""
+    """The identity and the permissions of the token of the call."""
 
     name: str
+    """The name of the token."""
     roles: list[str]
+    """The role of the token, as a list of one."""
     sensitive: bool
+    """True if the token may submit requests of preemption class 10."""
     workspaces: list[str]
+    """The workspaces that the token may use; `*`: all of them."""
     components: list[str]
+    """The components and component patterns that the token is bound to; empty if it is bound to none."""
     workspace: str
-    """The one this was asked in."""
+    """The workspace of this call."""
     permissions: list[str]
+    """The permissions of the role."""
     token_needed: bool
+    """True if the service answers no call without a token."""
