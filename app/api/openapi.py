@@ -29,34 +29,41 @@ References: TypeAlias = Mapping[tuple[Any, Mode], Schema]
 
 REFERENCE_TEMPLATE = "#/components/schemas/{model}"
 SECURITY: list[Schema] = [{}, {"token": []}]
-"""With a token, and on the loopback address perhaps without."""
-DESCRIPTION = """Shares scarce capacity between the teams of an ML platform: ask for several resources at once, be told
-allocated, queued or rejected, hold what was granted by heartbeats under a fence, and give it back.
+"""A token, or no token: on the loopback address the service may need none."""
+DESCRIPTION = """Shares scarce capacity between the teams of an ML platform. A request asks units of several keys at once. It is
+allocated, queued or rejected. Heartbeats with a fence keep an allocation until it is released.
 
-Every error is a problem document (RFC 9457) with a stable `code`. Lists are told in pages: `limit` and `cursor`."""
+Every error is a problem document (RFC 9457) with a stable `code`. Lists come in pages, by `limit` and `cursor`."""
 
 HEADERS: dict[str, Schema] = {
     "Idempotency-Key": {
-        "description": "Repeat the call with the same key and body, and it is done once.",
+        "description": "A key chosen by the client. A call that is repeated with the same key and body is done once.",
         "schema": {"type": "string", "pattern": IDEMPOTENCY_PATTERN},
     },
     "Last-Event-ID": {
-        "description": "Go on after this event.",
+        "description": "The id of an event: only later events are returned.",
         "schema": {"type": "string", "pattern": r"^[0-9]{1,16}(-[0-9]{1,16})?$"},
     },
     "Poolkeeper-Workspace": {
-        "description": "The workspace; without it `default`.",
+        "description": "The name of the workspace; without it `default`.",
         "schema": {"type": "string", "pattern": NAME_PATTERN, "default": "default"},
     },
 }
 RETRY_AFTER = {"Retry-After": {"description": "Seconds after which to try again.", "schema": {"type": "integer", "minimum": 1}}}
 
+PATH_PARAMETERS: Mapping[str, str] = {
+    "pool": "The name of the pool.",
+    "component": "The name of the component, or the pattern of a policy template.",
+    "group": "The name of the group.",
+    "request": "The id of the request.",
+    "task": "The id of the task.",
+}
 
 FIRST_TAGS = ("requests", "explain", "dry-run", "tasks", "events")
-"""The tags that stand first on the page: what most clients call."""
+"""The tags that stand first on the page: most clients call their operations."""
 
 _making = Lock()
-"""Held while the document is made, so that requests that come together do not each make it."""
+"""The lock of the construction: concurrent calls make the document once."""
 
 
 def document_json() -> str:
@@ -71,7 +78,7 @@ def _document_json() -> str:
 
 
 def document() -> Schema:
-    """Return the document: the tags in their order, the operations of a tag in the order of the table of routes."""
+    """Return the document. The operations of a tag have the order of the table of routes."""
     rows = [(PREFIX, route) for route in ROUTES] + [("", route) for route in AT_ROOT]
     references, schemas = _schemas(route for _, route in rows)
     examples = Examples.read()
@@ -96,7 +103,7 @@ def document() -> Schema:
 
 
 def _tags(routes: Iterable[Route]) -> list[tuple[str, str]]:
-    """Return each tag with the first sentence of the module of its handlers: those of FIRST_TAGS, then the others."""
+    """Return each tag with the first line of the docstring of its module: those of FIRST_TAGS, then the others."""
     tags = {route.tag: (inspect.getdoc(inspect.getmodule(route.handler)) or "").partition("\n")[0] for route in routes}
     return sorted(tags.items(), key=lambda tag: FIRST_TAGS.index(tag[0]) if tag[0] in FIRST_TAGS else len(FIRST_TAGS))
 
@@ -115,7 +122,7 @@ def _schemas(routes: Iterable[Route]) -> tuple[References, dict[str, Schema]]:
 
 
 def _close_maps(schema: Any) -> Any:
-    """Return the schema with maps closed: pydantic gives the pattern of the keys, and does not forbid other keys."""
+    """Return the schema with closed maps: pydantic writes the pattern of the keys, but does not forbid other keys."""
     if isinstance(schema, list):
         return [_close_maps(part) for part in schema]
     if not isinstance(schema, dict):
@@ -147,7 +154,13 @@ def _operation(route: Route, references: References, schemas: dict[str, Schema])
 
 def _in_path(route: Route) -> list[Schema]:
     return [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": path_pattern(name)}}
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": PATH_PARAMETERS[name],
+            "schema": {"type": "string", "pattern": path_pattern(name)},
+        }
         for name in route.path_names
     ]
 
@@ -163,7 +176,7 @@ def _in_query(schema: Schema) -> list[Schema]:
 
 
 def _parameter_schema(schema: Schema) -> Schema:
-    """Return the schema of a query parameter that is present: in a query string, absent is the only form of null."""
+    """Return the schema of a query parameter without null: in a query string, null is an absent parameter."""
     choices = [choice for choice in schema.get("anyOf", []) if choice.get("type") != "null"]
     if len(choices) != 1:
         return {key: value for key, value in schema.items() if key != "description"}

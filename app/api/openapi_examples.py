@@ -1,6 +1,6 @@
-"""The examples of the OpenAPI document: bodies and answers that were recorded from the API itself.
+"""The examples of the OpenAPI document: bodies and answers of real calls.
 
-`make generated` records them anew and writes `examples.json`.
+`make generated` records them and writes `examples.json`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table: every route there is, and who may."""
+"""The table of all routes, with the permission that each needs."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/declaration/plan", READ, declarations.plan_declaration, (200,), (422,), body_limit=LARGE_BODY),
     Route("PUT", "/declaration", SHAPE, declarations.apply_declaration, (200,), (409, 422), body_limit=LARGE_BODY),
 )
-"""Below the prefix."""
+"""The routes below the prefix."""
 
 AT_ROOT: tuple[Route, ...] = (
     Route("GET", "/healthz", None, health.get_liveness, uses_redis=False),
     Route("GET", "/readyz", None, health.get_readiness),
     Route("GET", "/metrics", READ, health.get_metrics, has_workspace=False, media_types=("text/plain",)),
 )
-"""At the root."""
+"""The routes at the root."""

@@ -12,7 +12,7 @@ from app.domain.snapshot import Waiter
 
 
 class WaitReason(StrEnum):
-    """The constraint that blocks a request in a pool: the first that applies, in this order."""
+    """What keeps a request from being granted in a pool: the first that applies, in this order."""
 
     WAITING_FOR_VICTIMS = "waiting_for_victims"
     """Others are leaving for it."""

@@ -63,7 +63,7 @@ DESCRIPTIONS = {
     "operations": {name: operation["description"] for name, operation in operations()},
     "tags": {tag["name"]: tag["description"] for tag in DOCUMENT["tags"]},
     "parameters": dict(parameters()),
-    "process settings": {each.name: each.metadata.get("description", "") for each in fields(Settings)},
+    "process settings": {each.name: each.metadata.get("text", "") for each in fields(Settings)},
     "pool settings": {name: setting.description for name, setting in SETTINGS.items()},
     "account settings": {name: setting.account_description for name, setting in ACCOUNT_SETTINGS.items()},
     "metrics": {name: metric.help for name, metric in METRICS.items()},

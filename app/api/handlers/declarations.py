@@ -9,15 +9,15 @@ from app.domain.declaration import Declaration
 
 
 def export_declaration(call: Call) -> Declaration:
-    """The pools of the workspace as a declaration; what is as by default is left out."""
+    """Return the pools of the workspace as a declaration. Default values are left out."""
     return call.services.declarations.export(call.workspace)
 
 
 def plan_declaration(call: Call, query: PruneQuery, body: Declaration) -> DeclarationPlanResponse:
-    """What applying the declaration would change. Nothing is changed."""
+    """Return the changes that applying a declaration would make. Nothing is changed."""
     return DeclarationPlanResponse.of(call.services.declarations.plan(call.workspace, body, query.prune), call.token)
 
 
 def apply_declaration(call: Call, query: PruneQuery, body: Declaration) -> DeclarationPlanResponse:
-    """Make the pools as declared, all in one step or not at all; says what was changed."""
+    """Apply a declaration: all changes in one atomic step, or none. The answer lists the changes."""
     return DeclarationPlanResponse.of(call.services.declarations.apply(call.workspace, body, query.prune), call.token)

@@ -1,4 +1,4 @@
-"""Dry runs: what a submit or a change would come to, and nothing of it done."""
+"""Dry runs: the outcome of a submit or a change, without doing it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from app.domain.tokens import Permission, Token
 
 
 def dry_run(call: Call, body: DryRunBody) -> DryRunResponse:
-    """What a submit, a change of a pool, policy, group or of all pools, or the end of a request would come to.
+    """Try a submit, a change of pools, or the end of a request on a workspace copy, and return the outcome.
 
-    It is done to a copy, by the code that would do it, and nothing is written.
+    The same code runs as for the real call. The workspace itself is not changed.
     """
     if body.request is not None:
         kind, component = body.request.component_type, body.request.component

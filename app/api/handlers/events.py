@@ -1,4 +1,4 @@
-"""Events: what happens in a workspace, as it happens."""
+"""Events: the changes of requests in a workspace, as a stream or in pages."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from app.domain.models import Event
 from app.service.long_poll import KEEPALIVE_S
 
 RECONNECT_MS = 2000
-"""When a client comes back after a stream has ended."""
+"""Milliseconds after which a client connects again when a stream has ended."""
 
 
 def list_events(call: Call, query: EventsQuery) -> EventListResponse | Response:
-    """A stream of events (SSE), going on after `Last-Event-ID`; with `Accept: application/json` a page of those there are."""
+    """Stream events (SSE) from `Last-Event-ID` on; with `Accept: application/json`, return a page of past events."""
     if _wants_list(call.headers.get("Accept", "")):
         return _events_page(call, query)
     after = _start_id(call, query)
     stream = call.services.long_polls.stream_events(
         call.workspace, after, is_disconnected=call.client_disconnected, token=call.token.share_holder
     )
-    next(stream)  # raises here what would be raised after the status line otherwise
+    next(stream)  # so that an error is raised before the status line is sent
     response = event_stream(_sse_lines(call, query, after, stream))
-    response.call_on_close(stream.close)  # the lines of a HEAD are never begun, so they close nothing
+    response.call_on_close(stream.close)  # a HEAD never begins the lines, so they would not close the stream
     return response
 
 
@@ -41,7 +41,7 @@ def _wants_list(accept: str) -> bool:
 
 
 def _events_page(call: Call, query: EventsQuery) -> EventListResponse:
-    start_id = _requested_start_id(call, query)  # also checks a header that the cursor makes void
+    start_id = _requested_start_id(call, query)  # checks the header, even if the cursor overrides it
     events = call.services.requests.list_events(call.workspace, query.cursor or start_id or "0", query.limit)
     items = [EventResponse.of(event, call.token) for event in events if _matches(call, query, event)]
     return EventListResponse(items=items, next_cursor=events[-1].id if len(events) == query.limit else None)
@@ -52,9 +52,9 @@ def _start_id(call: Call, query: EventsQuery) -> str:
 
 
 def _requested_start_id(call: Call, query: EventsQuery) -> str | None:
-    """Return the event after which the client wants to go on.
+    """Return the id of the event after which the client wants to continue; None if it gives none.
 
-    The header goes before the URL: a client that reconnects repeats the URL of its first call.
+    The header overrides the URL: a client that reconnects repeats the URL of its first call.
     """
     event_id = call.headers.get("Last-Event-ID")
     if event_id is not None and not re.fullmatch(EVENT_PATTERN, event_id):

@@ -1,4 +1,4 @@
-"""Why a request waits, and when it may start."""
+"""Explanations and estimates: the reason why a request waits, and its likely start."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from app.api.schemas.inputs import EstimateQuery
 
 
 def explain_request(call: Call, request: str) -> ExplanationResponse:
-    """Why a request waits: what keeps it, who holds the units, who could be stopped for it, and when it may start.
+    """Explain why a request waits: the constraint, the holders of the units, the possible victims, the likely start.
 
-    What is said is what the rules that decide say.
+    The explanation comes from the same rules that decide about grants and preemptions.
     """
     visible_request(call, call.services.requests.get(call.workspace, request))
     return ExplanationResponse.of(call.services.explain.explain(call.workspace, request), call.token)
 
 
 def get_estimate(call: Call, request: str, query: EstimateQuery) -> EstimateResponse:
-    """When a request that waits may start, in each pool in whose queue it stands; worked out every few seconds.
+    """Return the likely start of a waiting request in each pool in whose queue it is. It is computed every few seconds.
 
-    It costs little. With `reasons` it also says in a few words why the request waits, which costs a look at its place.
+    The call is cheap. With `reasons` the answer also has a short reason for each pool, which takes one more read of the queue.
     """
     waiter = visible_request(call, call.services.requests.get(call.workspace, request))
     explainer = call.services.explain

@@ -1,4 +1,4 @@
-"""Groups: the inner accounts between a pool and its policies."""
+"""Groups: the accounts between a pool and its policies."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from app.domain.specs import GroupSpec
 
 
 def list_groups(call: Call, pool: str, query: PageQuery) -> GroupListResponse:
-    """A pool's groups, by name."""
+    """List the groups of a pool, by name."""
     view = call.services.pools.get(call.workspace, pool)
     items, next_cursor = page_of([GroupResponse.of(view, view.groups[name]) for name in sorted(view.groups)], query)
     return GroupListResponse(items=list(items), next_cursor=next_cursor)
 
 
 def put_group(call: Call, pool: str, group: str, body: GroupSpec) -> tuple[int, ChangedGroupResponse]:
-    """Make a group, or replace its numbers and parent: what is not given is as if it were new."""
+    """Create or replace a group. Fields that are not given get their defaults."""
     created = call.services.pools.set_group(call.workspace, pool, group, body)
     view, changed = call.services.pools.get_group(call.workspace, pool, group)
     over_limit = account_over_limit(call, view, "group", [changed.name])
@@ -26,10 +26,10 @@ def put_group(call: Call, pool: str, group: str, body: GroupSpec) -> tuple[int, 
 
 
 def get_group(call: Call, pool: str, group: str) -> GroupResponse:
-    """A group of a pool."""
+    """Return a group of a pool."""
     return GroupResponse.of(*call.services.pools.get_group(call.workspace, pool, group))
 
 
 def delete_group(call: Call, pool: str, group: str) -> None:
-    """Delete a group without children."""
+    """Delete a group that has no children."""
     call.services.pools.delete_group(call.workspace, pool, group)

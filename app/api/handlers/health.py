@@ -1,4 +1,4 @@
-"""Liveness, readiness and metrics: for the platform that runs the service."""
+"""Liveness, readiness and metrics, for the platform that runs the service."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def get_liveness(call: Call) -> HealthResponse:
-    """Whether this process answers at all."""
+    """Check that this process answers."""
     return HealthResponse(status="ok")
 
 
 def get_readiness(call: Call) -> HealthResponse:
-    """Whether Redis answers, knows the scripts and takes a write."""
+    """Check that Redis answers, has the scripts and accepts a write."""
     call.services.requests.check_ready()
     return HealthResponse(status="ok")
 
 
 def get_metrics(call: Call) -> Response:
-    """What Prometheus asks for: of the workspaces that the token may use."""
+    """Return the metrics of the workspaces that the token may use, in the text format of Prometheus."""
     workspaces = [name for name in call.services.workspaces.list_names() if call.token.can_access(name)]
 
     return Response(metrics_text(call.process_metrics, call.services, workspaces, call.token), content_type=METRICS_TYPE)

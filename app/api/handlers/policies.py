@@ -1,4 +1,4 @@
-"""Policies: how much of a pool a component may use."""
+"""Policies: the priority, shares and limits of a component in a pool."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.domain.tokens import Permission
 
 
 def list_policies(call: Call, pool: str, query: PageQuery) -> PolicyListResponse:
-    """A pool's policies, the highest priority first."""
+    """List the policies of a pool, the highest priority first."""
     items, next_cursor = page_of(pools.policy_responses(call.services.pools.get(call.workspace, pool)), query)
     return PolicyListResponse(items=list(items), next_cursor=next_cursor)
 
@@ -23,9 +23,9 @@ def list_policies(call: Call, pool: str, query: PageQuery) -> PolicyListResponse
 def put_policy(
     call: Call, pool: str, component: str, query: ComponentQuery, body: PolicySpec
 ) -> tuple[int, ChangedPolicyResponse]:
-    """Connect a component to a pool, or replace how it is connected: what is not given is as if it were new.
+    """Create or replace the policy of a component in a pool. Fields that are not given get their defaults.
 
-    A policy that is there is for who may `adjust`; to make one is for who may `shape`.
+    To replace a policy needs the permission `adjust`; to create one needs `shape`.
     """
     if not call.token.has_permission(Permission.SHAPE):
         policies = call.services.pools.get(call.workspace, pool).policies
@@ -40,17 +40,17 @@ def put_policy(
 
 
 def get_policy(call: Call, pool: str, component: str, query: ComponentQuery) -> PolicyResponse:
-    """A component's policy in a pool."""
+    """Return the policy of a component in a pool."""
     return PolicyResponse.of(*call.services.pools.get_policy(call.workspace, pool, component, query.component_type))
 
 
 def delete_policy(call: Call, pool: str, component: str, query: ComponentQuery) -> None:
-    """Part a component from a pool, while nothing of it waits or runs there."""
+    """Delete the policy of a component in a pool. No request of the component may wait or hold units there."""
     call.services.pools.delete_policy(call.workspace, pool, component, query.component_type)
 
 
 def list_component_policies(call: Call, component: str, query: ComponentPageQuery) -> PolicyListResponse:
-    """A component's policies in all pools, the most preferred first."""
+    """List the policies of a component in all pools, the preferred pool first."""
     rows = call.services.queries.list_component_policies(call.workspace, component, query.component_type)
     items, next_cursor = page_of([PolicyResponse.of(pool, policy) for pool, policy in rows], query)
     return PolicyListResponse(items=list(items), next_cursor=next_cursor)

@@ -7,7 +7,7 @@ from app.api.schemas.pool_shares import AccountSharesResponse, PoolSharesRespons
 
 
 def get_pool_shares(call: Call, pool: str) -> PoolSharesResponse:
-    """What each part of a pool has, wants and is due by fair share, from the pool down to its policies."""
+    """Return the demand, the usage and the fair share of each account of a pool."""
     return PoolSharesResponse(
         accounts=[
             AccountSharesResponse.of(account, call.token) for account in call.services.pool_shares.get(call.workspace, pool)

@@ -1,4 +1,4 @@
-"""Pools: the capacity that is shared."""
+"""Pools: named capacities that components share."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from app.domain.tokens import Permission
 
 
 def create_pool(call: Call, body: PoolSpec) -> PoolResponse:
-    """Make a pool. With an `Idempotency-Key` it may be repeated."""
+    """Create a pool. With an `Idempotency-Key` the call may be repeated."""
     return PoolResponse.of(call.services.pools.create(call.workspace, body, read_idempotency_key(call)))
 
 
 def list_pools(call: Call, query: PageQuery) -> PoolListResponse:
-    """All pools, by name."""
+    """List all pools, by name."""
     names, next_cursor = page_of(call.services.pools.list_names(call.workspace), query)
     return PoolListResponse(
         items=[PoolResponse.of(pool) for pool in call.services.pools.list_existing(call.workspace, names)],
@@ -29,14 +29,14 @@ def list_pools(call: Call, query: PageQuery) -> PoolListResponse:
 
 
 def get_pool(call: Call, pool: str) -> PoolResponse:
-    """One pool."""
+    """Return one pool."""
     return PoolResponse.of(call.services.pools.get(call.workspace, pool))
 
 
 def update_pool(call: Call, pool: str, body: PoolUpdate) -> ChangedPoolResponse:
-    """Merge a change into a pool: what is not given stays, a capacity of 0 removes its key.
+    """Change a pool. Fields that are not given stay; a capacity of 0 removes its key.
 
-    The capacity is for who may `adjust`; all else of a pool is for who may `shape`.
+    To change the capacity needs the permission `adjust`; other changes need `shape`.
     """
     if body.model_fields_set - {"capacity"} and not call.token.has_permission(Permission.SHAPE):
         raise forbidden_permission(call.token, Permission.SHAPE)
@@ -45,12 +45,12 @@ def update_pool(call: Call, pool: str, body: PoolUpdate) -> ChangedPoolResponse:
 
 
 def delete_pool(call: Call, pool: str) -> None:
-    """Delete a pool with its groups and policies, while nobody waits for it or holds anything of it."""
+    """Delete a pool with its groups and policies. No request may wait for the pool or hold units of it."""
     call.services.pools.delete(call.workspace, pool)
 
 
 def list_pool_requests(call: Call, pool: str, query: PoolRequestsQuery) -> RequestListResponse:
-    """Those who hold units of a pool, in order of grant, and those who wait, in queue order with their places."""
+    """List the requests of a pool: those that hold units, in order of grant, and those that wait, in queue order."""
     with malformed_cursor():
         rows, next_cursor = call.services.queries.list_pool_requests(
             call.workspace, pool, query.view, query.cursor, query.limit

@@ -1,4 +1,4 @@
-"""Requests: ask, wait, hold, give back."""
+"""Requests: submit, wait, keep the allocation, release."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ RETRY_AFTER_S = 1
 
 
 def submit_request(call: Call, body: RequestSpec, query: SubmitQuery) -> SubmitResponse:
-    """Ask for several resources at once: allocated, queued or rejected when this answers.
+    """Submit a request for units of several keys. The answer says if it is allocated, queued or rejected.
 
-    With `wait_s` it answers when the request is no longer queued, or when the time is up; then the request stays queued.
-    When too many wait already, it answers at once, and `Retry-After` says when to ask again.
-    With an `Idempotency-Key` it may be repeated: the same key and body give the same request back, and wait for it as well.
+    With `wait_s` the answer comes when the request is no longer queued, or when the time is over; the request then stays
+    queued. If all wait slots are taken, the answer comes at once, and `Retry-After` says when to ask again.
+    With an `Idempotency-Key` the call may be repeated: the same key and body return the same request.
     """
     key = read_idempotency_key(call)
     require_submittable(call, body)
@@ -75,7 +75,7 @@ def submit_request(call: Call, body: RequestSpec, query: SubmitQuery) -> SubmitR
 
 
 def _wait_for_change(call: Call, request: str, query: PollQuery) -> Request:
-    """Return a request after a long poll. Without a wait slot it is returned at once, and the answer says when to ask again."""
+    """Return a request after a long poll. If all wait slots are taken return it at once, with `Retry-After`."""
     change = call.services.long_polls.wait_for_change(
         call.workspace,
         request,
@@ -91,10 +91,10 @@ def _wait_for_change(call: Call, request: str, query: PollQuery) -> Request:
 
 
 def submit_batch(call: Call, body: BatchBody) -> BatchResponse:
-    """Take in up to 1,000 asks in order, each for itself; what is malformed or refused is answered in its place.
+    """Submit up to 1,000 requests in order. A malformed or refused one gets an error in its place of the answer.
 
-    Each ask counts as a call for the rate of the token: the next call may have to wait for all of them.
-    With an `Idempotency-Key` it may be repeated: each ask then has that key and its number.
+    Each request counts as a call for the rate of the token, so the next call may have to wait.
+    With an `Idempotency-Key` the call may be repeated: each request has that key and its number.
     """
     key = read_idempotency_key(call, most=240)
     call.services.tokens.charge(call.token, len(body.requests) - 1)
@@ -129,7 +129,7 @@ def _problem(error: Exception) -> Problem:
 
 
 def list_requests(call: Call, query: RequestsQuery) -> RequestSearchResponse:
-    """Requests, newest first, those kept that have ended included."""
+    """List the requests that pass the filters, the newest first. Ended requests that are kept are included."""
     labels = dict(label.split(":", 1) for label in query.label)
     if any(labels[key] != value for key, _, value in (label.partition(":") for label in query.label)):
         no_counts = RequestCountsResponse.of(RequestCounts()) if query.counts else None
@@ -156,32 +156,32 @@ def list_requests(call: Call, query: RequestsQuery) -> RequestSearchResponse:
 
 
 def get_request(call: Call, request: str, query: PollQuery) -> RequestResponse:
-    """One request. With `wait_s` it answers when the status differs from `status`, or when the time is up.
+    """Return one request. With `wait_s` the answer comes when its status differs from `status`, or when the time is over.
 
-    With `directive` too it also answers when the directive differs from that: so a holder learns at once that it has to leave.
-    When too many wait already, it answers the present state at once, and `Retry-After` says when to ask again.
+    With `directive` the answer also comes when the directive differs, so that a client learns at once that it has to leave.
+    If all wait slots are taken, the answer comes at once, and `Retry-After` says when to ask again.
     """
-    require_request_id_visible(call, request)  # before the poll, which keeps a request from going stale
+    require_request_id_visible(call, request)  # before the poll, which renews the queue TTL
     if query.wait_s == 0:
         return RequestResponse.of(call.services.requests.poll(call.workspace, request), token=call.token)
     return RequestResponse.of(_wait_for_change(call, request, query), token=call.token)
 
 
 def record_throttled_poll(services: Services, token: Token, workspace: str, request: str) -> None:
-    """Record a poll that is answered 429: its queue TTL begins anew, so no request expires because its token has a low rate."""
+    """Record a poll that is refused with 429. It renews the queue TTL: a low rate lets no request expire."""
     services.requests.record_refused_poll(workspace, request, token.visible_components)
 
 
 def send_heartbeat(call: Call, request: str, body: HeartbeatBody) -> HeartbeatResponse:
-    """Say that the holder is alive: the lease is prolonged, and the answer says what the holder is to do."""
+    """Renew the lease of an allocation. The answer has its directive."""
     require_request_id_visible(call, request)
     return HeartbeatResponse.of(request, call.services.requests.heartbeat(call.workspace, request, body.fence))
 
 
 def release_request(call: Call, request: str, body: ReleaseBody) -> RequestResponse:
-    """Give the units back; who can be granted with them has been when this answers.
+    """Release the units of an allocation. Waiters that can be granted with them are granted before the answer.
 
-    Who is `preempting` and has left before its end says `vacated`: it goes back to the queue, or ends `preempted`.
+    A victim that leaves with unfinished work reports `vacated`: its request goes back to the queue, or ends `preempted`.
     """
     require_request_id_visible(call, request)
     released = call.services.requests.release(call.workspace, request, body.fence, body.outcome, body.exit_code)
@@ -189,10 +189,10 @@ def release_request(call: Call, request: str, body: ReleaseBody) -> RequestRespo
 
 
 def report_checkpoint(call: Call, request: str, body: CheckpointBody) -> HeartbeatResponse:
-    """Say how far the saving of the work is, be it routine or because of the directive `checkpoint`.
+    """Report the state of a checkpoint, after the directive `checkpoint` or a routine one.
 
-    It counts as a heartbeat and is answered like one, with the status it has then: who completes a checkpoint that was asked
-    for has left with that, unless it says that it is `routine`.
+    The report counts as a heartbeat and has the same answer. If a victim completes the checkpoint of its directive, it has
+    left: its units are released. A `routine` checkpoint never releases units.
     """
     require_request_id_visible(call, request)
     report = (body.fence, body.state, body.seconds or 0, body.reference)
@@ -202,18 +202,18 @@ def report_checkpoint(call: Call, request: str, body: CheckpointBody) -> Heartbe
 
 
 def cancel_request(call: Call, request: str, body: EmptyBody) -> RequestResponse:
-    """Leave the queue."""
+    """Cancel a queued request: it leaves the queue."""
     require_request_id_visible(call, request)
     return RequestResponse.of(call.services.requests.cancel(call.workspace, request))
 
 
 def drop_request(call: Call, request: str) -> RequestResponse:
-    """End a request whatever its state, units back; one that has ended stays as it is."""
+    """Drop a request in any state, and take its units back. An ended request stays as it is."""
     return RequestResponse.of(call.services.requests.drop(call.workspace, request))
 
 
 def list_request_events(call: Call, request: str, query: PageQuery) -> TimelineEntryListResponse:
-    """Everything that happened to one request, in order."""
+    """List the events of one request, the oldest first."""
     timeline = visible_request(call, call.services.requests.get(call.workspace, request)).timeline
     entries, next_cursor = page_of(timeline, query)
     return TimelineEntryListResponse(
@@ -222,6 +222,6 @@ def list_request_events(call: Call, request: str, query: PageQuery) -> TimelineE
 
 
 def start_request(call: Call, request: str, body: StartBody) -> HeartbeatResponse:
-    """Begin what was granted, task or not: the lease runs from now on, and no other runner may begin it under this fence."""
+    """Start the work of an allocation, for one runner. Its lease begins, and other runners are refused under this fence."""
     require_request_id_visible(call, request)
     return HeartbeatResponse.of(request, call.services.tasks.start(call.workspace, request, body.fence, body.runner))

@@ -7,5 +7,5 @@ from app.api.schemas.usage_history import UsageHistoryResponse
 
 
 def get_usage_history(call: Call, pool: str) -> UsageHistoryResponse:
-    """How much of a pool was used over the last hours, and by which policies."""
+    """Return the use of a pool over the last hours, in all and by policy."""
     return UsageHistoryResponse.of(call.services.usage_history.get(call.workspace, pool))

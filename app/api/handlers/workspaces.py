@@ -8,18 +8,18 @@ from app.domain.specs import WorkspaceSettings
 
 
 def get_workspace(call: Call) -> WorkspaceResponse:
-    """The workspace, its settings, and the use of its limits."""
+    """Return the settings of the workspace and the use of its limits."""
     return WorkspaceResponse.of(call.workspace, call.services.queries.get_workspace(call.workspace))
 
 
 def update_workspace(call: Call, body: WorkspaceSettings) -> WorkspaceResponse:
-    """Change settings of the workspace: those not given stay."""
+    """Change settings of the workspace. Settings that are not given stay."""
     call.services.pools.update_workspace(call.workspace, body)
     return get_workspace(call)
 
 
 def whoami(call: Call) -> WhoamiResponse:
-    """Who your token says you are, and what you may."""
+    """Return the identity and the permissions of the token of this call."""
     token = call.token
     return WhoamiResponse(
         name=token.name,

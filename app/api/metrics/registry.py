@@ -1,8 +1,8 @@
-"""The table of all metrics: name, kind, labels, help text, and where the values come from.
+"""The table of all metrics: name, kind, labels, help text, and the source of the values.
 
-Metrics of the processes are counted where something happens, with `ProcessMetrics`. All other values are read from Redis at
-each scrape: the state of pools, policies and task outboxes (`PoolMetric`, `PolicyMetric`, `OutboxMetric`), and the counters
-of the Lua scripts (`WorkspaceMetric`). Exposition and reference page are made from this table.
+The processes count their own metrics with `ProcessMetrics`. All other values are read from Redis at each scrape: the state of
+pools, policies and task outboxes (`PoolMetric`, `PolicyMetric`, `OutboxMetric`), and the counters of the Lua scripts
+(`WorkspaceMetric`). Exposition and reference page are made from this table.
 
 Label values are workspaces, pools, components with a policy, keys, states, profiles, codes of reasons, and names of scripts,
 routes and at most twenty tokens. They are never requests, or texts of users. Counters of a pool are deleted with it.
@@ -24,12 +24,14 @@ from app.api.metrics.metric_types import (
 )
 from app.domain.metrics import CHECKPOINT_BOUNDS_S, PASS_BOUNDS_S, WAIT_BOUNDS_S
 
-HTTP_REQUESTS = ProcessMetric("http_requests_total", "counter", ("method", "route", "status"), "Requests answered.")
+HTTP_REQUESTS = ProcessMetric(
+    "http_requests_total", "counter", ("method", "route", "status"), "HTTP requests that were answered."
+)
 HTTP_REQUEST_DURATION = ProcessMetric(
     "http_request_duration_seconds",
     "histogram",
     ("method", "route"),
-    "How long they took; long polls and streams included.",
+    "Seconds that an HTTP request took, long polls and streams included.",
     (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
 )
 HTTP_WAITING = ProcessMetric(
@@ -39,14 +41,14 @@ SCRIPT_DURATION = ProcessMetric(
     "script_duration_seconds",
     "histogram",
     ("script",),
-    "How long scripts took that the API called, the way to Redis and back included.",
+    "Seconds that a Lua script called by the API took, with the round trip to Redis.",
     (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5),
 )
 GRANT_LATENCY = ProcessMetric(
     "grant_latency_seconds",
     "histogram",
     (),
-    "How long it took to grant those that need not wait: from an ask that is understood to the answer of the ledger.",
+    "Seconds from a valid submit to its grant, for requests that are granted at once.",
     (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5),
 )
 
@@ -59,63 +61,67 @@ _POLICY = ("workspace", "pool", "component")
 _POLICY_KEY = ("workspace", "pool", "component", "key")
 
 POOL_METRICS = (
-    PoolMetric("pool_capacity", "gauge", _POOL_KEY, "Units of a key there are.", read=lambda pool: pool.amounts["limit"]),
-    PoolMetric("pool_used", "gauge", _POOL_KEY, "Units of a key that somebody holds.", read=lambda pool: pool.amounts["used"]),
+    PoolMetric("pool_capacity", "gauge", _POOL_KEY, "Units of a key in the pool.", read=lambda pool: pool.amounts["limit"]),
+    PoolMetric(
+        "pool_used", "gauge", _POOL_KEY, "Units of a key that allocations hold.", read=lambda pool: pool.amounts["used"]
+    ),
     PoolMetric(
         "pool_reserved",
         "gauge",
         _POOL_KEY,
-        "Units of a key that are promised to groups and policies.",
+        "Units of a key that are reserved for groups and policies.",
         read=lambda pool: pool.amounts["children_reserved"],
     ),
     PoolMetric(
         "pool_borrowed",
         "gauge",
         _POOL_KEY,
-        "Units of a key that policies hold beyond what they have reserved.",
+        "Units of a key that policies use beyond their reserved shares.",
         read=lambda pool: pool.borrowed,
     ),
     PoolMetric(
         "pool_held",
         "gauge",
         _POOL_KEY,
-        "Units of a key that are kept free for somebody who waits.",
+        "Units of a key that are held free for a waiter.",
         read=lambda pool: pool.on_hold,
     ),
-    PoolMetric("pool_queue_length", "gauge", _POOL, "Requests that wait.", read=lambda pool: pool.numbers["queued"]),
+    PoolMetric(
+        "pool_queue_length", "gauge", _POOL, "Requests in the queue of the pool.", read=lambda pool: pool.numbers["queued"]
+    ),
     PoolMetric("pool_active", "gauge", _POOL, "Requests that hold units.", read=lambda pool: pool.numbers["active"]),
     PoolMetric(
         "pool_preempting",
         "gauge",
         _POOL,
-        "Requests that hold units and have to leave.",
+        "Requests that hold units and are leaving.",
         read=lambda pool: pool.numbers["preempting"],
     ),
     PoolMetric(
         "pool_oldest_wait_seconds",
         "gauge",
         _POOL,
-        "Since the submission of who was submitted first of those that wait; 0 if nobody waits.",
+        "Age of the oldest queued request of the pool, in seconds; 0 if its queue is empty.",
         read=lambda pool: pool.oldest_wait_s,
     ),
 )
 
 POLICY_METRICS = (
     PolicyMetric(
-        "policy_used", "gauge", _POLICY_KEY, "Units of a key that the policy holds.", read=lambda policy: policy.amounts["used"]
+        "policy_used", "gauge", _POLICY_KEY, "Units of a key that the policy uses.", read=lambda policy: policy.amounts["used"]
     ),
     PolicyMetric(
         "policy_reserved",
         "gauge",
         _POLICY_KEY,
-        "Units of a key that are promised to the policy.",
+        "Units of a key that are reserved for the policy.",
         read=lambda policy: policy.amounts["reserved"],
     ),
     PolicyMetric(
         "policy_limit",
         "gauge",
         _POLICY_KEY,
-        "Units of a key the policy may hold at most, where it has a limit of its own.",
+        "The most units of a key that the policy may use; no row without a limit of its own.",
         read=lambda policy: policy.amounts["limit"],
         only_named_keys=True,
     ),
@@ -123,7 +129,7 @@ POLICY_METRICS = (
         "policy_borrowed",
         "gauge",
         _POLICY_KEY,
-        "Units of a key that the policy holds beyond what it has reserved.",
+        "Units of a key that the policy uses beyond its reserved share.",
         read=lambda policy: policy.borrowed,
     ),
     PolicyMetric(
@@ -137,21 +143,21 @@ POLICY_METRICS = (
         "policy_oldest_wait_seconds",
         "gauge",
         _POLICY,
-        "Since the submission of who was submitted first of those of them that wait; 0 if nobody waits.",
+        "Age of the oldest queued request of the policy, in seconds; 0 if none waits.",
         read=lambda policy: policy.oldest_wait_s,
     ),
     PolicyMetric(
         "policy_satisfaction",
         "gauge",
         _POLICY,
-        "Fair share: how much of what is due to the policy it has; no row where nothing is due.",
+        "Fair share: the part of its fair share that the policy uses; no row if the fair share is 0.",
         read=lambda policy: policy.satisfaction,
     ),
     PolicyMetric(
         "policy_starving",
         "gauge",
         _POLICY,
-        "Fair share: whether it has had too little for too long; 0 no, 1 yes, 2 aggressively.",
+        "Fair share: the starvation of the policy; 0 none, 1 starving, 2 aggressively starving.",
         read=lambda policy: policy.starving,
     ),
 )
@@ -161,7 +167,7 @@ REQUEST_METRICS = (
         "workspace_requests",
         "gauge",
         ("workspace", "state"),
-        "Requests that wait, hold units, and have to leave.",
+        "Requests in each state that has not ended: queued, allocated, preempting.",
         read=metric_values.requests_by_state,
     ),
     WorkspaceMetric(
@@ -196,14 +202,14 @@ REQUEST_METRICS = (
         "requests_total",
         "counter",
         ("workspace", "pool", "state", "reason"),
-        "Requests that came into a state, by the reason's code.",
+        "Requests that entered a state, by the code of the reason.",
         read=metric_values.transitions,
     ),
     WorkspaceMetric(
         "wait_seconds",
         "histogram",
         _POOL,
-        "How long those granted had waited, since they entered the queue.",
+        "Seconds from the entry into the queue to the grant.",
         WAIT_BOUNDS_S,
         read=metric_values.waits,
     ),
@@ -211,7 +217,7 @@ REQUEST_METRICS = (
         "reconcile_seconds",
         "histogram",
         _WORKSPACE,
-        "How long the passes that decide took.",
+        "Seconds that a reconcile of the workspace took.",
         PASS_BOUNDS_S,
         read=metric_values.passes,
     ),
@@ -219,14 +225,14 @@ REQUEST_METRICS = (
         "preemptions_total",
         "counter",
         ("workspace", "pool", "profile", "reason"),
-        "Allocations that had to leave.",
+        "Allocations that were preempted, by the code of the reason.",
         read=metric_values.counters("preemptions"),
     ),
     WorkspaceMetric(
         "preemption_checkpoint_duration_seconds",
         "histogram",
         _POOL,
-        "How long it took to save the work, from the directive to the word that it is done.",
+        "Seconds from the directive to save the work to its completed checkpoint.",
         CHECKPOINT_BOUNDS_S,
         read=metric_values.checkpoints,
     ),
@@ -234,32 +240,38 @@ REQUEST_METRICS = (
         "preemption_victim_requeue_total",
         "counter",
         _POOL,
-        "Preempted, and back in the queue.",
+        "Preempted requests that went back to the queue.",
         read=metric_values.counters("requeued"),
     ),
     WorkspaceMetric(
         "preemption_failed_checkpoint_total",
         "counter",
         _POOL,
-        "Preempted, and their work was not saved.",
+        "Preempted requests whose work was not saved.",
         read=metric_values.counters("failed_checkpoints"),
     ),
 )
 
 OUTBOX_METRICS = (
-    OutboxMetric("tasks_delayed", "gauge", _WORKSPACE, "Tasks that wait for their time.", read=lambda outbox: outbox.delayed),
     OutboxMetric(
-        "outbox_waiting", "gauge", _WORKSPACE, "Tasks to be sent to their broker now.", read=lambda outbox: outbox.waiting
+        "tasks_delayed", "gauge", _WORKSPACE, "Delayed tasks, whose time has not come.", read=lambda outbox: outbox.delayed
+    ),
+    OutboxMetric(
+        "outbox_waiting",
+        "gauge",
+        _WORKSPACE,
+        "Granted tasks that have to be sent to their broker.",
+        read=lambda outbox: outbox.waiting,
     ),
     OutboxMetric(
         "outbox_oldest_seconds",
         "gauge",
         _WORKSPACE,
-        "How long the oldest of them has been waiting for that.",
+        "Seconds that the oldest of these tasks has been in the outbox.",
         read=metric_values.oldest_task_s,
     ),
     OutboxMetric(
-        "tasks_unstarted", "gauge", _WORKSPACE, "Tasks sent that no worker has begun.", read=lambda outbox: outbox.unstarted
+        "tasks_unstarted", "gauge", _WORKSPACE, "Sent tasks that no worker has started.", read=lambda outbox: outbox.unstarted
     ),
 )
 
@@ -268,35 +280,35 @@ TASK_METRICS = (
         "dispatches_total",
         "counter",
         _WORKSPACE,
-        "Tasks sent to their broker, and word sent there of those that will never run.",
+        "Messages sent to the broker: tasks to run, and tasks that will never run.",
         read=metric_values.total("dispatched"),
     ),
     WorkspaceMetric(
         "redispatches_total",
         "counter",
         _WORKSPACE,
-        "Tasks sent once more under the same fence, as no worker had begun them in time.",
+        "Tasks sent again under the same fence, as no worker had started them in time.",
         read=metric_values.total("redispatched"),
     ),
     WorkspaceMetric(
         "dispatch_failures_total",
         "counter",
         _WORKSPACE,
-        "Times that a broker took nothing.",
+        "Attempts to send tasks that the broker did not accept.",
         read=metric_values.total("dispatch_failures"),
     ),
     WorkspaceMetric(
         "tasks_not_started_total",
         "counter",
         _WORKSPACE,
-        "Tasks taken back, as no worker had begun them after several times.",
+        "Tasks taken back, as no worker had started them after several attempts.",
         read=metric_values.total("not_started"),
     ),
     WorkspaceMetric(
         "tasks_redelivered_total",
         "counter",
         _WORKSPACE,
-        "Tasks that entered the queue again, as their worker was lost.",
+        "Tasks that went back to the queue, as their worker was lost.",
         read=metric_values.total("redelivered"),
     ),
 )
@@ -306,7 +318,7 @@ TOKEN_METRICS = (
         "token_expires_in_seconds",
         "gauge",
         ("token",),
-        "Time until a token expires. At most twenty tokens, of those that expire within seven days.",
+        "Seconds until a token expires, for at most twenty tokens that expire within seven days.",
         read=lambda token, left_s: left_s,
     ),
 )

@@ -48,8 +48,8 @@ class EventFields(ResponseModel):
     """The id of the event, for `Last-Event-ID` and `after`."""
     event: Annotated[str, Field(examples=EVENTS)]
     """The name of the event. Transitions: `submitted`, `allocated`, `released`, `expired`, `cancelled`, `rejected`,
-    `preempting` (it has to leave), `reprieved` (it may stay), `preempted` (it has left), `forced` (its grace period is over, and
-    its units were taken back). Notes without a transition: `clearing` (victims leave for it), `terminating` (its grace period
+    `preempting` (it has to leave), `reprieved` (it may stay), `preempted` (it has left), `forced` (its units were taken back at
+    the end of its grace period). Notes without a transition: `clearing` (victims leave for it), `terminating` (its grace period
     begins), `passed_on` (it leaves for another request now), `started` (a worker or `poolkeeper run` has started it)."""
     at: Time
     """The time of the event."""

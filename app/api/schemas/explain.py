@@ -214,7 +214,8 @@ class PoolExplanationResponse(ResponseModel):
     waiting: int
     """The number of requests in the queue of the pool."""
     verdict: Annotated[
-        WaitReason, Field(description="The constraint that blocks the request: the first that applies, in the order of this list.")
+        WaitReason,
+        Field(description="The constraint that blocks the request: the first that applies, in the order of this list."),
     ]
     keys: dict[str, KeyUnitsResponse]
     """Resource key → units that the request needs and that the pool has."""
@@ -225,7 +226,7 @@ class PoolExplanationResponse(ResponseModel):
     more_holders: int
     """The number of holders that are left out."""
     preemption: PreemptionResponse
-    """The result of the search for victims."""
+    """The victims that the planner found for the request, or the reason why there are none."""
     would_start_if: str
     """The change that would let it start, as a sentence for people."""
     estimated_start: StartEstimateResponse | None

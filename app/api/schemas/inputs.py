@@ -221,7 +221,7 @@ class CheckpointBody(StrictModel):
     reference: Annotated[str, Field(min_length=1, max_length=LONGEST_REFERENCE)] | None = None
     """The place from which the work can continue, such as a path or URL, with `completed` only."""
     routine: bool = False
-    """True with `completed` if no directive asked for the checkpoint: Poolkeeper keeps its reference, and the allocation stays."""
+    """True with `completed` if no directive asked for the checkpoint: its reference is kept, and the allocation stays."""
 
     @field_validator("seconds")
     @classmethod
