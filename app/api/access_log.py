@@ -21,12 +21,12 @@ FAILURE_STATUS = 400
 
 @dataclass(frozen=True, slots=True)
 class AccessLog:
-    """Decides which requests are logged, and logs them."""
+    """The writer of the access log."""
 
     slow_ms: int
     """A request that takes longer is logged. A long poll waits on purpose, so its time does not count. 0: every request."""
     sample_percent: int
-    """The percentage of all other requests that is logged; 0: none."""
+    """The percent of all other requests that is logged; 0: none."""
     chance: Callable[[], float] = random.random
 
     @classmethod

@@ -40,7 +40,7 @@ ErrorPage = Callable[[Exception], Response | None]
 
 @dataclass(frozen=True, slots=True)
 class AppContext:
-    """What an extension of the application shares with the routes."""
+    """The services and metrics that an extension of the application shares with the routes."""
 
     services: Services
     authenticator: Authenticator

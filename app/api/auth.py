@@ -39,7 +39,7 @@ class Authenticator:
         return self.token_of_secret(secret.strip(), headers)
 
     def token_of_secret(self, secret: str | None, headers: Headers) -> Token:
-        """Return the token with this secret, None meaning a request without one; raise 401 if it is not valid."""
+        """Return the token with this secret; raise 401 if it is not valid. None is a request without a token."""
         if secret is None:
             if self.is_token_required():
                 raise _unauthorized("no_token", "a token is needed: Authorization: Bearer <token>")
@@ -81,12 +81,12 @@ def _unauthorized(code: str, detail: str) -> HttpRefusal:
 
 
 PROXY_HEADERS = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")
-"""Headers that a proxy adds. The client behind it may be on another machine."""
+"""The headers that a proxy adds. Its client may be on another machine."""
 
 
 LOCAL_ONLY = "without tokens only requests from and to localhost are served"
 _HOST = re.compile(r"(?:\[([^]]*)\]|([^:\[\]]*))(?::\d+)?")
-"""The header Host: an address in brackets or a name, and a port."""
+"""The header `Host`: an address in brackets or a name, and a port."""
 
 
 def _require_loopback(headers: Headers) -> None:
@@ -108,7 +108,7 @@ def _require_loopback(headers: Headers) -> None:
 
 
 def _is_own_site(headers: Headers) -> bool:
-    """True if the browser says that the request is of our own page or of its user, or says nothing, as no other client does.
+    """True if the request comes from a page of Poolkeeper, from the user of a browser, or from a client that is no browser.
 
     A link on a page of another port of this machine may be followed.
     """
@@ -117,7 +117,7 @@ def _is_own_site(headers: Headers) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """True if the host is this machine itself, not reachable from others."""
+    """True if the host is this machine, by an address that other machines cannot reach."""
     if host.lower() == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""How large the body of a route may be, in bytes and in members, checked before the body is parsed.
+"""The limits of the body of a route, in bytes and in members. They are checked before the body is parsed.
 
 A parser makes a Python object of each member of a JSON object or list, and a validator an error of each wrong member. So a few
 bytes of a body may cost much memory and time. Therefore the members are counted in the bytes first.
@@ -26,11 +26,11 @@ class BodyLimit:
 SMALL_BODY = BodyLimit(64 * 2**10, 2_000)
 """The limit of most routes."""
 TASK_BODY = BodyLimit(MAX_MESSAGE_BYTES + SMALL_BODY.bytes, 20_000)
-"""A task: its message, and the small body around it."""
+"""The limit of a task: its message, and the small body around it."""
 POOL_BODY = BodyLimit(2**20, 20_000)
-"""A new pool."""
+"""The limit of a new pool."""
 LARGE_BODY = BodyLimit(2**30, 100_000)
-"""Batches, declarations and dry runs: as many bytes as the setting `max_body_bytes` allows."""
+"""The limit of batches, declarations and dry runs. The setting `max_body_bytes` lowers it."""
 
 MAX_FORM_FIELDS = 500
 """The most fields of a form of the dashboard: a policy in a pool of 32 keys has 70."""
@@ -39,8 +39,8 @@ MAX_FORM_FIELDS = 500
 def has_more_members(data: bytes, most: int) -> bool:
     """True if the objects and lists of a JSON text have more than `most` members in all; an empty one counts as a member.
 
-    All separators are counted first, also those in texts: this is cheap and never less than the number of members. Only if the
-    number is too high, the texts are removed and the separators counted again.
+    First all separators are counted, also those in texts: this is cheap, and never fewer than the members. Only if they are too
+    many, the texts are removed and the separators are counted again.
     """
     if _count_separators(data) <= most:
         return False

@@ -1,6 +1,6 @@
-"""Which components and requests a token may see and act for.
+"""Checks of the components and requests that a token may see and act for.
 
-The permission of a route stands in `routes.py`, the permissions of a role in `app/domain/tokens.py`.
+`routes.py` has the permission of a route, `app/domain/tokens.py` the permissions of a role.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The one table from exceptions to statuses, and the problem document (RFC 9457) of each refusal."""
+"""The table from exceptions to HTTP statuses, and the problem document (RFC 9457) of each refusal."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from app.service.wait_slots import TokenShareUsed, TooManyWaiters
 
 PROBLEM_TYPE = "application/problem+json"
 RETRY_SOON = {"Retry-After": "1"}
-"""For an outage of Redis, or if every wait slot is taken: either may change at any moment."""
+"""The header for an outage of Redis, or if every wait slot is taken: either may change at any moment."""
 RETRY_LATER = {"Retry-After": "300"}
-"""For a refusal that lasts and is costly to compute: longer than clients wait by themselves."""
+"""The header for a refusal that lasts and is costly to compute: more seconds than clients wait by themselves."""
 
 
 class HttpRefusal(Exception):  # noqa: N818
@@ -54,7 +54,7 @@ class MalformedInput(HttpRefusal):
 
     @classmethod
     def of(cls, error: ValidationError, where: str = "the body", model: type[BaseModel] | None = None) -> MalformedInput:
-        """Return the refusal of what pydantic has found in an input of this model."""
+        """Return the refusal for the validation errors of an input of this model."""
         return cls(field_errors(error, model), where)
 
 
@@ -68,13 +68,13 @@ STATUSES: tuple[tuple[type[Exception], int], ...] = (  # the first that fits
     (TokenShareUsed, 429),
     (TooManyWaiters, 503),
 )
-"""Exceptions of the service and their statuses. HttpRefusal and those of werkzeug have their own."""
+"""The exceptions of the service with their statuses. HttpRefusal and the exceptions of werkzeug have their own."""
 
 WERKZEUG_CODES = {400: "malformed", 404: "no_such_route", 405: "method_not_allowed"}
 """Codes of the refusals of werkzeug itself."""
 
-WERKZEUG_DETAILS = {404: "there is no such route; /docs has those there are", 405: "this route does not know this verb"}
-"""Sentences of the refusals of werkzeug itself, whose own are for browsers."""
+WERKZEUG_DETAILS = {404: "there is no such route; /docs lists all routes", 405: "this route does not have this method"}
+"""Sentences for the refusals of werkzeug, whose own sentences are for browsers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class ProblemReply:
 
 
 def problem_reply(error: Exception, request_id: str | None = None) -> ProblemReply | None:
-    """Return the reply to an exception; None if it is no refusal but a bug."""
+    """Return the reply to an exception; None if it is a bug and not a refusal."""
     if isinstance(error, HttpRefusal):
         problem_fields = [FieldError(field=name, reason=reason) for name, reason in getattr(error, "field_reasons", [])]
         more: dict[str, Any] = {"errors": problem_fields} if problem_fields else {}
@@ -118,7 +118,7 @@ def problem_reply(error: Exception, request_id: str | None = None) -> ProblemRep
 
 
 def internal_error(request_id: str | None) -> ProblemReply:
-    """Return the reply to a bug, whose trace is in the log."""
+    """Return the reply to a bug; the log has its trace."""
     return _reply(500, "internal_error", "something went wrong here; the log has it under the request id", request_id)
 
 

@@ -1,4 +1,4 @@
-"""The use beyond limits, as the answer to a change tells it."""
+"""The use beyond limits, for the answer to a change."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def read_body(http_request: Request, limit: BodyLimit) -> bytes:
 
 
 def announced_length(http_request: Request) -> int | None:
-    """Return the header Content-Length; None without one, as of a chunked body."""
+    """Return the number of the header `Content-Length`; None without it, as for a chunked body."""
     text = http_request.environ.get("CONTENT_LENGTH") or ""
     if not text:
         return None
@@ -75,7 +75,7 @@ def _read_deadline(http_request: Request) -> Iterator[None]:
 
 
 def read_form(http_request: Request) -> None:
-    """Read the form of a page, which `http_request.form` has from then on. Raise if it is too large or no form."""
+    """Read the form of a page into `http_request.form`. Raise if it is too large, or is not a form."""
     data = read_body(http_request, SMALL_BODY)
     if data and http_request.mimetype != FORM:
         raise HttpRefusal(415, "no_form", f"a form has to be sent as {FORM}")
@@ -105,7 +105,7 @@ def large_body_turn() -> Iterator[None]:
 
 
 def parse_body(model: type[StrictModel], http_request: Request, data: bytes, limit: BodyLimit) -> StrictModel:
-    """Return the body as its model. Raise if it is no JSON, has too many members, or is malformed."""
+    """Return the body as its model. Raise if it is not JSON, has too many members, or is malformed."""
     if http_request.environ.get("CONTENT_TYPE") != "application/json" and not JSON.fullmatch(http_request.mimetype):
         raise HttpRefusal(415, "not_json", "the body has to be JSON, and Content-Type to say so: application/json")
     if not data:

@@ -1,4 +1,4 @@
-"""From an HTTP request to its handler and back: authentication, arguments, response, metrics and access log."""
+"""The way of an HTTP request to its handler and back: authentication, arguments, response, metrics and access log."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from app.domain.tokens import ANONYMOUS, Permission, Token
 log = logging.getLogger("poolkeeper.api")
 
 RESPONSE_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-"""Headers of every response that is made here: it is not stored, and its type is not guessed."""
+"""The headers of JSON responses: a client must not store them, nor guess their type."""
 REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 
 class Endpoint(Protocol):
-    """What metrics and log need of a route or a page: its name and its permission."""
+    """A route or a page, as metrics and log see it: its name and its permission."""
 
     @property
     def path(self) -> str: ...
@@ -49,7 +49,7 @@ class Endpoint(Protocol):
 
 
 class RequestHandler:
-    """Serves routes."""
+    """The server of all routes."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class RequestHandler:
 
 
 def json_response(body: object, status: int, kind: str = "application/json", *, exclude_none: bool = False) -> Response:
-    """Return the body as JSON, 204 without a body. A model that is an input as well leaves out its default values."""
+    """Return the body as JSON; without a body, 204. A model that is also an input is written without its default values."""
     if body is None:
         return Response(status=204, headers=RESPONSE_HEADERS)
     assert isinstance(body, BaseModel)
@@ -206,7 +206,7 @@ def json_response(body: object, status: int, kind: str = "application/json", *, 
 
 
 def _flask_request() -> Request:
-    """Return the request itself: the proxy of Flask looks it up for every attribute."""
+    """Return the request without the proxy of Flask, which looks it up for every attribute."""
     http_request: Request = request._get_current_object()  # type: ignore[attr-defined]
     return http_request
 

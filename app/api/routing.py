@@ -23,7 +23,7 @@ EVENT_STREAM = "text/event-stream"
 
 
 def path_pattern(name: str) -> str:
-    """Return the pattern of a path parameter: tasks have longer names, and a component may be a template."""
+    """Return the pattern of a path parameter. Tasks have longer names, and a component may be a policy template."""
     return {"task": TASK_PATTERN, "component": POLICY_PATTERN}.get(name, NAME_PATTERN)
 
 
@@ -51,45 +51,45 @@ class Route:
     method: str
     path: str
     permission: Permission | None
-    """None: a token is never needed."""
+    """The permission that the token needs; None: no token is needed."""
     handler: Callable[..., Any]
     success_statuses: tuple[int, ...] = (200,)
-    """The first is the one of a handler that returns a body alone."""
+    """The statuses of success. A handler that returns a body only has the first."""
     refusal_statuses: tuple[int, ...] = ()
-    """Beside those that follow from the rest of the row."""
+    """The statuses of refusals that do not follow from the other fields."""
     request_headers: tuple[str, ...] = ()
-    """Headers that the handler reads."""
+    """The headers that the handler reads."""
     has_workspace: bool = True
-    """True if the route is about one workspace, which the token has to be for."""
+    """True if the route is about one workspace, to which the token needs access."""
     media_types: tuple[str, ...] = ("application/json",)
-    """Media types of the response."""
+    """The media types of the response."""
     on_throttled: Callable[..., None] | None = None
-    """Called with services, token, workspace and path parameters before a call is answered 429."""
+    """A function that is called with services, token, workspace and path parameters before a call is refused with 429."""
     body_limit: BodyLimit = SMALL_BODY
     """The limit of the body."""
     refuses_absent: bool = True
-    """True if a path that names no object is answered 404."""
+    """True if the route answers 404 for an object that does not exist."""
     uses_redis: bool = True
-    """True if the route answers 503 while Redis is away."""
+    """True if the route answers 503 while Redis is not available."""
 
     @property
     def name(self) -> str:
-        """The endpoint in Flask."""
+        """Return the name of the endpoint in Flask."""
         return f"{self.method} {self.path}"
 
     @property
     def tag(self) -> str:
-        """The feature, after which the module of the handler is named."""
+        """Return the feature, which is the name of the handler's module."""
         return self.handler.__module__.rpartition(".")[2].replace("_", "-")
 
     @property
     def operation_id(self) -> str:
-        """The name of the operation in OpenAPI, and of its handler."""
+        """Return the name of the operation in OpenAPI, which is that of its handler."""
         return self.handler.__name__
 
     @property
     def path_names(self) -> tuple[str, ...]:
-        """The names of the path parameters."""
+        """Return the names of the path parameters."""
         return tuple(re.findall(r"{(\w+)}", self.path))
 
     @cached_property
@@ -98,12 +98,12 @@ class Route:
 
     @cached_property
     def body_model(self) -> type[StrictModel] | None:
-        """The model of the body; None if the route takes none."""
+        """Return the model of the body; None if the route has no body."""
         return self._hints.get("body")
 
     @cached_property
     def query_model(self) -> type[QueryModel]:
-        """The model of the query string."""
+        """Return the model of the query string."""
         query: type[QueryModel] = self._hints.get("query", NoQuery)
         return query
 
@@ -114,20 +114,20 @@ class Route:
 
     @cached_property
     def response_model(self) -> type[BaseModel] | None:
-        """The model of the response; None if it has no body, or one without a schema."""
+        """Return the model of the response; None without a body, or for a body without a schema."""
         annotation = self._hints["return"]
         kinds = [annotation, *getattr(annotation, "__args__", ())]
         return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
 
     @property
     def is_body_optional(self) -> bool:
-        """True if an absent body means the same as an empty one."""
+        """True if an absent body is the same as an empty one."""
         return self.body_model is EmptyBody
 
     @property
     def failure_statuses(self) -> tuple[int, ...]:
-        """Every status of a refusal."""
-        statuses = {400, *self.refusal_statuses}  # 400: at least an unknown query parameter
+        """Return every status of a refusal."""
+        statuses = {400, *self.refusal_statuses}  # 400: any route refuses an unknown query parameter
         if self.uses_redis:
             statuses.add(503)
         if self.permission:

@@ -1,4 +1,4 @@
-"""The API, browsable at `/docs`: Swagger UI out of its package, so that it works without any other host."""
+"""The page `/docs`: Swagger UI from its Python package, so that it needs no other host."""
 
 from __future__ import annotations
 
@@ -75,4 +75,4 @@ VIEWS = (
     View("GET", "/docs/page.css", "docs style", lambda: Response(STYLE, mimetype="text/css")),
     View("GET", "/docs/<name>", "docs file", _file),
 )
-"""The page and its files."""
+"""The views of the page and its files."""

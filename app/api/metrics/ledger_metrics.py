@@ -1,4 +1,4 @@
-"""Reads the metrics that are in Redis, and makes their rows as the table of metrics says."""
+"""The metrics that are read from Redis: their rows, by the table of metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records of which the table of metrics consists: one class for each source of values."""
+"""The classes of the rows of the table of metrics: one class for each source of values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
 
 class Buckets(NamedTuple):
-    """The value of a histogram: the count of each bucket and of what is beyond the last bound, and the sum."""
+    """The value of a histogram: the count of each bucket, last that beyond all bounds, and the sum of the values."""
 
     counts: list[int]
     total: float
@@ -24,19 +24,19 @@ class Buckets(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A row of the table."""
+    """A row of the table of metrics."""
 
     name: str
-    """Without the prefix."""
+    """The name without the prefix."""
     kind: Kind
     labels: tuple[str, ...]
     help: str
     bounds: tuple[float, ...] = ()
-    """Of a histogram: the upper bounds of its buckets."""
+    """The upper bounds of the buckets of a histogram."""
 
     @property
     def full_name(self) -> str:
-        """The name with the prefix."""
+        """Return the name with the prefix."""
         return PREFIX + self.name
 
 
@@ -58,7 +58,7 @@ class PolicyMetric(Metric):
 
     read: Callable[[PolicyMetrics], float | Amounts | None]
     only_named_keys: bool = False
-    """True if a key without an amount has no row; else it has one of 0."""
+    """True if a key without an amount has no row; else its row is 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

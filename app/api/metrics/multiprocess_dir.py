@@ -1,6 +1,7 @@
-"""The directory in which the counters of all API processes meet: mapped files, in shared memory if there is any.
+"""The directory with the counters of all API processes: mapped files, in shared memory if there is any.
 
-The process that creates a directory removes it at its end. If it is killed, the next start does (`app/temporary_folders.py`).
+The process that creates a directory removes it at its end. If the process is killed, the next start removes the directory
+(`app/temporary_folders.py`).
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from app.temporary_folders import create_folder
 log = logging.getLogger("poolkeeper.metrics")
 
 ENVIRONMENT_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
-"""Names the directory for prometheus_client."""
+"""The variable that names the directory for prometheus_client."""
 PURPOSE = "metrics"
 MERGE_LOCK = "reading"
-"""Locked while files are read, and while they are merged."""
+"""The file that is locked while files are read or merged."""
 MERGE_LOCK_WITHIN_S = 1.0
-"""How long a merge waits for readers. After that the file stays, and is read on its own."""
+"""Seconds that a merge waits for readers. After that the file stays, and is read on its own."""
 
 
 def parent_directory() -> Path:
@@ -42,9 +43,9 @@ def create_directory(purpose: str = PURPOSE) -> Path:
 
 
 def merge_process(directory: Path, pid: int) -> None:
-    """Merge the counters of a process that has ended into those of all that have, and remove its gauges.
+    """Merge the counters of an ended process into the sums of all ended processes, and remove its gauges.
 
-    So there are hardly more files than processes. Errors are logged: the server that calls this must not end by them.
+    So there are hardly more files than processes. Errors are logged only, as they must not end the server that calls this.
     """
     if not directory.is_dir():  # the server has ended
         return
@@ -55,7 +56,7 @@ def merge_process(directory: Path, pid: int) -> None:
             for kind in ("counter", "histogram") if locked else ():
                 _merge_file(directory / f"{kind}_{pid}.db", directory / f"{kind}_ended.db")
     except OSError as error:  # mostly full memory: the file stays, and is read on its own
-        log.warning("what process %s counted is not put together with the rest: %s", pid, error)
+        log.warning("the counters of process %s could not be merged: %s", pid, error)
 
 
 def _merge_file(file: Path, sums: Path) -> None:
@@ -73,7 +74,7 @@ def _merge_file(file: Path, sums: Path) -> None:
                 totals.write_value(key, totals.read_value(key)[0] + value, 0.0)
             totals.close()
     except (RuntimeError, ValueError, struct.error):
-        log.exception("what process %s counted cannot be read", file.stem.rpartition("_")[2])
+        log.exception("the counters of process %s cannot be read", file.stem.rpartition("_")[2])
     file.unlink(missing_ok=True)
 
 

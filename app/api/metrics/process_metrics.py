@@ -1,7 +1,7 @@
 """The metrics that the API processes count, and the whole page of metrics.
 
-The counters of several processes meet in files (`PROMETHEUS_MULTIPROC_DIR`, set by the configuration of gunicorn). The
-metrics in Redis are read at each scrape, so they are the same whichever process answers.
+The counters of all processes are in the files of one directory (`PROMETHEUS_MULTIPROC_DIR`, set by the configuration of
+gunicorn). The metrics in Redis are read at each scrape, so every process answers the same.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ def _collector(metric: ProcessMetric, registry: CollectorRegistry) -> Any:
 
 
 class MultiprocessCollector(Collector):
-    """The counters of all processes, from the files in which they meet."""
+    """The counters of all processes, read from their files."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def collect(self) -> Iterable[Metric]:
-        """Return the metrics. An empty file is skipped: its process is just creating it, or was killed meanwhile."""
+        """Return the metrics. Empty files are skipped: a process is creating the file, or was killed meanwhile."""
         with read_lock(self._directory):
             files = [str(file) for file in self._directory.glob("*.db") if _size(file)]
             metrics: Iterable[Metric] = MultiProcessCollector.merge(files)  # type: ignore[no-untyped-call]

@@ -29,7 +29,7 @@ class MetricFamily:
         self._rows.append(f"{self.name}{{{row_labels}}} {value}")
 
     def add_buckets(self, row_labels: str, bounds: Iterable[float], counts: Sequence[int], total: float) -> None:
-        """Add the rows of a histogram: the count of each bucket alone, last that of values beyond all bounds, and the sum."""
+        """Add the rows of a histogram. `counts` has the count of each bucket, last that beyond all bounds."""
         so_far = 0
         for bound, count in zip((*map(float, bounds), "+Inf"), counts, strict=True):
             so_far += count
@@ -38,7 +38,7 @@ class MetricFamily:
         self._rows.append(f"{self.name}_sum{{{row_labels}}} {total}")
 
     def lines(self) -> Iterator[str]:
-        """Yield head and rows; nothing of a family without rows."""
+        """Yield the head and the rows; nothing if there are no rows."""
         if self._rows:
             yield from self._head
             yield from self._rows

@@ -1,4 +1,4 @@
-"""A thread of each process of the API that records, for as long as the process serves, that the API answers."""
+"""A thread in each API process that records at intervals that the API is available."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = logging.getLogger("poolkeeper.api")
 
 
 class AvailabilityRecorder:
-    """Records at once and then every `RECORD_INTERVAL_S`, from `start` to `stop`."""
+    """The thread: it records at once and then every `RECORD_INTERVAL_S`, from `start` to `stop`."""
 
     def __init__(self, availability: Availability, interval_s: float = RECORD_INTERVAL_S) -> None:
         self._availability, self._interval_s = availability, interval_s

@@ -1,6 +1,6 @@
 """The number of connections of each API process, in a page of shared memory.
 
-All processes accept from one socket, and a process that is awake is always the first. Without this page one process would take
+All processes accept from one socket, and a process that runs already accepts first. Without this page one process would take
 nearly all connections while the others sleep.
 """
 

@@ -1,4 +1,4 @@
-"""Returns the memory of large bodies to the system.
+"""The return of the memory of large bodies to the system.
 
 The C library keeps freed memory in arenas, which threads share. It keeps blocks up to the size of the largest that was freed
 before. Free memory between used blocks is not returned, and with many arenas this is most of it. Without this module, a few

@@ -1,6 +1,6 @@
-"""The threaded worker of gunicorn, extended: it announces its stop, and no slow client keeps a thread for long.
+"""The threaded worker of gunicorn, extended: it announces its stop, and a slow client keeps no thread for long.
 
-A connection takes a thread only after its first byte. The request has to arrive in time, and the response has to be taken in
+A connection takes a thread only after its first byte. The client has to send the request in time, and to read the response in
 time (`io_deadlines.py`). Event streams have no such deadline, but wait slots of their own: a client that reads nothing loses
 its slot after `SEND_WITHIN_S`.
 """
@@ -25,25 +25,24 @@ from app.api.server.connection_counts import ConnectionCounts
 from app.api.server.lingering_sockets import LingeringSockets
 
 SEND_WITHIN_S = 30
-"""How long a client may read no byte of a response."""
+"""Seconds for which a client may read no byte of a response."""
 TCP_OPTIONS = {
     "TCP_USER_TIMEOUT": SEND_WITHIN_S * 1000,
     "TCP_KEEPIDLE": SEND_WITHIN_S,
     "TCP_KEEPINTVL": 10,
     "TCP_KEEPCNT": 3,
 }
-"""Options of a connection, where the system has them: how long sent data may be without acknowledgement, and when a silent
-client is asked for one."""
+"""The options of a connection, if the system has them: the time for an acknowledgement, and the probes of a silent client."""
 
 NO_DESCRIPTORS_PAUSE_S = 0.2
-"""How long no connection is accepted if too many files are open."""
+"""Seconds for which no connection is accepted after too many files were open."""
 YIELD_S = 0.001
-"""How long a process waits for another one with fewer connections to accept first."""
+"""Seconds that a process waits, so that a process with fewer connections accepts first."""
 
 connection_counts = ConnectionCounts()
 
 stop_callbacks: list[Callable[[], None]] = []
-"""Called first when the process has to stop: long polls answer, and streams end."""
+"""The functions that are called first when the process has to stop: long polls answer, and streams end."""
 
 
 class ApiWorker(ThreadWorker):  # type: ignore[misc]
@@ -57,8 +56,8 @@ class ApiWorker(ThreadWorker):  # type: ignore[misc]
     def handle_quit(self, sig: int, frame: Any) -> None:
         """Stop at once, though Python still waits for the threads.
 
-        The method of the threaded worker is skipped: it closes its thread pool first, and waits for ever if the signal came
-        while the pool was being given work.
+        The method of the threaded worker is skipped: it closes its thread pool first, and would wait for ever if the signal
+        interrupts a hand-over of work to the pool.
         """
         _run_stop_callbacks()
         super(ThreadWorker, self).handle_quit(sig, frame)
@@ -71,7 +70,7 @@ class ApiWorker(ThreadWorker):  # type: ignore[misc]
         super().run()
 
     def accept(self, listener: socket.socket) -> None:
-        """Accept a connection, unless a process with fewer does so; without a free descriptor leave it in the backlog."""
+        """Accept a connection, after processes with fewer connections. Without a free descriptor it stays in the backlog."""
         if connection_counts.has_less_loaded_process(self.age, self.nr_conns):
             time.sleep(YIELD_S)
         try:
@@ -84,7 +83,7 @@ class ApiWorker(ThreadWorker):  # type: ignore[misc]
             time.sleep(NO_DESCRIPTORS_PAUSE_S)
 
     def enqueue_req(self, conn: TConn) -> None:
-        """Serve a connection; a new one first waits for its first byte in the main loop."""
+        """Serve a connection. A new one waits in the main loop for its first byte."""
         if conn.initialized or conn.data_ready:
             super().enqueue_req(conn)
             return
@@ -106,7 +105,7 @@ class ApiWorker(ThreadWorker):  # type: ignore[misc]
             io_deadlines.finish(descriptor)
 
     def handle_request(self, req: Any, conn: TConn) -> object:
-        """Serve a request that has been read; drop a client that reads nothing."""
+        """Serve a request that has been read. Drop a client that reads nothing."""
         try:
             return super().handle_request(req, conn)
         except BlockingIOError as stuck:
@@ -124,7 +123,7 @@ class ApiWorker(ThreadWorker):  # type: ignore[misc]
         return bool(super()._keepalive_after(conn, keepalive))
 
     def _close(self, conn: TConn, graceful: bool = False) -> None:
-        """Close a connection without holding up the main loop, as gunicorn does until the client closes its side."""
+        """Close a connection. The main loop goes on, where gunicorn would wait for the client to close its side."""
         if graceful:
             self._lingering.add(conn.sock)
         else:
@@ -137,7 +136,7 @@ class ApiWorker(ThreadWorker):  # type: ignore[misc]
             conn.timeout = min(conn.timeout, deadline)
 
     def murder_pending(self) -> None:
-        """About every second: close connections that sent nothing or are too slow, and return the memory of large bodies."""
+        """Close connections that sent nothing or are too slow, and return the memory of large bodies. Called every second."""
         super().murder_pending()
         connection_counts.write(self.age, self.nr_conns)
         freed_memory.return_after_large_bodies()
@@ -147,9 +146,9 @@ class ApiWorker(ThreadWorker):  # type: ignore[misc]
 
 
 def set_timeouts(sock: socket.socket) -> None:
-    """Bound the time for a client that reads nothing, and for one that acknowledges nothing: its machine or network is gone.
+    """Bound the time for a client that reads nothing, and for a client whose machine or network is gone.
 
-    Without the second an event stream would keep its wait slot for a quarter of an hour: its lines fit into the send buffer.
+    Without the latter an event stream would keep its wait slot for a quarter of an hour: its lines fit into the send buffer.
     """
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_WITHIN_S, 0))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

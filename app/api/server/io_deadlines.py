@@ -1,8 +1,8 @@
-"""Deadlines for reading a request and writing a response: a client that is too slow is cut off, and frees its thread.
+"""Deadlines for reading a request and writing a response. A client that is too slow is disconnected, which frees its thread.
 
-The worker records a connection when a thread begins with it, the request handler while it reads a body, and when a response is
-to be written. The time in between is spent by the service, and not counted. The main loop of the worker shuts overdue
-connections. The main loop also closes connections, so a recorded descriptor never belongs to another one.
+The worker records a connection when a thread begins with it. The request handler records it while it reads a body and before
+it writes a response. The time in between is spent by the service, and does not count. The main loop of the worker shuts overdue
+connections. The main loop also closes connections, so a recorded descriptor never belongs to another connection.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import time
 from contextlib import suppress
 
 READ_WITHIN_S = 20.0
-"""How long a request may take to arrive: ten times the time of a megabyte on a slow line."""
+"""Seconds that a request may take to arrive: ten times the time of a megabyte on a slow line."""
 BYTES_PER_S = 10_000
-"""The lowest rate at which a response may be read, after that time."""
+"""The lowest rate at which a response may be read, after `READ_WITHIN_S`."""
 CROWDED_READ_WITHIN_S = 1.0
-"""The same while many connections are being read."""
+"""Seconds that a request may take to arrive while many connections are being read."""
 STOPPING_READ_WITHIN_S = 3.0
-"""The same while the process stops."""
+"""Seconds that a request may take to arrive while the process stops."""
 CROWDED_SHARE = 8
-"""Many means more than one in this number of threads: two thirds of the threads that long polls and streams leave free."""
+"""Threads for each connection being read, below which the connections are many: two thirds of the threads that long polls and
+streams leave free."""
 
 _read_starts: dict[int, float] = {}
 _write_deadlines: dict[int, float] = {}
@@ -44,9 +45,9 @@ def start_writing(descriptor: int, length: int) -> None:
 
 
 def shut_overdue(within_s: float, crowded: int) -> int:
-    """Shut every overdue connection, so that its thread goes on to another client. Return their number.
+    """Shut every overdue connection, so that its thread serves another client. Return their number.
 
-    While more than `crowded` connections are being read, the shorter time applies, to the earliest first.
+    While more than `crowded` connections are being read, the shorter time applies to the earliest of them.
     """
     now = time.monotonic()
     slow = [

@@ -1,8 +1,8 @@
 """Connections after their last response, until the client closes them.
 
 If a socket is closed while data of the client is unread, the system resets the connection, and the client may lose the
-response. So only the sending side is closed first. gunicorn would then wait in the main loop of the process for up to two
-seconds, and accept no connection meanwhile. Here the main loop goes on, and reads from such a connection when data arrives.
+response. So first only the sending side is closed. gunicorn would then wait in its main loop for up to two seconds, and accept
+no connection meanwhile. Here the main loop goes on, and reads from such a connection when data arrives.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 
 LINGER_S = 2.0
-"""The time that a client has to close the connection."""
+"""Seconds that a client has to close the connection."""
 MAX_SOCKETS = 100
 """The most such connections of a process, as each is an open file; beyond it the oldest is closed."""
 MAX_DRAINED_BYTES = 2**16
@@ -41,13 +41,13 @@ class LingeringSockets:
             self._close(next(iter(self._sockets)))
 
     def close_overdue(self) -> None:
-        """Close the connections whose time is up."""
+        """Close the connections whose time is over."""
         now = time.monotonic()
         for sock in [sock for sock, (end_s, _) in self._sockets.items() if end_s <= now]:
             self._close(sock)
 
     def _drain(self, sock: socket.socket) -> None:
-        if sock not in self._sockets:  # closed by an earlier event of the same look
+        if sock not in self._sockets:  # closed by an earlier event of the same round
             return
         until, drained = self._sockets[sock]
         try:

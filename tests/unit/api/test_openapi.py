@@ -210,7 +210,7 @@ def test_what_is_answered_of_tasks_has_the_shape_that_is_promised(site: Site) ->
 def test_that_a_stale_holder_has_to_stop_is_documented() -> None:
     problem = DOCUMENT["components"]["schemas"]["Problem"]["properties"]
     assert problem["directive"]["anyOf"][0] == {"const": "kill", "type": "string"}
-    assert "stop at once" in problem["directive"]["description"]
+    assert "stop its work at once" in problem["directive"]["description"]
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_a_verb_that_a_path_does_not_know_is_told_those_it_does(site: Site, path
         answer = site.ask(verb, _filled(path), root=True)
         assert answer.status == 405
         if verb != "HEAD":
-            assert answer.refused(405, "method_not_allowed")["detail"] == "this route does not know this verb"
+            assert answer.refused(405, "method_not_allowed")["detail"] == "this route does not have this method"
         assert set(answer.headers["Allow"].split(", ")) == current
 
 
@@ -54,7 +54,7 @@ def test_a_verb_that_a_path_does_not_know_is_told_those_it_does(site: Site, path
 )  # fmt: skip
 def test_there_is_no_such_route(site: Site, path: str) -> None:
     answer = site.get(path, root=True)
-    assert answer.refused(404, "no_such_route")["detail"] == "there is no such route; /docs has those there are"
+    assert answer.refused(404, "no_such_route")["detail"] == "there is no such route; /docs lists all routes"
     assert "Location" not in answer.headers
 
 
