@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 
 from app import settings
 from app.domain.names import NAME_PATTERN, PATTERN_TEXTS, is_name
-from app.settings import InvalidSetting, SettingKind, Settings, int_setting, parse_setting, read_toml, seconds_setting
+from app.domain.setting_kinds import InvalidSetting, SettingKind, int_setting, parse_setting, seconds_setting
+from app.settings import Settings, read_toml
 from app.store.celery_url import STALL_TIMEOUT_S, celery_broker
 from app.store.connection import StoreMisconfigured
 

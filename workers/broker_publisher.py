@@ -19,9 +19,9 @@ from kombu.transport import resolve_transport
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from app.celery_brokers import BrokerAddress
+from app.domain.setting_kinds import InvalidSetting
 from app.domain.tasks import TaskDispatch
 from app.domain.validation_errors import field_errors
-from app.settings import InvalidSetting
 
 CONNECT_TIMEOUT_S = 5
 """How long a broker may take to answer at first."""

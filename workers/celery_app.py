@@ -16,7 +16,8 @@ from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 from app import celery_brokers, logging_config
 from app.bootstrap import make_task_store
 from app.domain.errors import StoreUnavailable
-from app.settings import InvalidSetting, Settings
+from app.domain.setting_kinds import InvalidSetting
+from app.settings import Settings
 from app.store.celery_url import celery_broker
 from app.store.child_process import end_with_parent
 from app.store.connection import StoreMisconfigured, connect

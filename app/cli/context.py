@@ -14,7 +14,8 @@ import click
 from app.bootstrap import ServiceContext
 from app.domain import variable_names
 from app.domain.errors import Refusal, StoreUnavailable
-from app.settings import InvalidSetting, Settings
+from app.domain.setting_kinds import InvalidSetting
+from app.settings import Settings
 from app.store.connection import StoreMisconfigured, redact_url
 
 CONFIG = click.option(

@@ -8,7 +8,8 @@ import os
 import socket
 from collections.abc import Callable
 
-from app.settings import InvalidSetting, Settings
+from app.domain.setting_kinds import InvalidSetting
+from app.settings import Settings
 
 _BIND_ERRORS = {
     errno.EADDRINUSE: "port {port} of {host} is in use: stop who listens there, or set POOLKEEPER_PORT to another",

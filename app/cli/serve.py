@@ -16,7 +16,8 @@ from app.cli.context import CONFIG, read_settings, report_errors, start_notes
 from app.cli.listen_address import check_bindable, is_loopback, require_token_if_reachable
 from app.cli.process_commands import ROOT, commands, environment
 from app.domain.errors import StoreUnavailable
-from app.settings import InvalidSetting, Settings
+from app.domain.setting_kinds import InvalidSetting
+from app.settings import Settings
 from app.store.celery_url import celery_broker
 from app.store.connection import check_server, connect, parse_url
 from app.store.schema import SchemaMismatch, check_schema

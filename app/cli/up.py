@@ -31,8 +31,9 @@ from app.cli.process_commands import ROOT, config_file, environment, modules
 from app.cli.supervisor import ManagedProcess, Supervisor
 from app.domain.declaration import Declaration
 from app.domain.errors import Refusal
+from app.domain.setting_kinds import InvalidSetting
 from app.service import pools_file
-from app.settings import InvalidSetting, Settings
+from app.settings import Settings
 from app.store.celery_url import celery_broker
 from app.store.connection import redact_url
 from app.store.embedded_redis import FolderLock

@@ -10,7 +10,8 @@ import pytest
 from kombu import Connection
 
 from app import celery_brokers, settings
-from app.settings import DEFAULT_FILE, InvalidSetting, Settings
+from app.domain.setting_kinds import InvalidSetting
+from app.settings import DEFAULT_FILE, Settings
 
 SECRET = "s3cret"
 STALL = {"socket_timeout": 10, "health_check_interval": 10}

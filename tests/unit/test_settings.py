@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from app import settings
-from app.settings import DEFAULT_FILE, InvalidSetting, Settings
+from app.domain import setting_kinds
+from app.domain.setting_kinds import InvalidSetting
+from app.settings import DEFAULT_FILE, Settings
 
 
 def written(folder: Path, text: str) -> Path:
@@ -79,11 +81,11 @@ def test_each_setting_can_be_a_variable() -> None:
 
 
 def test_traces_are_refused_where_what_makes_them_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "find_spec", lambda module: None)
+    monkeypatch.setattr(setting_kinds, "find_spec", lambda module: None)
     with pytest.raises(InvalidSetting, match=r"true only with the extra: pip install 'poolkeeper-server\[otel\]', not '1'"):
         Settings.read(environ={"POOLKEEPER_TRACES": "1"})
     assert not Settings.read(environ={"POOLKEEPER_TRACES": "0"}).traces
-    monkeypatch.setattr(settings, "find_spec", lambda module: module)
+    monkeypatch.setattr(setting_kinds, "find_spec", lambda module: module)
     assert Settings.read(environ={"POOLKEEPER_TRACES": "1"}).traces
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from app.cli import serve as run_commands
 from app.cli.listen_address import check_bindable, is_loopback, local_url, require_token_if_reachable
-from app.settings import InvalidSetting, Settings
+from app.domain.setting_kinds import InvalidSetting
+from app.settings import Settings
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import pytest
 from kombu import Connection, Queue
 
 from app.celery_brokers import TaskBroker
+from app.domain.setting_kinds import InvalidSetting
 from app.domain.tasks import TaskEnd
-from app.settings import InvalidSetting
 from tests.live.workers.broker import BODY, QUEUE, Broker, a_broker, dispatch, document
 from tests.support.backends import wait_until
 from workers.broker_publisher import BrokerUnavailable, InvalidMessage, Message, MessageRejected, Publisher
