@@ -12,21 +12,27 @@ from app.domain.snapshot import Waiter
 
 
 class WaitReason(StrEnum):
-    """What keeps a request from being granted in a pool: the first that applies, in this order."""
+    """Why a request is not granted in a pool: the first reason that applies, in this order."""
 
     WAITING_FOR_VICTIMS = "waiting_for_victims"
-    """Others are leaving for it."""
     OVER_LIMIT = "over_limit"
-    """Its policy's limit."""
     OVER_RESERVED = "over_reserved"
-    """It is not preemptible, and what is reserved for its policy is used up by others that are not."""
     GROUP_LIMIT = "group_limit"
-    """The limit of a group that its policy is part of."""
     NO_CAPACITY = "no_capacity"
     HELD = "held"
-    """There are units, but they are kept for somebody else."""
     BEHIND = "behind"
-    """There is room for it, but somebody is served before it."""
+
+
+WAIT_REASON_TEXTS: dict[WaitReason, str] = {
+    WaitReason.WAITING_FOR_VICTIMS: "Victims are leaving for the request.",
+    WaitReason.OVER_LIMIT: "The limit of its policy would be passed.",
+    WaitReason.OVER_RESERVED: "The request is not preemptible, and other such requests use all that its policy reserves.",
+    WaitReason.GROUP_LIMIT: "The limit of a group above its policy would be passed.",
+    WaitReason.NO_CAPACITY: "The pool has too few free units.",
+    WaitReason.HELD: "There are free units, but they are held for another request.",
+    WaitReason.BEHIND: "There are free units, but another request goes first.",
+}
+"""Wait reason → its meaning, as public text."""
 
 
 class QueueState(StrEnum):
