@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from app.api.error_codes import ERROR_CODES
 from app.api.errors import PROBLEM_TYPE
 from app.api.openapi_examples import Examples
 from app.api.routes import AT_ROOT, PREFIX, ROUTES
@@ -89,6 +90,7 @@ def document() -> Schema:
         paths.setdefault(prefix + route.path, {})[route.method.lower()] = operation
     for route in (route for _, route in rows):
         schemas.pop(route.query_model.__name__, None)
+    schemas["Problem"]["properties"]["code"]["enum"] = list(ERROR_CODES)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Poolkeeper", "version": version("poolkeeper-server"), "description": DESCRIPTION},

@@ -75,13 +75,14 @@ def _report_service_error(error: Exception) -> int:
             *HINTS_BY_CODE.get(error.code, ()),
             *(ANSWER_LOST_HINTS if error.answer_lost else ()),
         ]
-        return _print_error(_exit_code(error), _detail(error), *hints)
+        return _print_error(exit_code(error), _detail(error), *hints)
     if isinstance(error, errors.PoolkeeperError):
         return _print_error(ExitCode.USAGE if isinstance(error, errors.InvalidUrl) else ExitCode.REFUSED, str(error))
     return _print_error(ExitCode.REFUSED, f"this should not have happened: {type(error).__name__}: {error}", *BUG_HINTS)
 
 
-def _exit_code(error: Any) -> ExitCode:
+def exit_code(error: Any) -> ExitCode:
+    """Return the exit code of an error of the service."""
     from poolkeeper import errors
 
     kinds = {
