@@ -21,8 +21,9 @@ app/store app/store/lua/audit app/store/lua/copy app/store/lua/jobs app/store/lu
 app/store/lua/read app/store/lua/requests app/store/lua/tasks app/store/lua/tokens app/store/lua/workspaces
 workers bench config examples examples/celery_app
 client client/poolkeeper client/poolkeeper/celery client/poolkeeper/cli client/poolkeeper/runner
-docs docs/concepts docs/decisions docs/guides docs/images docs/internals docs/operations docs/reference
-tests tests/acceptance tests/architecture tests/mutants tests/mutants/lists tests/support
+docs docs/concepts docs/decisions docs/guides docs/images docs/internals docs/operations
+docs/reference docs/reference/cli docs/reference/http
+tests tests/acceptance tests/architecture tests/mutants tests/mutants/lists tests/support tests/support/reference_pages
 tests/properties tests/properties/fair_share tests/properties/planner
 tests/live tests/live/api tests/live/celery tests/live/celery_faults tests/live/cli tests/live/client tests/live/dashboard
 tests/live/examples tests/live/failover tests/live/faults tests/live/races tests/live/service tests/live/store

@@ -1,4 +1,4 @@
-"""The README says what the code does: its diagram, its keys, its commands and its program are checked or run."""
+"""The README says what the code does: its keys, its commands and its program are checked or run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from app.domain.states import TRANSITIONS
 from app.store.keys import KEYS
 from app.store.workspaces import WorkspaceRegistry
 from tests.support.backends import available, start
@@ -28,13 +27,6 @@ def block(language: str, with_words: str) -> str:
     blocks: list[str] = [text for name, text in re.findall(r"^```(\w+)\n(.*?)^```", README, re.M | re.S) if name == language]
     (text_block,) = [text for text in blocks if with_words in text]
     return text_block
-
-
-def test_the_state_diagram_is_the_table_of_transitions() -> None:
-    ways = re.findall(r"^    (\w+|\[\*\]) --> (\w+)$", block("mermaid", "stateDiagram"), re.M)
-    drawn = {(before, after) for before, after in ways if before != "[*]"}
-    assert drawn == {(str(state), str(after)) for state, ways in TRANSITIONS.items() for after in ways}
-    assert ("[*]", "queued") in ways
 
 
 def test_the_table_of_keys_is_the_list_of_keys() -> None:

@@ -12,40 +12,14 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from app.domain.pool_setting import PoolSetting
-from app.domain.pool_settings import ACCOUNT_SETTINGS, DISCIPLINES, SETTINGS
+from app.domain.pool_settings import ACCOUNT_SETTINGS, SETTINGS
 from app.service.pools_file_schema import pools_file_schema
 from app.store import key_writers
-from tests.support import openapi_examples
+from tests.support import openapi_examples, reference_pages
 from tests.support.paths import ROOT
+from tests.support.reference_pages.settings_page import defaults_file
 
 HEAD = "Generated from `{source}` by `make generated`; edit the table there."
-
-
-def pool_settings_page() -> str:
-    """Return the reference page of the settings of pools, groups and policies."""
-    lines = [
-        "# Settings of pools, groups and policies",
-        "",
-        HEAD.format(source="app/domain/pool_settings.py"),
-        "",
-        "## Pools",
-        "",
-        "| setting | values | default | meaning |",
-        "|---|---|---|---|",
-        *(f"| `{row.name}` | {_values(row)} | {_default(row)} | {row.description} |" for row in SETTINGS.values()),
-        "",
-        "## Groups and policies",
-        "",
-        "A group or a policy may override these. A setting that it does not have, or that is null, is inherited.",
-        "",
-        "| setting | values | where a policy and the account above it differ | meaning |",
-        "|---|---|---|---|",
-        *(
-            f"| `{row.name}` | {_values(row)} | {_combination(row)} | {row.account_description} |"
-            for row in ACCOUNT_SETTINGS.values()
-        ),
-    ]
-    return "\n".join(lines) + "\n"
 
 
 def pools_schema() -> str:
@@ -93,29 +67,6 @@ def client_pool_settings() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _values(row: PoolSetting) -> str:
-    schema = TypeAdapter(row.values).json_schema()
-    bounds = f"{schema['minimum']:g} to {schema['maximum']:.0f}" if "minimum" in schema else ""
-    text = {
-        "boolean": "`true`, `false`",
-        "integer": f"whole number, {bounds}",
-        "number": f"number, {bounds}",
-        "object": "resource key → units",
-        "string": ", ".join(f"`{word}`" for word in row.choices) or "resource key",
-    }[schema["type"]]
-    return text + (", or null" if row.nullable else "")
-
-
-def _default(row: PoolSetting) -> str:
-    if row.by_discipline:
-        return "null: " + ", ".join(f"`{row.by_discipline[discipline]}` in `{discipline}`" for discipline in DISCIPLINES)
-    return "null" if row.default is None else f"`{_json(row.default)}`"
-
-
-def _combination(row: PoolSetting) -> str:
-    return f"the {row.more_patient} value counts" if row.more_patient else "the policy's counts"
-
-
 def _json(value: Any) -> str:
     return TypeAdapter(Any).dump_json(value).decode()
 
@@ -144,8 +95,9 @@ def _dict(values: Mapping[str, Any]) -> str:
 GENERATED: Mapping[str, Callable[[], str]] = {
     "app/api/examples.json": openapi_examples.examples_file,
     "docs/internals/redis-keys.md": key_writers.page,
-    "docs/reference/pool-settings.md": pool_settings_page,
+    **reference_pages.PAGES,
     "client/poolkeeper/cli/setting_table.py": client_pool_settings,
+    "config/default.toml": defaults_file,
     "config/pools.schema.json": pools_schema,
 }
 """Path → what is written there."""

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from app.api.routes import ROUTES
 from tests.support.backends import require
 from tests.support.paths import ROOT
 from tests.support.poolkeeperd import Up, up
@@ -153,9 +152,3 @@ def same_training(line: str) -> str:
     line = re.sub(r"within (10m|9m\d+s)", "within N", line)
     line = re.sub(r"\d\d:\d\d", "TIME", line)
     return re.sub(r"(saved at step|going on from step) \d+", r"\1 N", line)
-
-
-def test_the_table_of_routes_is_the_table_of_routes() -> None:
-    rows = re.findall(r"^\| `(\w+ /\S+)` \| (\w+) \| (.+) \|$", README, re.M)
-    routes = [(route.name, str(route.permission), (route.handler.__doc__ or "").partition("\n")[0]) for route in ROUTES]
-    assert rows == routes

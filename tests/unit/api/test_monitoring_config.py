@@ -37,7 +37,6 @@ FUNCTIONS = "max sum count rate increase histogram_quantile topk vector label_va
 WORDS = {*FUNCTIONS.split(), "by", "without", "or", "unless", "and"}
 
 COMPONENT_LIMITS = {"a/b": {"max_waiting": 1}}
-TABLE_HEAD = "| `poolkeeper_…` | labels beside `workspace` | |\n"
 
 ExposedLabels = dict[str, set[str]]
 """Metric → the labels of its rows."""
@@ -179,18 +178,6 @@ def test_a_busy_service_has_every_metric_of_the_table_and_no_other(page: str) ->
     for name, names in _exposed_labels(page).items():
         labels[re.sub(r"_(bucket|count|sum)$", "", name)] |= names - {"le"}
     assert labels == {metric.full_name: set(metric.labels) for metric in METRICS.values()}
-
-
-def test_the_documented_table_is_the_table_of_metrics() -> None:
-    (text,) = (text for text in map(Path.read_text, (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))) if TABLE_HEAD in text)
-    rows = re.findall(r"^\| (`\w+`.*?) \| (.*?)\| .+ \|$", text.partition(TABLE_HEAD)[2].partition("\n\n")[0], re.M)
-    documented: dict[str, tuple[set[str], bool]] = {}
-    for names, labels in rows:
-        words = {word.strip() for part in labels.split(";") for word in part.split(",")} - {""}
-        label_names = words - {"none"} if "none" in words else words | {"workspace"}
-        is_histogram = "(histogram)" in names
-        documented |= dict.fromkeys(re.findall(r"`(\w+)`", names), (label_names, is_histogram))
-    assert documented == {name: (set(metric.labels), metric.kind == "histogram") for name, metric in METRICS.items()}
 
 
 def test_every_counter_of_the_scripts_is_read_by_a_metric() -> None:

@@ -1,0 +1,34 @@
+"""The tables of which the reference pages are made are complete, and agree with each other."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from app.api.metrics.registry import METRICS
+from app.domain.event_names import EVENTS
+from app.domain.explanations import WAIT_REASON_TEXTS, WaitReason
+from app.domain.states import STATE_TEXTS, TRANSITIONS, RequestState
+from app.settings import Settings
+from tests.support.reference_pages.metrics_page import SECTIONS
+
+
+def test_the_events_are_those_of_all_transitions() -> None:
+    written = {(before, after) for event in EVENTS.values() for before in event.before for after in event.after}
+    assert written == {(before, after) for before, states in TRANSITIONS.items() for after in states}
+
+
+def test_only_a_submission_has_no_state_before_it() -> None:
+    assert [name for name, event in EVENTS.items() if event.after and not event.before] == ["submitted"]
+
+
+def test_every_state_and_every_wait_reason_has_a_meaning() -> None:
+    assert list(STATE_TEXTS) == list(RequestState)
+    assert list(WAIT_REASON_TEXTS) == list(WaitReason)
+
+
+def test_every_process_setting_has_a_text_of_at_least_four_words() -> None:
+    assert [row.name for row in fields(Settings) if len(row.metadata["text"].split()) < 4] == []
+
+
+def test_the_page_of_metrics_has_every_metric() -> None:
+    assert sorted(metric.name for _, metrics in SECTIONS for metric in metrics) == sorted(METRICS)
