@@ -16,6 +16,8 @@ BOUNDLESS = (2**53 - 1, 315_360_000)
 """Upper bounds that nothing reaches: the largest exact number, and ten years in seconds."""
 REFERENCE = "#/components/schemas/"
 SUFFIXES = ("Response", "Body", "Spec")
+TITLES = {"SubmitResponse": "Submitted request", "BatchResponse": "Batch answer", "RequestSearchResponse": "Page of requests"}
+"""Words for the schemas whose names do not say what they are."""
 LONGEST_DEFAULT = 40
 
 
@@ -33,6 +35,8 @@ def schema_of(name: str) -> Schema:
 
 def title_of(name: str) -> str:
     """Return the words for a schema: its name without the suffix of its use."""
+    if name in TITLES:
+        return TITLES[name]
     suffix = next((suffix for suffix in SUFFIXES if name.endswith(suffix) and name != suffix), "")
     words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name.removesuffix(suffix))
     return words.strip().capitalize()
@@ -76,6 +80,8 @@ def type_text(schema: Schema, link: Link) -> str:
     """Return the type of a value in words."""
     if "$ref" in schema:
         return link(schema["$ref"].removeprefix(REFERENCE))
+    if "properties" in schema and schema.get("title") in document()["components"]["schemas"]:
+        return link(schema["title"])  # pydantic writes out what it does not validate by itself
     if len(schema.get("allOf", ())) == 1:
         return type_text(schema["allOf"][0], link)
     if "anyOf" in schema:

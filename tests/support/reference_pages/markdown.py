@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-WIDTH = 110
+WIDTH = 120
 """The longest line of an example, in characters."""
 
 
@@ -42,8 +42,13 @@ def block(language: str, text: str) -> str:
 
 
 def json_block(value: Any) -> str:
-    """Return a block of JSON. A part that fits into a line stands in one line."""
-    return block("json", _json(value, ""))
+    """Return a block of JSON."""
+    return block("json", json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """Return a value as JSON. A part that fits into a line stands in one line."""
+    return _json(value, "")
 
 
 def _json(value: Any, indent: str) -> str:
