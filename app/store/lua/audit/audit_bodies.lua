@@ -1,5 +1,5 @@
--- Compare the stored size of the kept bodies with their sum. The sum was added up in several calls after `saved` and `deleted` were
--- read, so a body that was saved or deleted meanwhile may be in it or not.
+-- Compare the stored size of the kept bodies with their sum, `bytes`. Several calls made the sum after `saved` and `deleted` were
+-- read. So the sum may have or lack the bodies that were saved or deleted since.
 -- @use amounts audit_findings bodies
 -- @reads meta
 -- @args bytes saved deleted repair

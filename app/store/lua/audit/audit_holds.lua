@@ -1,6 +1,6 @@
 -- Compare a range of the rows of a pool with the requests; repair if asked. `kind` names the rows: `allocations`, `records`,
--- `victims`, `holds`, or `members`, the victims that are listed with the hold of `owner`. Of `holds` the reply also has the owners of
--- the range. The sums of the holds are compared apart (`read_sum_rows`).
+-- `victims`, `holds`, or `members`, the victims that are listed with the hold of `owner`. For `holds` the reply also has the owners in
+-- the range. The sums of the holds are compared elsewhere (`read_sum_rows`).
 -- @use accounts amounts audit_findings orphans pool_changes requests victims
 -- @reads pool_allocations request
 -- @writes hold hold_victims pool pool_allocation_records pool_holds pool_victims preemption_deadlines

@@ -1,4 +1,4 @@
--- Compare a range of a sorted set of requests with the requests: each exists and is in a state that belongs here.
+-- Compare a range of a sorted set of requests with the requests: each request exists, and its state belongs in the set.
 -- @use audit_findings lanes requests
 -- @writes ended lane lane_walltimes leases pool_allocations pool_queue pool_walltime_ends preemption_deadlines rejected
 -- @writes requests waiting

@@ -1,5 +1,5 @@
--- Compare lanes of a pool with their expected scores, and check that the constraint of each still blocks it. The lanes are `lanes`; if
--- that is empty, the next page. The reply has the lanes that are left when the work budget is used up.
+-- Compare lanes of a pool with their expected scores, and check that the constraint of each still blocks it. If `lanes`
+-- is empty, the next page is compared. If the work budget is used up, the reply has the lanes that are left.
 -- @use accounts amounts audit_findings fair_share_order lane_grants lanes parking parking_rebuild parking_subtrees parking_tree queue_order rechecks share_sides work_budget
 -- @reads component_lanes pool_blocked_since pool_in_share pool_lanes pool_parked pool_parking pool_parking_counts pool_parking_needs
 -- @reads pool_queue_syncs pool_strict_line pool_unfinished
@@ -51,7 +51,7 @@ local function check(id)
   end
 end
 
--- Compare the number of parked lanes with the numbers of all constraints.
+-- Compare the number of parked lanes with the sum of the numbers of all constraints.
 local function check_counts()
   local parked_count = redis.call('ZCARD', keys.pool_strict_line(args.pool))
   for _, count in ipairs(redis.call('HVALS', keys.pool_parking_counts(args.pool))) do parked_count = parked_count + tonumber(count) end

@@ -1,4 +1,4 @@
--- Compare a range of requests with the structures each has to be in, and in no others; repair if asked.
+-- Check that each request of a range is in the structures that it has to be in, and in no others; repair if asked.
 -- @use accounts amounts audit_findings clock eligibility fair_share_order lanes leases queue_order rechecks requests work_budget
 -- @reads delayed pool_holds pool_queue_syncs task unstarted
 -- @writes component_lanes ended lane lane_walltimes leases meta outbox pool_allocations pool_policy_queue pool_queue
@@ -53,7 +53,7 @@ local function release_from_task(request)
   redis.call('ZADD', request.status == states.queued and keys.waiting() or keys.leases(), amounts.format(clock.now), request.id)
 end
 
--- Check that the task of a request refers to it, and that the outbox has what is still to be sent.
+-- Check that the task of a request refers to it, and that the outbox has the task if it is still to be sent.
 local function check_task(request)
   local task, status = request.task, request.status
   local of = redis.call('HGET', keys.task(task), 'request')

@@ -1,4 +1,4 @@
--- Check that a range of the lanes of the workspace have waiters, and compare the number of policies with the pools.
+-- Check that each lane of a range has waiters, and compare the stored number of policies with the policies of the pools.
 -- @use accounts amounts audit_findings declared_policies
 -- @reads lane pools
 -- @writes lanes meta

@@ -1,4 +1,4 @@
--- Compare a range of the waiters, or of the lanes, of a token or component with limits of its own with the requests and tasks.
+-- Compare a range of the stored waiters or lanes of a subject (a token or component with limits of its own) with the requests and tasks.
 -- @use audit_findings lanes requests waiter_counts
 -- @reads delayed limited_lanes task
 -- @writes limited_subjects limited_waiting

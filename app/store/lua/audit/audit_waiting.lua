@@ -1,5 +1,5 @@
--- Check that a range of the waiters, or of the delayed tasks, are counted: their lanes as shapes of the workspace, and each for the
--- token and the component whose limits count it.
+-- Check that each waiter or delayed task of a range is counted: its lane as a shape of the workspace, and the waiter for the token and
+-- the component whose limits count it.
 -- @use audit_findings lanes requests task_delays tasks waiter_counts
 -- @reads delayed limited_lanes limited_subjects limited_waiting waiting
 -- @writes lanes

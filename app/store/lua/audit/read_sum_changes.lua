@@ -1,6 +1,6 @@
--- Read the rows of a pool that changed since a change number, a bounded part of them, for its sums: allocations, owners of victim holds,
--- waiters, groups and policies. With the last part (`more` is empty) come the pool and the owner of its patience hold, of the same moment. If
--- the pool was declared meanwhile or the changes are not kept any more, the reply is `moved`.
+-- Read a bounded part of the rows of a pool that changed since a change number, for its sums: allocations, owners of victim holds,
+-- waiters, groups and policies. The last part (`more` is empty) also has the pool and the owner of its patience hold, read at the same
+-- moment. If the pool was declared meanwhile, or the changes are no longer kept, the reply is `moved`.
 -- @use accounts audit_rows snapshot_changes
 -- @reads pool
 -- @args pool event number rules most

@@ -1,5 +1,5 @@
 -- Add corrections to the sums of a pool: key of the account (or of the hold), field, difference, and whether the field is deleted if it
--- becomes 0. A booking meanwhile keeps the difference. After a declaration or another repair the reply is `moved`.
+-- becomes 0. A difference stays right if units are booked meanwhile. After a declaration or another repair the reply is `moved`.
 -- @use accounts rechecks
 -- @writes group hold policy pool
 -- @args pool rules corrections

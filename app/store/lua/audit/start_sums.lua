@@ -1,4 +1,4 @@
--- Begin to compare the sums of a pool: return its change number, and the number of its rules.
+-- Begin to compare the sums of a pool: return its change number and the number of its rules.
 -- @use accounts amounts snapshot_changes
 -- @args pool
 -- @reply started event number rules

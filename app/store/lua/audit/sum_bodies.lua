@@ -1,5 +1,5 @@
--- Add up the bodies of a range of requests and list their tasks, or list a range of the tasks that wait for their time or their
--- broker, each with the size of its body. The reply also has the bytes ever saved and deleted. The last range has no cursor.
+-- Add up the sizes of the bodies of a range of requests, and list their tasks. Or list a range of the tasks that wait for their time or
+-- their broker, each with the size of its body. The reply also has the bytes ever saved and deleted. The last range has no cursor.
 -- @reads delayed meta outbox request requests task unstarted
 -- @args kind cursor count
 -- @reply read bytes tasks cursor saved deleted

@@ -1,4 +1,4 @@
--- Read requests as a workspace copy needs them, and the lanes of those that wait; unknown ids have no fields.
+-- Read requests as a workspace copy needs them, and the lanes of the waiters among them. The row of an unknown id has no fields.
 -- @use request_copies
 -- @args ids
 -- @reply read found lanes

@@ -1,5 +1,5 @@
--- Note as unfinished work of a workspace copy that the lanes of every pool are judged; in some pools (`rechecked`) they are rechecked first.
--- Before that, the unfinished changes of templates are carried out.
+-- Note the unfinished work of a workspace copy: first the unfinished changes of templates, then a recheck of the lanes in some pools
+-- (`rechecked`), then a pass of the grant loop in every pool.
 -- @use template_updates
 -- @reads pools templates
 -- @writes pool pool_unfinished unfinished

@@ -1,7 +1,7 @@
--- Take the job lock of reconciling; a nudge from now on is for the next pass. `why` is the reason to begin. `tick`: the clock.
--- `shares`: fair shares are due, which needs a pool that has any. `nudge`: useless after a failed pass, until the next tick.
--- `missed`: a trigger found the lock taken. If there is nothing to decide, the reply is `idle`. If another worker has the lock,
--- that worker has to look again.
+-- Take the job lock of the reconcile. A later nudge is for the next pass. `why` is the reason to begin: `tick` (the clock), `shares`
+-- (fair shares are due), `nudge` (ignored after a failed pass, until the next tick) or `missed` (a trigger found the lock taken). The
+-- reply is `idle` if there is nothing to decide, and `seen` if the reason no longer holds. If another worker has the lock (`held`), that
+-- worker makes another pass.
 -- @use job_locks nudges
 -- @reads pool pool_lanes pool_victims pools preemption_deadlines waiting
 -- @writes job_lock

@@ -1,5 +1,5 @@
--- End what is due, at most `chunk` of each kind: expired leases, waiters that are not polled, ended requests that are not kept any longer
--- (after their time, rejected ones after an hour, and the oldest beyond `max_ended`), and idle instances of templates.
+-- End at most `chunk` due items of each kind: expired leases, waiters without polls, ended requests after their retention (rejected
+-- requests after an hour, and the oldest beyond `max_ended`), and idle instances of templates.
 -- If the clock was set back, deadlines that are too far away are cut first; `times_left` is 1 if the next call has more to cut. If the
 -- clock was set forward, leases and queue TTLs that ended by the jump begin anew once. `expected`: the time that the clock should
 -- show according to the caller, empty if the caller does not know.
@@ -34,7 +34,7 @@ local function expire(set, id, reason, take_out)
   requests.save(request, fields)
 end
 
--- Write first, as a server out of memory refuses this write and lets ZREM pass: no lease expires while heartbeats are refused.
+-- First write: a server out of memory refuses this write, and lets ZREM pass. So no lease expires while heartbeats are refused.
 local last_ms = redis.call('HGET', keys.meta(), 'swept_ms')
 redis.call('HSET', keys.meta(), 'swept_ms', now)
 local cut_times, times_left = future_times.cut(last_ms, args.expected, count)

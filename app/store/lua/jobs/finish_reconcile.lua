@@ -1,4 +1,4 @@
--- End a pass that found `nothing` or `more`, or `failed`, and count its duration. If there is more, or a trigger found the lock
+-- End a pass with its result (`nothing`, `more` or `failed`), and count its duration. If there is more to do, or a trigger found the lock
 -- taken, the caller goes on at once under the token `next`. Without such a token the lock is released and a new nudge is sent.
 -- After `failed` the lock is released, and no nudge counts until the next tick.
 -- @use counters nudges

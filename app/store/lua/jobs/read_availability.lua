@@ -1,5 +1,5 @@
--- Read the time (ms) since which the API answers without an outage, a pause of more than `gap_s`. During an outage it is now; if the API
--- never answered, empty.
+-- Read the time (ms) since which the API answers without an outage. An outage is a pause in its answers of more than `gap_s`. During an
+-- outage the time is now. It is empty if the API never answered.
 -- @use amounts clock
 -- @reads availability
 -- @args now gap_s

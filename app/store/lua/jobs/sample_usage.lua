@@ -1,6 +1,6 @@
--- Append a sample of the units used in a pool, in all and by declared policy, unless the last sample is too recent; drop the oldest.
--- The sample has the use now and, if it was higher since the last sample, the highest use. If more policies use the pool than
--- `listed`, the sample has the policies with the largest part, and ends in `+`.
+-- Append a sample of the units used in a pool, in total and by declared policy, unless the last sample is too recent; drop the oldest.
+-- The sample has the use now and, if the use was higher since the last sample, the highest use. If more than `listed` policies use the
+-- pool, the sample has those that use most, and ends in `+`.
 -- @use accounts amounts clock
 -- @reads pool_policies
 -- @writes policy pool pool_usage_history

@@ -1,5 +1,5 @@
--- The rows of a group or a policy for a workspace copy, and for a policy those of its other keys: key, type and values. A row of the type
--- `removed` is for an instance that was deleted meanwhile: its values are keys and their members in turn.
+-- Rows of a group or a policy for a workspace copy: key, type and values. A policy also has rows for its other keys. The type `removed`
+-- is for an instance that was deleted meanwhile: its values are keys and their members in turn.
 -- @reads component_pools group policy pool_groups pool_instances pool_policies pool_run_times pool_satisfaction pool_template_updates
 
 local function add(rows, key, kind, values)

@@ -13,8 +13,8 @@ local function count_stack_exits(account, pool, key, units, fields)
   if account ~= pool and pool.reserving_accounts[key] then set_column(account, 'stack_exits', key, (account.stack_exits[key] or 0) + units, fields) end
 end
 
--- Keep the highest use of a key of the pool since its last usage sample, in the write of the use itself. The name of the field is
--- without a colon: it is no column, also for the scripts of a version that does not know it.
+-- Raise the highest use of a key since the last usage sample of the pool, in the same write as the use. The name of the field has no
+-- colon, so that scripts of an older version do not take it for a column.
 local function raise_peak(account, pool, key, fields)
   local name, used = 'peak.' .. key, account.used[key]
   if not pool.limit[key] or used <= tonumber(account.fields[name] or 0) then return end
@@ -46,8 +46,8 @@ function account_updates.leave_stacks(path, units)
   end
 end
 
--- Count stack exits in the groups when a non-preemptible allocation goes below all others of its policy. There, up to the
--- reserved share of the policy may change from in share to borrowed, and allocations above may be in a group's share now.
+-- Count stack exits in the groups when a non-preemptible allocation moves below all others in the stack of its policy. In a group,
+-- up to the reserved share of the policy may become borrowed, and allocations above it may come into the share of the group.
 function account_updates.shift_group_stacks(path)
   local policy = path[1]
   for i = 2, #path - 1 do

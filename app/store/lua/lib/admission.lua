@@ -9,7 +9,7 @@ function admission.read_spec(spec)
   return request
 end
 
--- Return the component with limits of its own as a subject, and note in the request that it limits it; nil without such limits.
+-- Return the component as a subject if it has limits of its own, and note the subject in the request; else return nil.
 function admission.limit_by_component(request, fields, component_limits)
   local subject = limits.component_subject(request.component, component_limits)
   if not subject then return nil end
@@ -32,7 +32,7 @@ function admission.eligible_path(pool_name, lane)
   return path
 end
 
--- True if a lane is eligible in no pool, and a template with the most instances that it may have forbids one of them.
+-- True if a lane is eligible in no pool, and in one of the pools only because a template is full.
 function admission.has_full_templates(lane)
   local template_count, refusal = redis.call('HGET', keys.meta(), 'templates'), nil
   if tonumber(template_count or 0) == 0 then return false end
@@ -60,7 +60,7 @@ function admission.enqueue(request, lane, lane_score, candidates)
   for _, pool in ipairs(new_pools) do rechecks.start(pool) end  -- earlier waiters of the component wait there from now on, too
 end
 
--- Put a request that lost its units back into the queue of every eligible pool; the next pass judges it first.
+-- Put a request that lost its units back into the queue of every eligible pool. The next pass decides about it, not this call.
 function admission.requeue(request, lane, fields)
   local lane_score, candidates = queue_order.lane_score(tonumber(request.class), tonumber(request.seq)), {}
   local pools = admission.pools(lane, redis.call('HGET', keys.meta(), 'templates'))
@@ -75,7 +75,7 @@ function admission.requeue(request, lane, fields)
   for _, candidate in ipairs(candidates) do dirty_pools.mark_new(candidate.path[#candidate.path]) end
 end
 
--- Queue the next request of a task under the submission number of its predecessor; the next pass judges it first. No limit
+-- Queue the next request of a task under the submission number of its predecessor. The next pass decides about it. No limit
 -- refuses it.
 function admission.enter_successor(spec, seq, submitted_ms)
   local request, fields = admission.read_spec(spec), spec.fields

@@ -1,7 +1,7 @@
 -- The rows that the audit adds up to the sums of a pool: allocations, and waiters for which units are kept.
 -- @reads hold pool_allocations pool_holds pool_queue pool_victims request
 
--- Return an allocation: id, component, `1` if it is fixed, amounts, and if it is leaving the owner of the hold it leaves for (`-` none).
+-- Return an allocation: id, component, `1` if it is fixed, amounts, and for a victim the owner of the hold it leaves for (`-` none).
 -- If the request is no allocation of the pool, return only its id.
 function audit_rows.allocation(pool_name, id)
   local status, pool, component, preemptible, resources = unpack(redis.call('HMGET', keys.request(id), 'status', 'pool', 'component', 'preemptible', 'resources'))

@@ -1,8 +1,8 @@
--- Backfill behind a patience hold (EASY): a request may pass its owner if it ends before the owner could start.
+-- Backfill behind a patience hold (EASY): a request may pass the owner of the hold if it ends before the owner could start.
 -- @use accounts amounts clock lanes parking parking_lookup parking_subtrees parking_tree patience_hold queue_order
 -- @reads lane lane_walltimes
 
-local BACKFILL = 32  -- of the requests that end in time: the most compared per lane, and the most lanes per slot
+local BACKFILL = 32  -- most requests that end in time compared per lane, and most lanes per slot
 
 -- Return the first request of a lane that ends before the shadow time, and its lane score.
 local function first_to_end_before(lane, shadow)

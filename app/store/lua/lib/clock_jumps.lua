@@ -1,5 +1,5 @@
--- Leases and queue TTLs after the clock was set forward: if the jump ended one, it begins anew once, as its client was not silent for
--- so long.
+-- Leases and queue TTLs after the clock was set forward. A deadline that ended by the jump begins anew once, as its client was not silent
+-- for that time.
 -- @use amounts clock
 -- @reads request
 -- @writes leases meta waiting
@@ -21,7 +21,7 @@ end
 local function renew(key, field, jumped_ms, count)
   local ids = redis.call('ZRANGEBYSCORE', key, '-inf', amounts.format(jumped_ms), 'LIMIT', 0, count)
   for _, id in ipairs(ids) do
-    local seconds = redis.call('HGET', keys.request(id), field)  -- none: it is lost, and ends soon
+    local seconds = redis.call('HGET', keys.request(id), field)  -- nil if the request is lost: its deadline ends soon
     redis.call('ZADD', key, 'XX', amounts.format(seconds and clock.after(seconds) or clock.now + 1), id)
   end
   return #ids == count

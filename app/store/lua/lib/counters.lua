@@ -1,4 +1,4 @@
--- Counters of the metrics; only the scripts know what happened exactly once.
+-- Counters of the metrics. Scripts count, because only a script knows that a change happened exactly once.
 -- @use amounts
 -- @writes counters
 
@@ -8,7 +8,7 @@ local LOOKS = {5, 10, 25, 50, 100, 250, 500, 1000, 5000}  -- ms
 
 local counters_by_pool  -- pool → its counters, read once per call: a declaration may delete very many pools
 
--- Counters of reconciles have no pool.
+-- Add a counter to the index by pool. Counters of reconciles have no pool.
 local function index_by_pool(counter)
   local pool = string.sub(counter, 1, 6) ~= 'looks|' and string.match(counter, '^[^|]+|([^|]*)')
   if not pool then return end

@@ -1,4 +1,4 @@
--- Whether a request could ever be granted; present use does not matter.
+-- Eligibility: a request is eligible in a pool if the pool could grant it at some time; present use does not matter.
 -- @use accounts amounts key_pools lanes templates
 -- @reads pools
 

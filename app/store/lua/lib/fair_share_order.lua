@@ -52,7 +52,7 @@ function fair_share_order.update(pool, policy)
   local score = score_of(pool, policy)
   local changed = redis.call('ZADD', keys.pool_satisfaction(pool.name), 'CH', score, policy.component)
   local may_change_head = pool.fields.patience or pool.fields.queueing == 'strict'  -- another waiter may be first now
-  if changed == 1 and may_change_head and not pool.fields.unsettled then dirty_pools.mark(pool) end  -- an unsettled pool is passed anyway
+  if changed == 1 and may_change_head and not pool.fields.unsettled then dirty_pools.mark(pool) end  -- an unsettled pool gets a pass anyway
 end
 
 -- Return the stored score of a policy.
@@ -65,13 +65,13 @@ function fair_share_order.tier_of_score(pool, score)
   return math.min(TIERS, redis.call('ZCOUNT', keys.pool_satisfaction(pool.name), '-inf', '(' .. score))
 end
 
--- Return how many have a lower score than this one.
+-- Return how many policies have a lower score than this policy.
 function fair_share_order.tier(pool, component) return fair_share_order.tier_of_score(pool, fair_share_order.score(pool, component)) end
 
--- Return the policies with the lowest score among these, and their tier.
+-- Return those of `components` that have the lowest score, and their tier.
 function fair_share_order.least_satisfied(pool, components)
   local lowest, least_policies = nil, {}
-  for first = 1, #components, 1000 do  -- unpack takes so many for sure
+  for first = 1, #components, 1000 do  -- unpack fails on a list that is too long
     local scores = redis.call('ZMSCORE', keys.pool_satisfaction(pool.name), unpack(components, first, math.min(#components, first + 999)))
     for i, score in ipairs(scores) do
       local stored = tonumber(score or 0)
@@ -108,7 +108,7 @@ function fair_share_order.policies_by_tier(pool)
   return rows
 end
 
--- Return how a pool is watched after its rules changed, until the next pass: `1`, or `anew` if its stored starvation is void.
+-- Return the field `watched` of a pool after its rules changed, for the next pass: `1`, or `anew` if its stored starvation is void.
 -- Under other disciplines the stored scores are deleted.
 function fair_share_order.watch_state(name)
   local discipline, watched = unpack(redis.call('HMGET', keys.pool(name), 'discipline', 'watched'))

@@ -59,8 +59,8 @@ function fair_share_pages.read(pool, after, count)
   return ids, queue_scores
 end
 
--- Return up to `most` lanes, of each policy the same number, so that no policy hides the others. If there are more policies than
--- that, those of the lowest tiers.
+-- Return up to `most` lanes, the same number of each policy, so that no policy hides the others. If there are more policies than
+-- `most`, return lanes of the lowest tiers.
 function fair_share_pages.select_lanes(pool, most)
   local tiers, policies_of = by_tier(pool, 0)
   local components, lane_ids = {}, {}

@@ -1,6 +1,6 @@
 -- Deadlines that are further away than their whole interval, because the clock was set back. Each is cut to one interval from now. A
 -- pass over all deadlines begins if the clock is before the last cleanup or before the time that the worker expects, and at the first
--- cleanup of a worker; the next cleanup resumes it. Deadlines without an end and times of day that a client gave stay.
+-- cleanup of a worker; the next cleanup resumes it. Infinite deadlines, and times of day that a client gave, stay.
 -- @use amounts clock requests
 -- @reads pool_allocations pools
 -- @writes delayed leases meta pool_allocation_records pool_walltime_ends preemption_deadlines request task waiting
@@ -13,7 +13,7 @@ local function is_ahead(ms, latest_ms)
   return time and latest_ms and time > latest_ms + TOLERANCE_MS
 end
 
--- Return when an interval of a request ends that begins now; nil if it has none.
+-- Return the end of an interval of a request if it begins now; nil if the request has no such interval.
 local function end_of(id, field)
   local seconds = redis.call('HGET', keys.request(id), field)
   return seconds and clock.after(seconds) or nil
@@ -59,7 +59,7 @@ local function cut_deadlines(set, score, offset, count)
   return #rows / 2, cut_count, #rows == 2 * count and score or nil, offset
 end
 
--- Cut the times of grant in a pool from a fence on, and the times that depend on them. Return as above.
+-- Cut the times of grant in a pool from a fence on, and the times that depend on them. Return the same as `cut_deadlines`.
 local function cut_grants(pool, fence, count)
   local ids, now, cut_count = redis.call('ZRANGEBYSCORE', keys.pool_allocations(pool), fence, '+inf', 'WITHSCORES', 'LIMIT', 0, count), amounts.format(clock.now), 0
   for i = 1, #ids, 2 do

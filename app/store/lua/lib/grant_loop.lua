@@ -7,7 +7,8 @@ local budget, unfinished, is_first
 local pools_in_pass = {}  -- pools with a pass under way, nested
 local pass
 
--- Take one judgement from the budget, more where many holds count; the first of a call is always made. None while lanes cross.
+-- True if the budget is used up, or while lanes cross; else take one decision from it, or more if there are many victim holds. The
+-- first decision of a call is always made.
 local function is_spent(pool)
   if budget <= 0 or pool.fields.crossing or not is_first and work_budget.is_used_up() then return true end
   is_first = false
@@ -23,7 +24,7 @@ local function mark_unsettled(pool)
   redis.call('SADD', keys.unfinished(), pool.name)
 end
 
--- Run the pass of the first dirty pool that a lane prefers to this one; says whether there was one.
+-- Run the pass of the first dirty pool that a lane prefers to this one. Return whether there was one.
 local function grant_preferred_pool(pool, id)
   local dirty = dirty_pools.all()
   if next(dirty) == nil then return false end
@@ -56,8 +57,8 @@ local function best_effort(pool, set)
   end
 end
 
--- Strict queueing: lanes with room under their limit return to the line. Then grant from its head on, until capacity blocks the
--- head; only owners of victim holds pass it.
+-- Grant with strict queueing. Lanes with room under their limit return to the line. Then grant from its head on, until capacity blocks
+-- the head; only owners of victim holds pass it.
 local function strict(pool, set)
   lane_grants.reset(pool)
   for _, constraint in ipairs(parking_lookup.occupied_constraints(pool, set)) do
@@ -77,7 +78,7 @@ local function strict(pool, set)
     if not candidate then return true end
     if not grant_preferred_pool(pool, candidate.id) then
       if is_spent(pool) then return false end
-      if lane_grants.grant_or_park(pool, candidate) == 'pool' then blocked_lane, budget = candidate.id, math.max(budget, 0) + 1 end  -- this judgement granted nothing, and there is only one of it
+      if lane_grants.grant_or_park(pool, candidate) == 'pool' then blocked_lane, budget = candidate.id, math.max(budget, 0) + 1 end  -- it granted nothing, and a pass does this once
     end
   end
 end
@@ -105,7 +106,7 @@ function pass(pool)
   pools_in_pass[pool.name] = nil
 end
 
--- Run the pass of every dirty pool. Says whether the budget ended first.
+-- Run the pass of every dirty pool. Return whether the budget ended first.
 function grant_loop.run(count)
   budget, unfinished, is_first = count, false, true
   for name in function() return next(dirty_pools.all()) end do pass(accounts.pool(name)) end

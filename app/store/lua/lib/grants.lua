@@ -1,4 +1,4 @@
--- The one place where units are granted and taken back.
+-- Grants, and their end: no other file books the units of allocations.
 -- @use account_updates accounts amounts clock counters crossings dirty_pools fair_share_order lanes leases nudges outbox patience_hold queue requests templates victim_holds victims
 -- @reads pool_holds
 -- @writes meta pool_allocation_records pool_allocations pool_walltime_ends preemption_deadlines waiting
@@ -26,7 +26,7 @@ end
 
 local function columns(fixed) return fixed and {'used', 'fixed'} or {'used'} end
 
--- Debit every account of the path, or credit it (sign -1). Says whether the pool has waiters.
+-- Add the units to every account of the path, or subtract them (sign -1). Return whether the pool has waiters.
 local function debit(path, lane, sign)
   local pool = path[#path]
   account_updates.add(path, lane.units, columns(lane.fixed), sign)

@@ -73,8 +73,8 @@ function hold_owners.without_hold(hold, path, lane, run)
   return answer
 end
 
--- Return what blocks a lane. With strict queueing its head may own a victim hold, and its own hold does not count: only a limit
--- or the capacity blocks it, and by capacity it blocks the lanes behind it.
+-- Return the constraint that blocks a lane. With strict queueing the head may own a victim hold, which does not count for it: only a
+-- limit or capacity blocks the head. If capacity does, the lanes behind it are blocked, too.
 function hold_owners.blocker(path, lane, bound)
   local pool = path[#path]
   local hold = pool.fields.victim_holds and pool.fields.queueing == 'strict' and victim_holds.find(pool, (lanes.head(lane)))

@@ -1,10 +1,10 @@
--- The pools that have the keys of a request which no pool can grant: they explain the rejection.
+-- Pools that have the keys of a request which no pool can grant: the reason of the rejection names them.
 -- @use lanes
 -- @reads pool pools
 
-local MAX_POOLS = 64  -- that are read
-local MAX_NAMES = 8  -- that are listed for a key
-local MAX_ALL_NAMES = 32  -- that are listed for `*`
+local MAX_POOLS = 64  -- most pools that are read
+local MAX_NAMES = 8  -- most pools listed for a key
+local MAX_ALL_NAMES = 32  -- most pools listed for `*`
 
 -- Return the names of up to `MAX_POOLS` pools: those of the component of a lane first, then by name; and whether there are more.
 local function first_pools(lane)

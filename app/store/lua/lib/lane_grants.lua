@@ -35,7 +35,7 @@ function lane_grants.next_candidate(pool, constraints, owner)
   return best
 end
 
--- Grant a waiter of the candidate (true), or park its lane on the blocking constraint and return the account of that.
+-- Grant a waiter of the candidate and return true; or park its lane on the blocking constraint and return the account of the constraint.
 function lane_grants.grant_or_park(pool, candidate, owner)
   local lane = lanes.open(candidate.id)
   local path = accounts.path(pool.name, lane.component)
@@ -73,7 +73,7 @@ local function find_blocker(path, lane, lane_score, walltime_s)
   if blocker then return parking.constraint_of(blocker), blocker.need end
 end
 
--- Return the constraint and the need that block a request in no queue yet; nil if it can be granted now. The score of a planned policy
+-- Return the constraint that blocks a request before it is queued, and the need; nil if it can be granted now. The score of a planned policy
 -- is stored only for this time.
 function lane_grants.find_blocker(path, lane, lane_score, walltime_s)
   local constraint, need = find_blocker(path, lane, lane_score, walltime_s)

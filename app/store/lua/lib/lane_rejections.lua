@@ -5,7 +5,7 @@
 
 local function is_enough(done, count) return done >= count or done > 0 and work_budget.is_used_up() end
 
--- Open the pools in which a template makes a policy for a lane that fits no other pool. Return whether there is one.
+-- Open the pools in which a template makes a policy for a lane that fits no other pool. Return whether there is such a pool.
 local function open_template_pools(lane)
   if tonumber(redis.call('HGET', keys.meta(), 'templates') or 0) == 0 then return false end
   local pools = {}
@@ -20,7 +20,7 @@ local function open_template_pools(lane)
   return #pools > 0
 end
 
--- Reject up to `count` waiters of lanes that fit no pool any more, nor one that a template opens.
+-- Reject up to `count` waiters of lanes that fit no pool any more, not even a pool that a template opens.
 function lane_rejections.step(count)
   local count_done, is_first = 0, true
   for id in function() return redis.call('ZRANGE', keys.orphaned_lanes(), 0, 0)[1] end do

@@ -3,7 +3,7 @@
 
 local is_sent
 
--- Send a nudge. Scripts that leave work for a decision call this as often as they like: only the first counts.
+-- Send a nudge. Only the first call before a pass counts, so a script that leaves work for a decision may always call this.
 function nudges.send()
   if is_sent then return end
   is_sent = true

@@ -1,4 +1,4 @@
--- Replies of operations that would reply otherwise when repeated, kept for a caller that lost the first reply.
+-- Replies of operations that would reply differently if repeated. They are kept for a caller that lost the first reply.
 -- @writes operation
 
 local REMEMBERED_S = 600

@@ -27,12 +27,12 @@ local function orphan_all(pool, owner, resumes)
       if owners[i] == owner then orphans.orphan(pool, id) end
       changed[i] = 'request:' .. id
     end
-    redis.call('SREM', keys.hold_victims(pool.name, owner), unpack(ids))  -- also one that does not leave for it, else this has no end
+    redis.call('SREM', keys.hold_victims(pool.name, owner), unpack(ids))  -- also a victim of another hold, else the loop never ends
     pool_changes.add(pool.name, changed)
   end
 end
 
--- Orphan the victims of a hold that this call closed. What is beyond the work budget is left to `resume`.
+-- Orphan the victims of a hold that this call closed. Victims beyond the work budget are left to `resume`.
 function orphans.begin(pool, owner)
   if not orphan_all(pool, owner) then unfinished_items.note(pool, 'orphaning', owner) end
 end

@@ -1,5 +1,5 @@
--- The outbox: tasks to be sent, by when (ms): those granted, and those that will never run, so that a worker can acknowledge
--- that.
+-- The outbox: tasks to be sent, each with the time (ms) at which it is due. A granted task is sent to run. The end of a task that
+-- will never run is sent, too, so that a worker can acknowledge it.
 -- @use amounts bodies clock
 -- @writes outbox outbox_ready task unstarted
 

@@ -1,5 +1,5 @@
--- Where each lane of a pool is parked: on one violated constraint, so that only more room there can help it. With fair share the
--- lanes of each policy have slots of their own: the least satisfied is found first though tiers change.
+-- Parking: each blocked lane of a pool is parked on one violated constraint, so that only more room there can help it. With fair share
+-- the lanes of each policy have slots of their own, so that the least satisfied policy is found first although tiers change.
 -- @use amounts clock fair_share_order parking_tree queue_order
 -- @reads lane_walltimes
 -- @writes pool_blocked_since pool_parked pool_parking pool_parking_counts pool_parking_needs pool_strict_line
@@ -13,7 +13,7 @@ local function slot_of(pool, id)
   return string.match(text, '^(%S+) (%S+) (%S+)$')
 end
 
--- A slot is a constraint, and with fair share also the policy of its lanes.
+-- Return the constraint and the policy of a slot. Without fair share a slot has no policy.
 local function constraint_and_policy(slot) return string.match(slot, '^([^@]+)@?(.*)$') end
 
 -- Return constraint, need, since when (ms) capacity blocks the lane, slot; nil if the lane is not attached to the pool.
@@ -32,7 +32,7 @@ function parking.is_capacity(constraint)
     string.match(constraint, '^patience_held|') or string.match(constraint, '^victim_held|pool|')
 end
 
--- With fair share: store the smallest need of a policy's lanes on a constraint, or remove the policy.
+-- Store the smallest need of a policy's lanes on a constraint, or remove the policy: only with fair share.
 local function update_least_need(pool, constraint, component)
   local need = parking_tree.least_need(pool, constraint .. '@' .. component)
   if need then redis.call('ZADD', keys.pool_parking_needs(pool.name, constraint), need, component)

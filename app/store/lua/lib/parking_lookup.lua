@@ -1,16 +1,16 @@
--- Find the first parked lane. With fair share it is of the least satisfied policy with a fitting lane; returned queue scores have
--- the tier of this moment.
+-- Find the first parked lane. With fair share that is a lane of the least satisfied policy with a fitting lane. Returned queue scores
+-- have the present tier.
 -- @use amounts fair_share_order parking parking_tree queue_order
 -- @reads pool_lanes pool_parking_counts pool_parking_needs pool_strict_line
 
 local FEW = 32  -- policies compared one by one
 
--- With fair share: return the policies with a lane on a constraint that fits the room.
+-- Return the policies with a lane on a constraint that fits the room: only with fair share.
 local function policies_by_need(pool, constraint, room)
   return redis.call('ZRANGEBYSCORE', keys.pool_parking_needs(pool.name, constraint), '-inf', amounts.format(room))
 end
 
--- Return the policies of these with a lane on a constraint that fits the room.
+-- Return those of `components` that have a lane on a constraint that fits the room.
 local function fitting_policies(pool, constraint, room, components)
   local fitting = {}
   for first = 1, #components, 1000 do  -- unpack takes so many for sure
@@ -57,7 +57,7 @@ function parking_lookup.first(pool, constraint, room)
   return best, best and queue_order.in_tier(tier, best_score)
 end
 
--- Strict queueing: return the head of the line, lane and queue score.
+-- Return the head of the line (strict queueing): lane and queue score.
 function parking_lookup.line_head(pool)
   if fair_share_order.applies(pool) then return parking_lookup.first(pool, 'line', 0) end
   local first = redis.call('ZRANGE', keys.pool_strict_line(pool.name), 0, 0, 'WITHSCORES')

@@ -29,7 +29,7 @@ function parking_tree.update(pool, slot, need)
   write(pool, slot, parking_tree.ROOT, #digits, score)
 end
 
--- Return the member of these with the least score, and the score; only members that `is_allowed`, if given.
+-- Return the member with the least score, and the score; only members that `is_allowed` selects, if it is given.
 local function least(members, is_allowed)
   local best, best_score = nil, nil
   for i = 1, #members, 2 do

@@ -1,5 +1,5 @@
 -- The patience hold of a pool: capacity kept free for a waiter that capacity has blocked for too long
--- (`planner/give_patience_hold` chooses it). Its units count as used for all
+-- (`planner/give_patience_hold` chooses it). Its units count as used for all waiters
 -- behind its owner in the queue, except owners of victim holds (`victim_holds`).
 -- @use account_updates accounts amounts clock lanes pool_changes queue_order requests
 -- @reads pool_walltime_ends

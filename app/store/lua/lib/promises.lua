@@ -23,7 +23,7 @@ local function count_times(pool, component, max_instances)
   return math.max(max_instances, redis.call('ZCARD', keys.pool_instances(pool.name, component)))
 end
 
--- Return the same of an account with settings (name and value) that fall back on those of the pool. For any other account: 1.
+-- Return this number for an account with these settings (name and value), else those of the pool. It is 1 unless it is a template.
 function promises.times(pool, component, settings)
   if not templates.is_template(component) then return 1 end
   local account = {fields = {}}

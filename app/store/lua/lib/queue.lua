@@ -1,4 +1,4 @@
--- Waiters: into a lane and the queues of its pools, and out of all of them at once.
+-- Waiters: they enter a lane and the queues of its pools, and leave all of them at once.
 -- @use accounts amounts dirty_pools fair_share_order lanes nudges parking queue_order templates waiter_counts
 -- @writes component_lanes lane lane_walltimes lanes orphaned_lanes policy pool_policy_queue pool_queue pool_queue_syncs waiting
 
@@ -27,7 +27,7 @@ function queue.remove(path, id)
   redis.call('ZREM', keys.pool_policy_queue(pool.name, policy.component), id)  -- also if the pool had fair share until now
 end
 
--- Bring a waiter in line with the queue of a pool: `attached` if its lane is there.
+-- Correct the entry of a waiter in the queue of a pool: the queue has it if its lane is there (`attached`).
 function queue.sync(path, id, lane_score, attached)
   if not attached then return queue.remove(path, id) end
   queue.write_score(path, id, lane_score)

@@ -33,7 +33,7 @@ function queue_order.queue_score(pool, policy, lane_score, in_share)
   return queue_order.with_share_flag(pool, queue_order.rank_score(pool, policy, lane_score), in_share)
 end
 
--- With fair share: return the queue score in a tier. The stored score has no tier, as tiers change with every grant.
+-- Return the queue score in a tier (fair share). The stored score has no tier, as tiers change with every grant.
 function queue_order.in_tier(tier, lane_score) return tier * const.TIER_STEP + lane_score end
 
 -- Return the part of a queue score that is stored.

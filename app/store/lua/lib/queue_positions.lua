@@ -20,7 +20,7 @@ local function count_in_share(pool, ids, low, high)
   return count
 end
 
--- With fair share: count all waiters of policies in lower tiers, and of the same tier those of a higher class or age.
+-- Count the waiters before a waiter (fair share): all of lower tiers, and those of the same tier with a higher class or age.
 local function find_by_tier(pool, lane, score)
   local own_tier, before_count = fair_share_order.tier(pool, lane.component), 0
   for _, row in ipairs(fair_share_order.policies_by_tier(pool)) do

@@ -2,7 +2,7 @@
 -- @use accounts amounts hold_owners lanes parking_lookup patience_hold queue_order queue_positions victim_holds
 -- @reads pool_queue
 
--- Return by account and key: limit (empty for none), reserved, used, used non-preemptible, units of holds that count here.
+-- Return rows by account and key: limit (empty for none), reserved, used, used non-preemptible, units of holds that count for the lane.
 local function account_rows(path, lane, bound)
   local pool, rows = path[#path], {}
   for _, account in ipairs(path) do

@@ -4,7 +4,7 @@
 
 local PROTECTED = 'non_preemptible_usage_threshold'
 
--- Return a refusal as replied: code, account, key, and the two numbers that do not agree.
+-- Return a refusal in the form of a reply: code, account, key, and the two numbers that disagree.
 local function refusal(code, account, key, wanted_amount, bound)
   return {code, account, key, amounts.format(math.min(wanted_amount, 2 ^ 62)), amounts.format(bound)}
 end

@@ -1,5 +1,5 @@
 -- Rates of tokens, by the generic cell rate algorithm: each call takes a slice of time, and the end of the last slice may be a second
--- ahead. Each ask of a batch that has passed takes a slice too, so the end may be further ahead.
+-- ahead. Each request of a batch that was let pass takes a slice, too, so the end may be further ahead.
 -- @use clock
 -- @writes rate
 
@@ -12,7 +12,7 @@ function rates.save(token, slice_end)
   redis.call('SET', keys.rate(token), string.format('%.3f %.0f', slice_end, clock.now), 'PX', kept_ms)
 end
 
--- Return when the next slice of a token begins. After the clock was set back, no call waits for the difference.
+-- Return the time at which the next slice of a token begins. After the clock was set back, no call waits for the difference.
 function rates.next_slice(token)
   -- GETEX is a write that a server out of memory lets pass, as it then does with SET: a token with a rate can still release.
   local saved = redis.call('GETEX', keys.rate(token), 'PX', LONGEST_MS) or ''

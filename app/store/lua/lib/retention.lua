@@ -1,4 +1,4 @@
--- Delete ended requests: after their time, and the oldest beyond a limit.
+-- Deletion of ended requests: after their retention, and the oldest beyond a limit.
 -- @use amounts bodies
 -- @writes ended rejected request requests
 

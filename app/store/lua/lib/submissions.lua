@@ -1,5 +1,5 @@
--- New requests: a repeated call gets the same request; a new one is granted, queued in every eligible pool, or rejected. One
--- beyond a limit is refused: nothing of it is kept.
+-- New requests. A repeated call gets the same request. A new request is granted, queued in every eligible pool, or rejected. A request
+-- beyond a limit is refused, and nothing of it is kept.
 -- @use admission amounts clock eligibility grants lane_grants lanes leases limits polls queue_order requests templates
 -- @reads request
 -- @writes idempotency meta requests

@@ -21,7 +21,7 @@ function task_delays.lane(task)
   return lane
 end
 
--- Delay a task until that time. A delayed task counts as a waiter.
+-- Delay a task until `due_ms`. A delayed task counts as a waiter.
 function task_delays.delay(task, due_ms)
   local subjects, lane = limited_by(task)
   waiter_counts.count(subjects, lane, 'task/' .. task.id)
@@ -36,7 +36,7 @@ function task_delays.finish(task)
   redis.call('HDEL', keys.task(task.id), 'due_ms', 'limited_by')
 end
 
--- Return how long (ms) the next request of a task has to wait as its template has no room for a further policy; 0 if it has.
+-- Return the time (ms) that the next request of a task has to wait because its template has no room for a policy; 0 if it has room.
 function task_delays.template_delay_ms(task)
   local lane = lanes.of(admission.read_spec(task_delays.request_spec(task, task.id)))
   return admission.has_full_templates(lane) and POSTPONED_MS or 0

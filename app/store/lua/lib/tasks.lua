@@ -46,7 +46,7 @@ function tasks.is_open(request)
   return string.find(transitions, ' ' .. request.status .. '>', 1, true) ~= nil
 end
 
--- True if the last request of a task ended, or was never made: only its worker has to be told.
+-- True if the last request of a task ended, or was never made: only the message of its end is still to be sent.
 function tasks.is_over(task, request)
   if task.ended or task.due_ms then return task.ended ~= nil end
   if not request then return task.request ~= nil end

@@ -14,7 +14,7 @@ function template_updates.start(pool, pattern)
   if count > 0 then unfinished_items.note(pool, KIND, pattern) end
 end
 
--- In a workspace copy: note the unfinished change of a template, if the copied workspace has one.
+-- Note the unfinished change of a template in a workspace copy, if the copied workspace has one.
 function template_updates.resume_later(pool_name, pattern)
   if redis.call('EXISTS', keys.pool_template_updates(pool_name, pattern)) == 1 then unfinished_items.note(accounts.pool(pool_name), KIND, pattern) end
 end

@@ -11,7 +11,7 @@ local function count_orphans(pool, by)
   pool.fields.orphaned_victims = count > 0 and amounts.format(count) or nil
 end
 
--- Return what a victim tells of the request that it leaves for: component and origin; empty if it has no origin.
+-- Return the component and origin of the waiter that a victim leaves for; empty if the waiter has no origin.
 function victims.origin_of(waiter)
   return waiter.origin and waiter.component .. '|' .. waiter.origin or ''
 end

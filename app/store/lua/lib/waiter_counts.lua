@@ -1,7 +1,7 @@
--- The waiters of the subjects: tokens and components with limits of their own. Each is listed after its lane.
+-- The waiters of the subjects: tokens and components with limits of their own. An entry is the lane, then the waiter.
 -- @writes limited_lanes limited_subjects limited_waiting
 
--- Count a waiter, or a delayed task, for the subjects it is limited by: their names, with blanks between.
+-- Count a waiter or delayed task for its subjects. `limited_by`: the names of the subjects, separated by blanks.
 function waiter_counts.count(limited_by, lane, id)
   for subject in string.gmatch(limited_by or '', '%S+') do
     redis.call('ZADD', keys.limited_waiting(subject), 0, lane.id .. '\n' .. id)
@@ -20,7 +20,7 @@ function waiter_counts.forget_lane(subject, lane_id)
   if redis.call('EXISTS', keys.limited_lanes(subject)) == 0 then redis.call('SREM', keys.limited_subjects(), subject) end
 end
 
--- Count a waiter, or a delayed task, no longer.
+-- Subtract a waiter or delayed task from the waiters of its subjects.
 function waiter_counts.uncount(limited_by, lane, id)
   for subject in string.gmatch(limited_by or '', '%S+') do
     redis.call('ZREM', keys.limited_waiting(subject), lane.id .. '\n' .. id)

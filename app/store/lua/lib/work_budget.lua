@@ -1,4 +1,4 @@
--- The work budget of a call: a number of Redis commands that take 1 to 2 ms. When it is used up, no more work begins, and a later
+-- The work budget of a call: a number of Redis commands, which take 1 to 2 ms. When it is used up, no more work begins, and a later
 -- call resumes the rest.
 
 server_calls.start()  -- runs when the budget is first needed: what a call does before is one item, whose size is bounded

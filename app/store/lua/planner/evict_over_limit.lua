@@ -1,5 +1,5 @@
--- Preempt allocations over a limit: the first of `victims`, as many as the work budget allows. If any of `victims` has changed, or its
--- account is not over its limit once those before it have left, none is preempted. `partly`: 1 if some are left to the next plan.
+-- Preempt allocations of accounts over their limit: the first of `victims`, as many as the work budget allows. None is preempted if any of
+-- `victims` has changed, or if its account is within its limit once the victims before it have left. `partly`: 1 if any are left over.
 -- @use accounts amounts clock grant_loop lanes preemptions requests victims work_budget
 -- @reads orphaned_lanes unfinished
 -- @writes pool_preemptions
@@ -27,7 +27,7 @@ local function add_leaving(path, units)
   end
 end
 
--- True if the account is over its limit on a key of these units, without those that leave before.
+-- True if the account is over its limit on a key of these units, once the earlier victims have left.
 local function is_over(account, units)
   for _, key in ipairs(units.keys) do
     if accounts.room('limit', account, pool, key) + victims.units_leaving(account, key) + (leaving_units[account.id .. '|' .. key] or 0) < 0 then return true end

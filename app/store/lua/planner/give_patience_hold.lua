@@ -1,6 +1,6 @@
 -- Give the patience hold of a pool, if it has none, to the first waiter that capacity has blocked for longer than its patience. If
--- more than `count` lanes are blocked for so long, each call compares `count` lanes of the queue: `first` is the position of the first
--- of them (0 is the head), and `best` the best lane before it.
+-- more than `count` lanes are blocked that long, each call compares `count` lanes of the queue: `first` is the position of the first of
+-- them (0 is the head), and `best` the best lane of the earlier calls.
 -- @use accounts amounts clock future_times lanes parking patience_hold queue_order requests
 -- @reads lane pool_blocked_since pool_lanes
 -- @args now pool first best count
@@ -22,7 +22,7 @@ local count = tonumber(args.count)
 local function first_overdue(lane)
   for class = const.CLASS_COUNT - 1, 0, -1 do
     local from, more = amounts.format(queue_order.lane_score(class, 0)), true
-    while more do  -- an owner of a victim hold has a hold already; of the others the first few count, as the rest is younger
+    while more do  -- skip owners of victim holds; only the first few others count, as the rest is younger
       local oldest = redis.call('ZRANGEBYSCORE', keys.lane(lane.id), from, '(' .. amounts.format(queue_order.lane_score(class, const.MAX_SUBMISSIONS)),
         'WITHSCORES', 'LIMIT', 0, PAGE)
       more = #oldest == 2 * PAGE

@@ -1,7 +1,7 @@
 -- Preempt for a waiter: it gets a hold, and its victims begin to leave. If anything is not as planned, the call changes nothing. It takes
--- the first of `victims`, as many as its work budget allows. `begun`: how many of them begin to leave. `exited`: those that freed
--- their units at once. `continues`: 1 if earlier calls took the first victims of the plan, for the same hold. `rest_count`,
--- `rest_units`: the number of planned victims that are not in `victims`, and their units by account and key.
+-- the first of `victims`, as many as its work budget allows. `begun`: the number of victims that begin to leave. `exited`: the victims
+-- that freed their units at once. `continues`: 1 if earlier calls took the first victims of the plan, for the same hold.
+-- `rest_count`, `rest_units`: the number of planned victims that are not in `victims`, and their units by account and key.
 -- @use accounts amounts clock grant_loop grants lanes preemptions projected_shortage requests victim_holds victims work_budget
 -- @reads orphaned_lanes request unfinished
 -- @writes pool pool_preemptions

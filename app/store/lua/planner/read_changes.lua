@@ -1,5 +1,5 @@
--- Read the allocations, victims and accounts of a pool that changed since a change number, a bounded part of them: a part of a
--- snapshot. The rows are complete up to the change number of the reply. Changes that are not kept any more are `lost`.
+-- Read a bounded part of a snapshot: the allocations, victims and accounts of a pool that changed since a change number. The rows are
+-- complete up to the change number of the reply. If the changes are no longer kept, the reply is `lost`.
 -- @use accounts snapshot_changes
 -- @args pool event number most
 -- @reply read event number allocations victims accounts more

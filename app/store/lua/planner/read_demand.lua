@@ -1,4 +1,4 @@
--- Read the demand of the pool's policies, from one of its lanes on: the rest of a snapshot.
+-- Read the demand of the pool's policies, beginning with one of its lanes: the rest of a snapshot.
 -- @use accounts policy_demand
 -- @args pool after count
 -- @reply read rows next_page

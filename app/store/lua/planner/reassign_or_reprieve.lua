@@ -1,5 +1,5 @@
--- Judge an orphaned victim: it leaves for the owner of another hold, or is reprieved. A victim of a limit can be reprieved as
--- well.
+-- Let an orphaned victim leave for the owner of another hold, or reprieve it. A victim that leaves because of a limit can be reprieved,
+-- too.
 -- @use accounts amounts clock grant_loop lanes preemptions requests victim_holds victims
 -- @reads pool_victims
 -- @writes preemption_deadlines

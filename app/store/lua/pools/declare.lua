@@ -1,4 +1,4 @@
--- Change pools, their groups and their policies as declared: all of it, or nothing if anything forbids it. If a template with instances is
+-- Change pools, their groups and their policies as declared. If anything is forbidden, nothing changes. If a template with instances is
 -- deleted or gets another parent, the reply is `instances`: the caller deletes the idle ones and calls again.
 -- @use accounts amounts clock declaration declared_policies deletions grants operation_replies pool_limits promises quotas rechecks requests template_updates templates unfinished_work
 -- @reads pool pool_instances

@@ -1,4 +1,4 @@
--- Delete a page of the instances of a template, or none if one of the page has waiters or allocations.
+-- Delete a page of the instances of a template. If any instance of the page has waiters or allocations, delete none.
 -- @use accounts deletions idle_policies templates
 -- @reads pool_instances
 -- @writes unfinished

@@ -23,7 +23,8 @@ local function lowest_rank_score(borrow_flag)
   return (flag < borrow_flag and rank or rank + 1) * const.MAX_SUBMISSIONS
 end
 
--- A stream is a lane in share, or the pool's queue: its waiters that borrow, or, where very many lanes are in share, those in share.
+-- A stream is one lane in share, or the borrowing waiters of the pool's queue. If very many lanes are in share, the waiters in share of
+-- the pool's queue are one stream.
 local streams, MOST_STREAMS = {}, 32
 if redis.call('SCARD', keys.pool_in_share(args.pool)) <= MOST_STREAMS then
   for _, id in ipairs(redis.call('SMEMBERS', keys.pool_in_share(args.pool))) do
@@ -40,8 +41,8 @@ local function is_in_share(id)
   return request ~= nil and redis.call('SISMEMBER', keys.pool_in_share(args.pool), lanes.of(request).id) == 1
 end
 
--- Read the next waiter of a stream. The queue of the pool has waiters of the other side, which its stream passes over. If the work budget
--- is used up meanwhile, the stream stalls: its queue score is that of the last waiter it read.
+-- Read the next waiter of a stream. A stream of the pool's queue skips the waiters of the other side. If the work budget is used up
+-- meanwhile, the stream stalls: its queue score is that of the last waiter it read.
 local function fetch(stream)
   repeat
     stream.id = nil

@@ -1,4 +1,4 @@
--- Read the counters of the metrics, and how many requests were submitted, and are queued, allocated and preempting now.
+-- Read the counters of the metrics, the number of requests ever submitted, and the numbers queued, allocated and preempting now.
 -- @reads counters leases meta pool_victims pools waiting
 -- @reply found counts submitted queued live leaving
 

@@ -1,4 +1,4 @@
--- Read the numbers of allocated and of queued requests, and of each the first and the last deadline (ms): end of lease or queue TTL.
+-- Read the number, and the first and last deadline (ms), of the allocated requests (end of lease) and of the queued ones (queue TTL).
 -- @use amounts
 -- @reads leases waiting
 -- @reply found leases waiting

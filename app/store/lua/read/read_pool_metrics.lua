@@ -1,6 +1,6 @@
 -- Read the metrics of a pool and of some of its policies: numbers by name, amounts by column and key, with fair share also the
--- starvation status of each policy. A number that does not apply is empty. The policies are those of `components`; if that is empty,
--- the next page. The reply has the components that are left when the work budget is used up.
+-- starvation status of each policy. A number that does not apply is empty. The policies are those of `components`, or the next page if
+-- that is empty. If the work budget is used up, the reply has the components that are left.
 -- @use accounts amounts clock fair_share_order work_budget
 -- @reads component_lanes lane policy pool pool_allocations pool_parked pool_policies pool_policy_queue pool_queue pool_victims request
 -- @args now pool cursor components count
@@ -27,9 +27,9 @@ local function column_fields(columns)
   return names
 end
 
-local SHAPES = 32  -- lanes of a policy that are compared, without fair share
+local SHAPES = 32  -- most lanes of a policy that are compared, without fair share
 
--- Return the least submission number of a sorted set by lane score, and whose it is; of each class the first is the oldest.
+-- Return the least submission number in a sorted set by lane score, and its id. The first member of each class is its oldest.
 local function find_oldest(key, oldest)
   local from = '-inf'
   while true do

@@ -1,5 +1,5 @@
--- Release allocations one after the other, and after each grant the waiters that then fit. If the work budget is used up first, there
--- are fewer outcomes than allocations.
+-- Release allocations one after the other; after each release, grant the waiters that then fit. If the work budget is used up first,
+-- there are fewer outcomes than allocations.
 -- @use clock grant_loop releases requests work_budget
 -- @args now events_kept chunk allocations
 -- @reply released outcomes more

@@ -1,4 +1,4 @@
--- Admit requests one after the other, each wholly: granted at once, queued or rejected, or refused beyond a limit. If the work budget is
+-- Admit requests one after the other. Each is granted at once, queued or rejected; beyond a limit it is refused. If the work budget is
 -- used up first, there are fewer outcomes than specs. `with_status`, for a single spec: if the request is queued, the outcome is `read`,
 -- the request with its status in each queue, as `explain` returns it.
 -- @use clock grant_loop leases polls queue_status requests submissions work_budget
@@ -14,7 +14,7 @@ for i, spec in ipairs(cjson.decode(args.specs)) do
   local tag, fields, request = submissions.admit(submissions.prepare(spec), spec, args.remember_s)
   more = math.max(more, grant_loop.settle(tonumber(args.chunk)))
   outcomes[i] = {tag, fields}
-  local is_same = tag == 'admitted' or tag == 'known'  -- and not the request of another body
+  local is_same = tag == 'admitted' or tag == 'known'  -- not a conflict with a request of another body
   if args.with_status == '1' and more == 0 and is_same and request.status == states.queued then
     request = requests.load(request.id)
     outcomes[i] = {'read', polls.flat(request, tag == 'admitted'), leases.end_ms(request), queue_status.rows(request)}

@@ -1,4 +1,4 @@
--- Delete a task after its worker acknowledged that it will never run. The worker names the request it was told of, if any.
+-- Delete a task after its worker acknowledged that it will never run. `request` is the request that its message named; empty if none.
 -- @use outbox tasks
 -- @args task request
 -- @reply heard

@@ -1,4 +1,4 @@
--- Cancel a task that has not started: its request leaves the queue, or never enters it, or gives its units back.
+-- Cancel a task that has not started: its request leaves the queue, never enters it, or returns its units.
 -- @use clock grant_loop grants lanes outbox requests task_delays tasks
 -- @writes delayed task
 -- @args now events_kept chunk task

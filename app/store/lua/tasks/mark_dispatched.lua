@@ -1,4 +1,4 @@
--- Mark that tasks taken from the outbox were sent: they are checked again if they are not started or acknowledged by then.
+-- Mark that tasks taken from the outbox were sent. A task that is not started or acknowledged within `start_ms` is sent again.
 -- @use amounts clock counters tasks
 -- @writes outbox task unstarted
 -- @args now sent start_ms
@@ -7,7 +7,7 @@
 clock.start(args.now)
 local until_ms = amounts.format(clock.now + tonumber(args.start_ms))
 
--- True if the named request ended, and not another one that the task has by now.
+-- True if the named request ended; false if the task has another request by now.
 local function is_over(task, request, named_request)
   return (named_request == '' or request and request.id == named_request) and tasks.is_over(task, request)
 end

@@ -1,4 +1,4 @@
--- Read the sizes of the outbox for the metrics, and since when its oldest task waits.
+-- Read the sizes of the outbox for the metrics, and the time since which its oldest task waits.
 -- @use amounts clock requests
 -- @reads delayed outbox task unstarted
 -- @args now

@@ -1,4 +1,4 @@
--- Take due tasks, a bounded number. A delayed task enters the queue. A lost task, or one that no worker started, gets a successor
+-- Take a bounded number of due tasks. A delayed task enters the queue. A lost task, or one that no worker started, gets a successor
 -- request. The others are returned to be sent, and claimed by the caller for `claim_ms`.
 -- @use amounts clock counters grant_loop grants operation_replies outbox requests task_delays tasks work_budget
 -- @writes delayed outbox task unstarted
@@ -8,7 +8,7 @@
 clock.start(args.now)
 requests.set_stream_length(args.events_kept)
 local count, now, tries = tonumber(args.count), amounts.format(clock.now), tonumber(args.tries)
-local LONGEST_MS, LONGEST_PAUSE_MS = 900000, 60000  -- of a task that was not started, and of a broker that is away
+local LONGEST_MS, LONGEST_PAUSE_MS = 900000, 60000  -- between two tries: of a task that is not started, of a broker that is down
 local ids, rows = cjson.decode(args.ids), {}
 local operation, id_count = ids[1], #ids
 if operation_replies.find(operation) then count = 0 end  -- these ids are used; claimed tasks come back when the claim ends
@@ -29,7 +29,7 @@ local function enter_successor(task, request, delay_ms)
   tasks.enter(task, next_id())
 end
 
--- Take the units back from a task that no worker started, however often it was sent. Each time it waits longer.
+-- Take the units back from a task that no worker started although it was sent several times. Each time it waits longer.
 local function take_back(task, request)
   local fields, return_count = {}, tonumber(task.returned) or 0
   grants.take_back(request)
@@ -51,18 +51,18 @@ end
 
 local LOST_REASONS = {lease_lapsed = true, worker_lost = true}
 
--- True if the broker does not accept the task: it keeps its units no longer than a task that is not started.
+-- True if the broker did not accept the task for as long as a task that is not started keeps its units.
 local function is_stuck(request)
   return clock.now > tonumber(request.granted_ms) + tries * tonumber(args.start_ms)
 end
 
--- Return the row of a task that will never run, until it was told often enough.
+-- Return the row of a task that will never run, for a last message to its worker; nil once that was sent often enough.
 local function end_dispatch(task, request)
   if (tonumber(task.end_notices) or 0) < tries then return 'ended', request end
   outbox.delete_task(task.id)
 end
 
--- Return what to send of a task: its kind and its request; nil if nothing.
+-- Return the kind of message to send for a task, and its request; nil if there is nothing to send.
 local function next_dispatch(task)
   if task.ended then return end_dispatch(task) end
   local request = tasks.request(task)
@@ -82,7 +82,7 @@ end
 
 outbox.cut_future_times(math.max(tonumber(args.claim_ms), LONGEST_PAUSE_MS), tonumber(args.start_ms), count)
 
--- Sent and not started. Write first, as a server out of memory refuses ZADD: nothing is taken back while no task can start.
+-- Sent and not started. ZADD comes first, as a server out of memory refuses it: no units are taken back while no task can start.
 for _, id in ipairs(due_tasks(keys.unstarted())) do
   redis.call('ZADD', keys.outbox(), now, id)
   redis.call('ZREM', keys.unstarted(), id)

@@ -1,4 +1,4 @@
--- Charge a token for the further asks of a batch that has passed. The next call waits until their time is over.
+-- Charge a token for the other requests of a batch that was let pass. The next call waits until their slices are over.
 -- @use clock operation_replies rates
 -- @args now op token per_s count
 -- @reply charged

@@ -1,4 +1,4 @@
--- Let one more request of a token pass, or return how long (ms) it has to wait: its average rate, with bursts of one second.
+-- Let one more call of a token pass, or return the time (ms) that it has to wait. The rate is an average, with bursts of one second.
 -- @use clock rates
 -- @args now token per_s
 -- @reply allowed

@@ -1,5 +1,5 @@
 -- Make this server the master of the workspace: store its id and raise the fence by a jump. An earlier master may have granted
--- under fences that were never replicated, and no fence may be given out twice. The jump depends on the id, so that two servers
+-- requests under fences that were never replicated, and no fence may be given out twice. The jump depends on the id, so that two servers
 -- with the same data do not jump to the same fence. A new workspace on a server that was never promoted needs no jump.
 -- `stored` is the id that the caller has seen; another process may have adopted this server since. A deposed server is not adopted before
 -- its mark has lapsed.

@@ -1,4 +1,4 @@
--- Read the settings of the workspace, and the use of its limits: of the workspace, and of the components with limits of their own.
+-- Read the settings of the workspace, and the use of its limits: in total, and by component with limits of its own.
 -- @use leases
 -- @reads delayed ended lanes limited_lanes limited_waiting meta pools waiting
 -- @reply found settings use components
