@@ -32,24 +32,25 @@ if TYPE_CHECKING:
     from poolkeeper.runner.process_run import RunContext
 
 RELEASE_TIMEOUT_S = 60.0
-"""How long to try to give units back that have no lease, if the service cannot be reached."""
+"""The seconds for which the release of units without a lease is retried while the service cannot be reached."""
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationRunResult:
-    """How the allocation ended: with the exit code of the command, or with a request to wait for again."""
+    """The end of an allocation: the exit code of the command, or a request that is queued or allocated again."""
 
     code: int = 0
     request: Request | None = None
     unreported: CheckpointReport | None = None
-    """A checkpoint that the service does not know of."""
+    """The last checkpoint, if the service does not know it."""
 
 
 class AllocationRun:
-    """Runs the command under one allocation. Raises AllocationLost if the units are lost, and Interrupted if a signal comes
-    while the service cannot be reached.
+    """A run of the command under one allocation.
+
+    It raises AllocationLost if the units are lost, and Interrupted if a signal comes while the service cannot be reached.
     """
 
     def __init__(
@@ -68,14 +69,14 @@ class AllocationRun:
         self._heartbeats = HeartbeatThread(client, *self._request_and_fence, request.lease_s, renewed_s, wake, wake)
 
     def __call__(self) -> AllocationRunResult:
-        """Run the command, and again if it left and may stay after all. Return when the units are released."""
+        """Run the command, again if it left and the allocation may stay after all. Return when the units are released."""
         self._heartbeats.start()
         try:
             while True:
                 process_run = self._run_process()
                 if result := self._settle(process_run):
                     return result
-                self._context.progress.info("it may stay after all, so it is started again")
+                self._context.progress.info("the allocation may stay after all, so the command is started again")
         finally:
             self._heartbeats.stop()
             self._client.close()
@@ -109,7 +110,7 @@ class AllocationRun:
         return process_run
 
     def _settle(self, process_run: ProcessRun) -> AllocationRunResult | None:
-        """Report to the service how the process ended. None if the command may go on under this allocation."""
+        """Report the outcome of the process to the service. Return None if the command may go on under this allocation."""
         if process_run.continues_when_lost:
             return AllocationRunResult(process_run.code)
         if process_run.lost:
@@ -129,7 +130,7 @@ class AllocationRun:
         return AllocationRunResult(request=self._retry(self._get_request)) if has_left else None
 
     def _require_acceptance(self) -> None:
-        """Return if heartbeats are accepted again. Raise AllocationLost if the lease ends before."""
+        """Wait until heartbeats are accepted again. Raise AllocationLost if the lease ends first."""
         heartbeats = self._heartbeats
         while heartbeats.must_leave:
             if heartbeats.suspected:
@@ -139,12 +140,12 @@ class AllocationRun:
             self._context.wakeup.wait(POLL_S)
 
     def _report_leaving(self, process_run: ProcessRun) -> bool:
-        """Report that the command has left, with its checkpoint if there is one. False if the allocation may stay."""
+        """Report that the command has left, with its checkpoint if there is one. Return False if the allocation may stay."""
         if process_run.outcome == "completed" and process_run.checkpoint:
             arguments = (*self._request_and_fence, "completed", None, process_run.checkpoint.reference)
             try:
                 self._retry(lambda: self._heartbeats.report(lambda: self._client.checkpoint(*arguments)))
-            except BadRequest as error:  # a reference that cannot be one
+            except BadRequest as error:  # the service refuses the reference
                 self._unreported = None
                 self._context.progress.warn(f"checkpoint: {error}")
             else:
@@ -186,23 +187,23 @@ class AllocationRun:
         try:
             request = self._retry(release, is_time_up)
             if request.outcome != process_run.outcome:
-                self._context.progress.warn(f"request {request.id} had been {request.status} before the command was done")
+                self._context.progress.warn(f"request {request.id} was {request.status} before the command ended")
         except (StaleFence, NotFound) as error:
             if not (is_certain and isinstance(error, StaleFence) and error.request_status == "expired"):
-                self._context.progress.warn(f"the units were lost before the command was done: {error}")
+                self._context.progress.warn(f"the units were lost before the command ended: {error}")
             self._cancel_requeued(process_run)
         except PoolkeeperError as error:
-            consequence = "they come back when the lease lapses" if lease_ends else "and there is no lease to end that"
-            self._context.progress.warn(f"the units could not be given back, {consequence}: {error}")
+            consequence = "they are freed when the lease ends" if lease_ends else "and no lease will free them"
+            self._context.progress.warn(f"the units could not be released, {consequence}: {error}")
 
     def _cancel_requeued(self, process_run: ProcessRun) -> None:
-        """Cancel the request of finished work, if it was put back into the queue in the last moment."""
+        """Cancel the request of finished work if a late preemption has queued it again."""
         try:
             request = cancel_if_queued(self._client, self._request.id)
             if request.is_allocated and request.fence is not None and request.fence != self._request_and_fence[1]:
                 self._client.release(request.id, request.fence, process_run.outcome, exit_code=process_run.exit_code)
         except PoolkeeperError as error:
-            self._context.progress.warn(f"request {self._request.id} may wait in the queue once more: {error}")
+            self._context.progress.warn(f"request {self._request.id} may be in the queue again: {error}")
 
     def _get_request(self) -> Request:
         return self._client.request(self._request.id)

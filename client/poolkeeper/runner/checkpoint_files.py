@@ -1,8 +1,8 @@
-"""Checkpoint reports of the command: files in a folder of `run`, so that a shell can write them and no network is needed.
+"""Checkpoint reports of the command. They are files in a folder of `run`: a shell can write them, without a network.
 
 `checkpoint` reports that the work is saved; its first line, if any, is the reference to resume from. `checkpoint.progress`
-reports that it is being saved, `checkpoint.failed` that it cannot be. A file is removed when it is read, so the next one is
-new.
+reports that the work is being saved, `checkpoint.failed` that it cannot be saved. A file is removed when it is read, so the
+next file is a new report.
 
 A file may be seen before it is complete. A file that does not end with a line break is therefore read only after it has not
 changed for `SETTLED_S`. `write_report` writes a file atomically, with a line break, and it is read at once.
@@ -22,10 +22,10 @@ from poolkeeper.runner.temporary_folder import create_folder
 
 FILE_VARIABLE = "POOLKEEPER_CHECKPOINT_FILE"
 SUFFIXES = {"progress": ".progress", "failed": ".failed", "completed": ""}
-"""State of a checkpoint → what its file's name ends with, in the order in which they are read."""
+"""State of a checkpoint → suffix of its file, in the order of reading."""
 SETTLED_S = 0.2
 MAX_BYTES = 4096
-"""Bytes of a file that are read."""
+"""The most bytes of a file that are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class CheckpointFiles:
     def read_new(self, *, has_ended: bool = False) -> list[CheckpointReport]:
         """Return the new reports. Once the command `has_ended`, every file counts as complete."""
         with suppress(OSError):
-            os.utime(self.folder)  # else whoever clears away what is old takes it from under a long work
+            os.utime(self.folder)  # else a cleaner of old temporary files removes the folder during a long run
         return [report for state in SUFFIXES if (report := self._read(state, has_ended=has_ended))]
 
     def clear(self) -> None:

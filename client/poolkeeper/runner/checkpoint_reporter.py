@@ -1,7 +1,7 @@
-"""Passes checkpoint reports of the command on to the service, from a thread, so that nothing waits for an answer.
+"""A thread that sends the checkpoint reports of the command to the service, so that the command never waits for an answer.
 
-If the service has sent a directive, `completed` means that the command has left, and the directive may not have arrived here
-yet. Reports of this module are therefore marked as routine. Leaving is reported elsewhere, when no process of the command
+After a directive of the service, `completed` means that the command has left; but the directive may not have arrived here
+yet. So the reports of this module are marked as routine. `AllocationRun` reports the leaving, when no process of the command
 lives.
 """
 
@@ -26,13 +26,13 @@ TIMEOUT_S = 5.0
 
 
 class CheckpointReporter:
-    """Sends the reports about one allocation in order; each is retried until it is answered or a newer one is there."""
+    """The sender of the reports of one allocation, in order. A report is retried until it is answered or a newer one exists."""
 
     def __init__(
         self, client: Client, request_id: str, fence: int, heartbeats: HeartbeatThread, on_refusal: Callable[[str], object]
     ) -> None:
         self.unreported: CheckpointReport | None = None
-        """The checkpoint the service has not heard of yet."""
+        """The checkpoint that the service does not know yet."""
         self.last: CheckpointReport | None = None
         """The last checkpoint."""
         self._client = client.clone(timeout_s=TIMEOUT_S, tries=1)
@@ -49,7 +49,7 @@ class CheckpointReporter:
         self._reports.put(report)
 
     def stop(self) -> None:
-        """Stop, and return when no report is under way."""
+        """Stop the thread, and wait until no report is under way."""
         self._stop.set()
         self._reports.put(None)
         self._thread.join(3 * TIMEOUT_S)
@@ -65,12 +65,12 @@ class CheckpointReporter:
                     break
 
     def _send(self, report: CheckpointReport) -> bool:
-        """Send a report. True if it needs no further try."""
+        """Send a report. Return True if it needs no further try."""
         try:
             arguments, routine = (*self._request_and_fence, report.state, None, report.reference), report.state == "completed"
             self._heartbeats.report(lambda: self._client.checkpoint(*arguments, routine=routine))
         except StaleFence:
-            return True  # the heartbeats know it, too
+            return True  # the heartbeats learn of the loss, too
         except ApiError as error:
             if is_retryable(error) or isinstance(error, AccessDenied):  # a refused token may be replaced
                 return False

@@ -28,8 +28,8 @@ def command_environment(
 ) -> dict[str, str]:
     """Return the variables of `run`, and those that describe the allocation and the checkpoint to resume from.
 
-    The address of the service and the workspace are those that `run` uses. A token of the command line of `run` is not passed
-    on, because other users of the machine may see the environment of the command.
+    The address of the service and the workspace are those that `run` uses. A token on the command line of `run` is not passed
+    to the command, because other users of the machine may see its environment.
     """
     outer_run = {f"POOLKEEPER_{name}" for name in variable_names.RUN}
     base = {name: text for name, text in inherited.items() if name not in outer_run and not name.startswith(AMOUNT_PREFIX)}

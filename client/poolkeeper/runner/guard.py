@@ -1,12 +1,12 @@
-"""The guard: a process between `run` and its command that starts the command and kills all of it when either side dies.
+"""The guard: a process between `run` and the command. It starts the command, and kills all of it when `run` or it ends.
 
 It runs as a script, by its path and with the standard library alone, so that it starts fast and no folder of the user is
-imported. The command has a process group of its own. A signal is one byte from `run`; a zero byte, or the end of the
-connection because `run` has died, means to kill everything. Reports are one line each: `started PID`, `unstartable ERRNO`,
-`stopped SIGNAL`, `ended CODE` (negative for a signal) and, when no process is left, `gone`.
+imported. The command has a process group of its own. Each byte from `run` is the number of a signal for the command. A zero
+byte, or the end of the connection because `run` has died, orders to kill everything. The guard reports one line each:
+`started PID`, `unstartable ERRNO`, `stopped SIGNAL`, `ended CODE` (negative for a signal) and, when no process is left, `gone`.
 
-Everything means the group and, where the system has child subreapers (Linux), every other descendant of the command, such as a
-daemon that left the group. On other systems it is the group alone.
+Everything means the process group and, on Linux (child subreapers), every other descendant of the command, such as a daemon
+that left the group. On other systems it is the process group alone.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ import sys
 from contextlib import suppress
 
 KILL_ALL = 0
-"""What stands in place of a signal."""
+"""The byte that orders to kill everything; any other byte is a signal."""
 IGNORED_SIGNALS = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGTSTP", "SIGTTIN", "SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGCHLD")
-"""Signals that are not for us; `run` hears of its own."""
+"""Signals that the guard ignores: a terminal sends them to `run` as well, and `run` decides."""
 REQUIRED_SIGNALS = ("SIGPIPE", "SIGCHLD")
-"""Those of them that we hear of, or must not die of, even where they were ignored: without SIGCHLD no child's end is told."""
+"""The signals that get a handler even if they were ignored at the start: without SIGCHLD no end of a child is reported."""
 POLL_S = 0.05
-"""How often to look for the end of a group whose processes are not our children."""
+"""The seconds between two looks at a process group whose processes are no children of the guard."""
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def prctl(option: int, value: int) -> bool:
-    """Make one prctl call of Linux. False if it fails, or on another system."""
+    """Call `prctl` of Linux. Return False if it fails, or on another system."""
     if sys.platform != "linux":
         return False
     import ctypes
@@ -41,12 +41,12 @@ def prctl(option: int, value: int) -> bool:
 
 
 def adopt_orphans() -> bool:
-    """Become the parent of every orphaned descendant. False if the system cannot do that."""
+    """Make this process the parent of every orphaned descendant. Return False if the system cannot do that."""
     return prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def children() -> list[int]:
-    """Return our child processes, as far as /proc shows them."""
+    """Return the child processes of this process, as far as /proc shows them."""
     return [int(name) for name in _list_folder("/proc") if name.isdigit() and _parent_pid(name) == os.getpid()]
 
 
@@ -66,7 +66,7 @@ def _parent_pid(pid: str) -> int | None:
 
 
 def signal_group(signum: int, group: int, *, leader_ended: bool) -> None:
-    """Signal the group; after the end of its leader, or by SIGKILL, also our other children."""
+    """Send a signal to the group. After the end of its leader, or with SIGKILL, send it to all other children, too."""
     with suppress(OSError):
         os.killpg(group, signum)
     if leader_ended or signum == signal.SIGKILL:
@@ -76,7 +76,7 @@ def signal_group(signum: int, group: int, *, leader_ended: bool) -> None:
 
 
 def kill_all(group: int) -> None:
-    """Kill the group and all our descendants. Return when there are none."""
+    """Kill the group and all descendants of this process. Return when none is left."""
     while True:
         signal_group(signal.SIGKILL, group, leader_ended=True)
         try:
@@ -86,7 +86,7 @@ def kill_all(group: int) -> None:
 
 
 class Guard:
-    """Supervises the command from its start to the end of its last process."""
+    """The supervisor of the command, from its start to the end of its last process."""
 
     def __init__(self, control: socket.socket, argv: list[str], *, foreground: bool) -> None:
         self._control, self._argv, self._foreground = control, argv, foreground
@@ -95,7 +95,7 @@ class Guard:
         self._leader = 0
         self._leader_ended = self._is_killing = self._is_disconnected = False
         self._adopts_orphans = adopt_orphans()
-        prctl(PR_SET_PDEATHSIG, signal.SIGUSR2)  # which does no more than wake us; the connection says the same
+        prctl(PR_SET_PDEATHSIG, signal.SIGUSR2)  # only wakes the guard, which then reads the end of the connection
 
     def __call__(self) -> None:
         """Start the command. Return when its last process has ended."""
@@ -148,7 +148,7 @@ class Guard:
             self._is_killing = True
             return
         signal_group(order, self._leader, leader_ended=self._leader_ended)
-        if order == signal.SIGTERM:  # what is stopped could not heed it
+        if order == signal.SIGTERM:  # a stopped process cannot handle it
             signal_group(signal.SIGCONT, self._leader, leader_ended=self._leader_ended)
 
     def _reap(self) -> None:
@@ -168,7 +168,7 @@ class Guard:
                 self._report(f"ended {os.waitstatus_to_exitcode(status)}")
 
     def _report(self, report: str) -> None:
-        with suppress(OSError):  # nobody is there to hear it
+        with suppress(OSError):  # `run` has died
             self._control.sendall(f"{report}\n".encode())
 
 
@@ -184,7 +184,7 @@ def start_command(argv: list[str], *, foreground: bool) -> tuple[int, int]:
         finally:
             os._exit(127)
     os.close(write_end)
-    with open(read_end, "rb") as pipe:  # which ends when the command has taken the child's place
+    with open(read_end, "rb") as pipe:  # it ends when exec has replaced the child by the command
         errno = int(pipe.read() or 0)
     return child, errno
 
@@ -192,12 +192,12 @@ def start_command(argv: list[str], *, foreground: bool) -> tuple[int, int]:
 def _exec_command(argv: list[str], guard_pid: int, *, foreground: bool) -> None:
     os.setpgid(0, 0)
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != guard_pid:  # it died before that was asked for
+    if os.getppid() != guard_pid:  # the guard died before prctl asked for a signal at its death
         os._exit(127)
     if foreground:
         with suppress(OSError):
             os.tcsetpgrp(0, os.getpid())
-    for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, and a command would inherit that
+    for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, and the command would inherit that
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTTOU, signal.SIGTTIN})  # `run` has blocked them
     os.execvp(argv[0], argv)
@@ -226,7 +226,7 @@ def _open_signal_pipe() -> int:
 
 
 def main() -> None:
-    """`guard.py FILE FOREGROUND WORD…`: file number of the connection, whether the command gets the terminal, the command."""
+    """Run `guard.py FILE FOREGROUND WORD…`: file number of the connection, 1 if the command gets the terminal, the command."""
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
     control.setblocking(False)

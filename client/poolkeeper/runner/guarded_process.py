@@ -1,4 +1,4 @@
-"""The command as `run` sees it: started and signalled through its guard, observed by the guard's reports."""
+"""The command from the side of `run`, which starts and signals it through the guard and reads the reports of the guard."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from poolkeeper.runner import guard
 
 
 class CommandStartError(PoolkeeperError):
-    """The command cannot be started; `code` is that of shells: 127 if the program does not exist, else 126."""
+    """A command that cannot be started. `code` is the exit code of a shell: 127 if the program does not exist, else 126."""
 
     def __init__(self, program: str, errno: int) -> None:
         super().__init__(f"{program} cannot be started: {_describe_errno(errno)}")
@@ -32,33 +32,33 @@ def _describe_errno(errno: int) -> str:
 
 
 class GuardedProcess:
-    """One process group and its state. Raises CommandStartError if the command cannot be started.
+    """One process group and its state. The constructor raises CommandStartError if the command cannot be started.
 
-    `code` is set when the first process has ended (negative for a signal); `is_gone` when no process is left.
+    `code` is set when the first process has ended (negative for a signal), `is_gone` when no process is left.
     """
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str], *, foreground: bool) -> None:
         self.code: int | None = None
         self.is_gone = False
         self.stopped_by: int | None = None
-        """The signal that stopped it, until somebody has looked."""
+        """The signal that stopped the command; None if it is not stopped, or once `ProcessRun` has read it."""
         self._partial_line = b""
         self._control, guard_end = socket.socketpair()
         with guard_end:
             guard_end.set_inheritable(True)
             guard_arguments = [str(guard_end.fileno()), "1" if foreground else "0", *argv]
             start = [sys.executable, "-IS", str(Path(guard.__file__)), *guard_arguments]
-            # what a shell has opened for the command, as in `-- cmd <(make input)`, is passed on; nothing of ours can be
+            # Files that a shell opened for the command, as in `-- cmd <(make input)`, are inherited; files of `run` are not.
             self._guard = Popen(start, env=dict(environment), close_fds=False, process_group=0)
         self.group = self._await_start(argv[0])
         self._control.setblocking(False)
 
     def fileno(self) -> int:
-        """Return the file that is readable when there are reports."""
+        """Return the number of the file that is readable when there are reports."""
         return self._control.fileno()
 
     def signal(self, signum: int) -> None:
-        """Signal the whole group."""
+        """Send a signal to the whole group."""
         self._send_order(signum)
 
     def kill(self) -> None:
@@ -87,13 +87,13 @@ class GuardedProcess:
         self._guard.wait()
 
     def _await_start(self, program: str) -> int:
-        """Return the process group once the command runs."""
+        """Wait until the command runs, and return its process group."""
         report = b""
         while not report.endswith(b"\n"):
             byte = self._control.recv(1)
             if not byte:
                 self.close()
-                raise PoolkeeperError("the process that was to start the command has died")
+                raise PoolkeeperError("the guard process died before it could start the command")
             report += byte
         kind, number = report.split()
         if kind == b"unstartable":
@@ -110,11 +110,11 @@ class GuardedProcess:
             self.is_gone = True
 
     def _send_order(self, order: int) -> None:
-        with suppress(OSError):  # no guard: `hear` will find that out
+        with suppress(OSError):  # the guard has died: `read_reports` notices that
             self._control.sendall(bytes([order]))
 
     def _handle_guard_death(self) -> None:
-        """Kill what is left of the command: the guard was killed, and orphaned processes became ours."""
+        """Kill the rest of the command: the guard was killed, and its orphaned processes are children of this process now."""
         self._guard.wait()
         guard.kill_all(self.group)
         self.code = -signal.SIGKILL if self.code is None else self.code

@@ -1,4 +1,4 @@
-"""The labels with which `run` says where a request comes from: user, host, process id and command."""
+"""The labels by which `run` names the origin of a request: user, host, process id and command."""
 
 from __future__ import annotations
 

@@ -1,16 +1,17 @@
-"""One process of the command under an allocation, from its start until none of it lives: its signals and its outcome.
+"""One start of the command under an allocation, until none of its processes lives: its signals and its outcome.
 
-What ends it, and how:
+The causes of its end, and the signals:
 
 - Directive `checkpoint`: SIGUSR1, once. If the command then reports that its work is saved, it gets SIGTERM, and SIGKILL after
   the grace or shortly before the deadline.
 - Directive `terminate`: SIGTERM, and SIGKILL shortly before the deadline.
-- The units are lost. If they were taken back after the deadline: SIGKILL. If the lease has lapsed or an operator has dropped
-  the request: SIGTERM, and SIGKILL after ten seconds; or nothing, with the option `continues_when_lost`.
-- Heartbeats are refused, and the lease is about to end: SIGTERM, and SIGKILL when it ends; or nothing, with that option.
-- A signal to `run`: it is forwarded, each further one as SIGTERM, and after the grace comes SIGKILL.
-- Its first process has ended: the processes it has left behind get SIGTERM, and SIGKILL two seconds later. If it died of a
-  signal of `run`, as a shell around the real work does, the others keep the time that they would have had with it.
+- The units were taken back after the deadline: SIGKILL.
+- The lease has lapsed, or an operator has dropped the request: SIGTERM, and SIGKILL after ten seconds. With the option
+  `continues_when_lost`: nothing.
+- Heartbeats are refused, and the lease is about to end: SIGTERM, and SIGKILL when it ends. With that option: nothing.
+- A signal to `run`: it is forwarded, each further one as SIGTERM. SIGKILL follows after the grace.
+- Its first process has ended: the processes that are left get SIGTERM, and SIGKILL two seconds later. If the first process died
+  of a signal of `run`, as a shell around the real work does, the others keep the time of that signal.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ if TYPE_CHECKING:
 POLL_S = 0.2
 LEFTOVER_GRACE_S = 2.0
 LOSS_GRACE_S = 10.0
+_CTRL_Z_MESSAGE = "Ctrl-Z does not stop a command that holds units: the command goes on"
 DEADLINE_MARGIN, MAX_DEADLINE_MARGIN_S = 0.2, 2.0
-"""How long before a deadline SIGKILL is sent: this part of the time there is, but no more than that."""
+"""The time before a deadline at which SIGKILL is sent: a part of the time left, and at most so many seconds."""
 TAKEN_BACK_STATES = ("queued", "allocated", "preempting", "preempted")
-"""What a request may be, if its units were taken because it did not leave in time."""
+"""The possible states of a request whose units were taken back because it did not leave in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """The parts that every process of a run shares."""
+    """The objects that all starts of the command in a run share."""
 
     progress: Progress
     signals: SignalHandler
@@ -67,7 +69,7 @@ class RunContext:
 
 
 class ProcessRun:
-    """Starts the command when it is made. A call returns when no process of it is left."""
+    """One start of the command. The constructor starts it; a call returns when none of its processes is left."""
 
     def __init__(
         self,
@@ -77,18 +79,18 @@ class ProcessRun:
         heartbeats: HeartbeatThread,
         reporter: CheckpointReporter,
     ) -> None:
-        self._leave_checkpoint: CheckpointReport | None = None  # the checkpoint with which it leaves
+        self._leave_checkpoint: CheckpointReport | None = None  # the checkpoint with which the command leaves
         self.lost = self.continues_when_lost = self.is_refused = False
         self._reported_refusal: str | None = None
         self._options, self._context, self._heartbeats, self._reporter = options, context, heartbeats, reporter
         self._info = context.progress.info
         self._last_directive, self._was_suspected, self._is_clearing_leftovers = "continue", False, False
-        self._directive_signals: set[int] = set()  # what we sent because of a directive
-        self._forwarded_signals: set[int] = set()  # what we passed on because somebody wants an end of it
-        self._is_interrupted = False  # by that, before it was done
+        self._directive_signals: set[int] = set()  # signals sent because of a directive
+        self._forwarded_signals: set[int] = set()  # ending signals forwarded from `run`
+        self._is_interrupted = False  # by a forwarded signal, before the work was done
         self._kill_at_s, self._is_killed = inf, False
         self._is_terminated = False
-        self._reprieved_kill_at_s = inf  # when it would have been killed, had it not been allowed to stay
+        self._reprieved_kill_at_s = inf  # the time of a SIGKILL that a reprieve called off
         self._wants_terminal = False
         gives_terminal = context.terminal.should_give_at_start()
         self._process = GuardedProcess(options.argv, environment, foreground=gives_terminal)
@@ -96,7 +98,7 @@ class ProcessRun:
             context.terminal.mark_given()
 
     def __call__(self) -> None:
-        """Return when no process is left; if anything raises, all of them are killed."""
+        """Wait until no process is left. If anything raises, kill all of them."""
         try:
             while not self._process.is_gone:
                 self._step()
@@ -111,7 +113,7 @@ class ProcessRun:
 
     @property
     def code(self) -> int:
-        """The exit code of the command, as a shell reports it."""
+        """Return the exit code of the command as a shell reports it."""
         code = self._process.code
         if code is None:
             return 128 + signal.SIGKILL
@@ -119,13 +121,13 @@ class ProcessRun:
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the command; minus the signal that ended it."""
+        """Return the exit code of the command, or the negative number of the signal that ended it."""
         code = self._process.code
         return -signal.SIGKILL if code is None else code
 
     @property
     def outcome(self) -> str:
-        """The outcome for the service: `succeeded` or `failed`; `completed` or `vacated` if it left because of a directive."""
+        """Return the outcome: `succeeded` or `failed`; after a directive `completed` (work saved) or `vacated`."""
         if self._is_interrupted:
             return "failed"
         if self._leave_checkpoint:
@@ -136,10 +138,10 @@ class ProcessRun:
 
     @property
     def checkpoint(self) -> CheckpointReport | None:
-        """The last checkpoint that the service does not know."""
+        """Return the last checkpoint that the service does not know."""
         return self._leave_checkpoint or self._reporter.unreported
 
-    # ---- what there is to heed
+    # ---- events
 
     def _step(self) -> None:
         self._context.progress.flush()
@@ -158,15 +160,15 @@ class ProcessRun:
     def _handle_stop(self) -> None:
         stop_signal, self._process.stopped_by = self._process.stopped_by, None
         if stop_signal == signal.SIGTSTP:
-            self._context.progress.warn("Ctrl-Z does not stop what holds units: the command goes on")
+            self._context.progress.warn(_CTRL_Z_MESSAGE)
             self._process.signal(signal.SIGCONT)
         elif stop_signal in (signal.SIGTTIN, signal.SIGTTOU):
             self._wants_terminal = True
             if not self._context.terminal.is_ours():
                 self._context.progress.warn(
-                    "the command wants the terminal, and stands still: `fg`, or start it with </dev/null"
+                    "the command is stopped, as it needs the terminal: enter `fg`, or start it with </dev/null"
                 )
-        if self._wants_terminal and self._context.terminal.is_ours():  # it always was, or we were brought to the foreground
+        if self._wants_terminal and self._context.terminal.is_ours():  # always, or since `fg`
             self._wants_terminal = False
             self._context.terminal.give_to(self._process.group)
             self._process.signal(signal.SIGCONT)
@@ -180,7 +182,7 @@ class ProcessRun:
             elif signum in FORWARDED_SIGNALS:
                 self._process.signal(signum)
             else:
-                self._context.progress.warn("Ctrl-Z does not stop what holds units: the command goes on")
+                self._context.progress.warn(_CTRL_Z_MESSAGE)
                 continue_group()
 
     def _end_on_signal(self, signum: signal.Signals) -> None:
@@ -190,7 +192,7 @@ class ProcessRun:
         self._process.signal(signum)
         self._kill_within(self._options.grace_s)
         self._context.progress.warn(
-            f"{signum.name} to the command, and SIGKILL in {self._options.grace_s:g} s if it needs that"
+            f"{signum.name} to the command; SIGKILL follows in {self._options.grace_s:g} s if it has not ended"
         )
 
     def _handle_checkpoints(self) -> None:
@@ -209,7 +211,7 @@ class ProcessRun:
     def _leave_with(self, report: CheckpointReport) -> None:
         self._leave_checkpoint = report
         if not self._process.is_gone:
-            self._info(f"its work is saved{_reference_text(report)}; it ends here for now")
+            self._info(f"its work is saved{_reference_text(report)}: SIGTERM to the command, until the next grant")
             self._terminate(min(self._options.grace_s, self._time_left_s()))
 
     def _handle_directive(self) -> None:
@@ -218,7 +220,7 @@ class ProcessRun:
         if self._heartbeats.loss_reason or self._heartbeats.left:
             self._handle_loss()
             return
-        if self._is_clearing_leftovers:  # its work is over, and what it has left behind has little time anyway
+        if self._is_clearing_leftovers:  # the work is over, and the processes that are left have little time anyway
             return
         self._report_suspicion()
         self._report_refusal()
@@ -237,13 +239,11 @@ class ProcessRun:
             self._info(f"the units are needed now: SIGTERM to the command, which has {self._time_left_text()}")
             self._terminate(self._time_left_s())
         else:
-            self._info("nobody needs the units any more: it may stay")
+            self._info("no request needs the units any more: the command may stay")
             self._handle_reprieve()
 
     def _handle_reprieve(self) -> None:
-        """The allocation may stay. A process that outlives its former deadline ignored the signals, and ends for reasons of its
-        own.
-        """
+        """Let the command stay. If it outlives its former deadline it has ignored the signals, and its later end is its own."""
         if not (self._leave_checkpoint or self._forwarded_signals):
             self._reprieved_kill_at_s, self._kill_at_s, self._is_terminated = (
                 min(self._reprieved_kill_at_s, self._kill_at_s),
@@ -257,7 +257,7 @@ class ProcessRun:
             return
         self.lost = True
         if self._heartbeats.left or self._heartbeats.status in TAKEN_BACK_STATES:
-            self._context.progress.warn("its units were taken back: the command is killed")
+            self._context.progress.warn("the units were taken back, so the command is killed")
             self._kill_within(0)
             return
         reason = self._heartbeats.loss_reason
@@ -278,7 +278,7 @@ class ProcessRun:
             self._context.progress.warn(ACCEPTED_AGAIN)
 
     def _handle_refusal(self) -> None:
-        """Stop the command before the end of a lease whose heartbeats are refused. If one is accepted again, it may stay."""
+        """Stop the command before the end of a lease whose heartbeats are refused; let it stay if one is accepted again."""
         if self._heartbeats.must_leave == self.is_refused or self._options.continues_when_lost:
             return
         self.is_refused = self._heartbeats.must_leave
@@ -295,8 +295,8 @@ class ProcessRun:
         if (suspected := self._heartbeats.suspected) != self._was_suspected:
             self._was_suspected = suspected
             self._context.progress.warn(
-                "no answer for as long as the lease lasts, so others may have the units by now; the command goes on, as only "
-                "the service knows"
+                "no heartbeat was answered for the length of the lease, so others may have the units; the command goes on "
+                "until the service answers"
                 if suspected
                 else "the service answers again, and the lease was kept"
             )
@@ -312,7 +312,7 @@ class ProcessRun:
             self._process.signal(signal.SIGTERM)
             self._kill_within(LEFTOVER_GRACE_S)
 
-    # ---- how
+    # ---- signals
 
     @property
     def _is_leaving(self) -> bool:
@@ -330,7 +330,7 @@ class ProcessRun:
         self._kill_at_s = min(self._kill_at_s, now_s() + seconds)
 
     def _time_left_s(self) -> float:
-        """Return the seconds until shortly before the deadline."""
+        """Return the seconds until SIGKILL is sent, shortly before the deadline."""
         deadline_s = self._heartbeats.deadline_s
         if deadline_s is None:
             return self._options.grace_s
@@ -342,7 +342,7 @@ class ProcessRun:
         return duration(max(0, round(deadline_s - now_s()))) if deadline_s is not None else "a while"
 
     def _died_of_signal(self, signals: set[int]) -> bool:
-        """True if the first process died of one of these signals, or is a shell that reports so of its child."""
+        """True if the first process died of one of these signals, or is a shell that reports such an end of its child."""
         return any(self.code == 128 + signum for signum in signals) if self._process.code is not None else False
 
 

@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 PROGRAM = "poolkeeper"
 REPEAT_AFTER_S = 30.0
-"""Between two lines about the place in the queue, where there is no terminal."""
+"""The least seconds between two lines about the position in the queue, without a terminal."""
 LIVE_POLL_S, PLAIN_POLL_S = 2.0, 10.0
-"""How often to ask for the place."""
+"""The seconds between two questions for the position: with and without a terminal."""
 DETAILS_EVERY_S = 10.0
-"""The interval between two questions for the reason of the wait and the start."""
+"""The seconds between two questions for the reason of the wait and the estimated start."""
 
 
 MAX_PENDING = 100
-"""Lines that nobody takes just now."""
+"""The most lines that are kept while stderr takes none."""
 FINAL_FLUSH_S = 2.0
-"""How long the last of them may take."""
+"""The seconds that writing the kept lines may take at the end."""
 MAX_LINE = 1000
-"""Characters of a line: less than a pipe takes at once when it says that it takes something."""
+"""The most characters of a line: a pipe that is ready takes at least so many at once."""
 
 
 class Progress:
-    """Lines on stderr, and the live line of the wait. Nothing waits for a reader: while stderr takes no more, as after a
-    Ctrl-S or in a full pipe, the latest lines are kept and written later.
+    """Lines on stderr, and the live line of the wait. They never block: while stderr takes no more, as after Ctrl-S or with a
+    full pipe, the latest lines are kept and written later.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -60,7 +60,7 @@ class Progress:
         self.flush()
 
     def flush(self, within_s: float = 0) -> None:
-        """Write the lines that are pending, as far as stderr takes them within this time."""
+        """Write the kept lines, as far as stderr takes them within this time."""
         until_s = time.monotonic() + within_s
         while self._pending and _is_writable(max(0.0, until_s - time.monotonic())):
             self._write(self._pending.popleft())
@@ -73,8 +73,8 @@ class Progress:
 
     @property
     def wants_details(self) -> bool:
-        """True if it is time to ask again why the request waits and when it may start. Without a terminal a short wait asks
-        nothing.
+        """True if it is time to ask again for the reason of the wait and the estimated start; never in a short wait without a
+        terminal.
         """
         if self._is_live:
             return time.monotonic() - self._details_asked_s >= DETAILS_EVERY_S
@@ -82,7 +82,7 @@ class Progress:
         return not self._is_quiet and time.monotonic() - asked_s >= REPEAT_AFTER_S
 
     def set_details(self, details: WaitDetails) -> None:
-        """Show this from now on."""
+        """Set the details that the line shows from now on."""
         self._details_asked_s, self._details = time.monotonic(), details
 
     def show_position(self, request: Request) -> None:
@@ -111,7 +111,7 @@ class Progress:
             self._is_drawn = False
 
     def _info_rarely(self, topic: str, text: str, state: str) -> None:
-        """Print a text if the state that it tells is another than that told last, and that was a while ago."""
+        """Print a text if its state differs from the last printed state, and that is a while ago."""
         previous, shown_s = self._last_lines.get(topic, ("", -REPEAT_AFTER_S))
         if state != previous and time.monotonic() - shown_s >= REPEAT_AFTER_S:
             self._last_lines[topic] = state, time.monotonic()
@@ -124,7 +124,7 @@ class Progress:
             self._is_drawn = True
 
     def _write(self, text: str) -> None:
-        with suppress(OSError, ValueError, AttributeError):  # nobody reads it, it is closed, there is none
+        with suppress(OSError, ValueError, AttributeError):  # stderr has no reader, is closed, or does not exist
             sys.stderr.write(text)
             sys.stderr.flush()
 
@@ -133,7 +133,7 @@ def _is_writable(within_s: float = 0) -> bool:
     """True if stderr takes a line within this time."""
     with suppress(OSError, ValueError, AttributeError):
         return bool(select.select([], [sys.stderr.fileno()], [], within_s)[1])
-    return True  # what is no file does not stop anybody
+    return True  # a stream that is no file never blocks
 
 
 def _width() -> int:

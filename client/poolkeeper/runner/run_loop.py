@@ -1,4 +1,4 @@
-"""From the submit to the exit code of the command: wait, run, and after a preemption wait again."""
+"""The loop of `run`, from the submit to the exit code of the command: wait, run, and wait again after a preemption."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from poolkeeper.runner.checkpoint_files import CheckpointReport
 
 DETAILS_TIMEOUT_S = 2.0
-"""How long an answer may take that is only to be shown."""
+"""The seconds that the answer to a question for details of the wait may take."""
 
 Result = TypeVar("Result")
 
@@ -60,10 +60,10 @@ class AlreadyRunning(PoolkeeperError):  # noqa: N818 - names what happened
 
 
 def run(client: Client, body: Mapping[str, Any], key: str | None, options: RunOptions, progress: Progress) -> int:
-    """The exit code of the command, run for as long as it holds what was asked for, as often as it is preempted and resumed.
+    """Run the command while its request holds units, again after each preemption. Return the exit code of the command.
 
-    CommandStartError, RequestRejected, WaitTimeout, NotGranted, AllocationLost, AlreadyRunning, Interrupted and the errors of
-    calls mean that there is none. The request then neither waits nor holds units, as far as the service could be told.
+    Raise CommandStartError, RequestRejected, WaitTimeout, NotGranted, AllocationLost, AlreadyRunning, Interrupted or an error
+    of a call if there is no exit code. The request is then cancelled or released, if the service could be reached.
     """
     if "/" not in options.argv[0] and shutil.which(options.argv[0]) is None:
         raise CommandStartError(options.argv[0], 2)
@@ -127,7 +127,7 @@ class _RunLoop:
         self._context.progress.warn(f"request {expired.id} has expired, as {reason}; submitted again as {request.id}")
 
     def _wait_for_grant(self) -> Request:
-        """Return the request, allocated and started by this run. Raise NotGranted if it never will be."""
+        """Wait for the grant and start the allocation. Return the request. Raise NotGranted if it ends without a grant."""
         began_s = time.monotonic()
         while True:
             assert self._request
@@ -146,8 +146,8 @@ class _RunLoop:
     def _start(self, request: Request) -> bool:
         """Start the allocation. Raise AlreadyRunning if another run has started it.
 
-        If the lease had lapsed before the grant was known here, raise AllocationLost, or return False if the request is
-        queued or allocated again.
+        If the lease ended before the grant was known here, return False if the request is queued or allocated again, else
+        raise AllocationLost.
         """
         try:
             self._retry(lambda: self._send_start(request))
@@ -156,11 +156,11 @@ class _RunLoop:
                 self._request = self._retry(lambda: self._client.request(request.id))
                 if self._request.is_queued or (self._request.is_allocated and self._request.fence != request.fence):
                     return False
-                raise AllocationLost(f"it was granted and lost before that was learnt: {conflict}") from conflict
+                raise AllocationLost(f"the units were lost before the grant was known here: {conflict}") from conflict
             if conflict.code != "already_started":
                 raise
             raise AlreadyRunning(
-                f"request {request.id} of this key holds units already: for another run, or one that died"
+                f"request {request.id} of this key already holds units, for another run or for one that died"
             ) from None
         return True
 
@@ -170,7 +170,7 @@ class _RunLoop:
         self._renewed_s = sent_s
 
     def _retry(self, call: Callable[[], Result]) -> Result:
-        """Return the result of the call. Repeat it while the service cannot be reached, and for a while if it is refused."""
+        """Return the result of a call. Repeat it while the service cannot be reached, and for a while if it is refused."""
         failures, progress = 0, self._context.progress
         with self._context.signals.raise_on_signal():
             while True:
@@ -219,7 +219,7 @@ class _RunLoop:
         progress.clear()
 
     def _ask_details(self, request: Request) -> None:
-        """Ask now and then why the request waits and when it may start. A service that cannot answer soon delays nothing."""
+        """Ask at intervals for the reason of the wait and the estimated start. A slow service delays nothing else."""
         if not self._context.progress.wants_details:
             return
         details = WaitDetails()
@@ -233,7 +233,7 @@ class _RunLoop:
         return max(0.0, min(self._context.progress.poll_s, left_s))
 
     def _leave_queue(self, request: Request) -> None:
-        """Cancel the request and raise WaitTimeout, unless it is granted in the last moment."""
+        """Cancel the request and raise WaitTimeout, unless it was granted just before."""
         self._request = cancel_if_queued(self._client, request.id)
         if not self._request.is_allocated:
             timeout_s = self._options.timeout_s or 0
@@ -246,13 +246,13 @@ class _RunLoop:
             cancel_or_release(self._client, self._body, self._key, self._request, self._runner)
         except Conflict as conflict:  # or it has ended otherwise
             if conflict.code == "already_started":
-                progress.warn("the request of this key holds units for another run, so they are left alone")
+                progress.warn("the request of this key holds units for another run, so it is not released")
         except PoolkeeperError as cleanup_error:
             if self._request or isinstance(error, Interrupted):
                 progress.warn(f"the request may still wait or hold units: {cleanup_error}")
         else:
             if isinstance(error, Interrupted) and self._request:
-                progress.warn(f"{error.signum.name}: request {self._request.id} is given up")
+                progress.warn(f"{error.signum.name}: request {self._request.id} is cancelled or released")
 
 
 def _grant_message(request: Request) -> str:
@@ -262,7 +262,7 @@ def _grant_message(request: Request) -> str:
     where = f" in {request.pool}" if request.pool else ""
     resume = f", to go on from {request.checkpoint_reference}" if request.resume and request.checkpoint_reference else ""
     is_last = 0 < request.retries == request.preemptions
-    last = "; this is the last retry: preempted once more, it ends" if is_last else ""
+    last = "; this is its last retry: the next preemption ends it" if is_last else ""
     return f"request {request.id} has {amounts}{where} under fence {request.fence}{resume}{last}"
 
 

@@ -1,7 +1,7 @@
 """A command as one line for people, without the values that look like secrets.
 
-It cannot recognise every secret: `mysql -phunter2` looks like any other option. If a command may have such arguments, its
-arguments are left out altogether (`--no-record-arguments`).
+Not every secret can be recognised: `mysql -phunter2` looks like any other option. For such a command,
+`--no-record-arguments` leaves out all arguments.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from poolkeeper.formatting import one_line
 
 MASK = "***"
 MAX_LENGTH = 255
-"""Characters of a label."""
+"""The most characters of a label."""
 MAX_ARGUMENT = 4096
-"""Characters of an argument that are read. The last word of a longer one is dropped: it may be a part of a secret."""
+"""The most characters of an argument that are read. The last word of a longer one is dropped: it may be part of a secret."""
 
 _SECRET_WORDS = ("auth", "authorization", "bearer", "cookie", "credential", "credentials", "dsn", "key", "pass", "pwd")
 _SECRET_ENDINGS = (
@@ -69,7 +69,7 @@ def _masked_arguments(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def _mask(text: str) -> str:
-    """Return a text, an argument or a script, with a mask in place of each value that looks like a secret."""
+    """Return an argument or a script with a mask in place of each value that looks like a secret."""
     if len(text) > MAX_ARGUMENT:
         text = f"{text[:MAX_ARGUMENT].rpartition(' ')[0]} …"
     text = _CREDENTIALS.sub(f"{MASK}@", text)
@@ -92,5 +92,5 @@ def _is_secret(name: str) -> bool:
 
 
 def _quote(word: str) -> str:
-    """Return a word as a shell takes it. A mask in it is no reason for quotes."""
+    """Return a word with the quotes that a shell needs. A mask needs none."""
     return word if word and shlex.quote(word.replace(MASK, "")) in (word.replace(MASK, ""), "''") else shlex.quote(word)

@@ -1,7 +1,7 @@
-"""Signals to `run` itself: an exception while it waits, a pending signal to be handled while the command runs.
+"""Signals to `run` itself: an exception while `run` waits, a pending signal while the command runs.
 
 Only the waits use exceptions, so that no Ctrl-C falls between a submit and its answer. Python drops an exception that is raised
-during a finalizer, so a signal is raised again until it has arrived.
+in a finalizer, so the exception is raised again until it gets through.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from types import FrameType
 from typing import Any, NoReturn, Self
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""Signals that are to end what is going on."""
+"""Signals that end the run."""
 FORWARDED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that only the command may know the meaning of."""
+"""Signals that are forwarded: only the command knows their meaning."""
 TERMINAL_SIGNALS = (signal.SIGTTOU, signal.SIGTTIN)
-"""Signals that would stop us, for a word to the terminal while it is the command's, or as a pager beside us wants to read."""
+"""Signals that are blocked: they would stop `run` if it writes while the command, or a pager, has the terminal."""
 HANDLED_SIGNALS = (*ENDING_SIGNALS, *FORWARDED_SIGNALS, signal.SIGTSTP)
 RERAISE_AFTER_S = 0.1
-"""After which a signal is raised again that has not got through."""
+"""The seconds after which an exception that did not get through is raised again."""
 
 
 class Interrupted(BaseException):
-    """A signal ends the run; `code` is the exit code that says so."""
+    """The end of a run by a signal; `code` is the exit code for it."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -34,7 +34,7 @@ class Interrupted(BaseException):
 
 
 class SignalHandler:
-    """Handles signals for the length of a context. A signal that was ignored before, as by nohup, stays ignored."""
+    """The handler of signals inside a `with` block. A signal that was ignored before, as by nohup, stays ignored."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self.pending: deque[signal.Signals] = deque()
@@ -56,7 +56,7 @@ class SignalHandler:
 
     @contextmanager
     def raise_on_signal(self) -> Iterator[None]:
-        """Inside, raise Interrupted at the first ending signal, wherever the main thread is."""
+        """Raise Interrupted inside the block at the first ending signal, wherever the main thread is."""
         self.check()
         self._is_raising = True
         try:
@@ -68,7 +68,7 @@ class SignalHandler:
         finally:
             self._is_raising = False
             signal.setitimer(signal.ITIMER_REAL, 0)
-            if self._undelivered:  # and dropped, just before the end
+            if self._undelivered:  # Python dropped the exception just before the end
                 self.pending.append(self._undelivered)
                 self._undelivered = None
 
@@ -86,7 +86,7 @@ class SignalHandler:
             self._wake()
         elif signum in ENDING_SIGNALS:
             self._raise(signum)
-        elif signum == signal.SIGTSTP:  # nothing runs yet: as anybody
+        elif signum == signal.SIGTSTP:  # nothing runs yet: stop like any other process
             os.kill(os.getpid(), signal.SIGSTOP)
 
     def _raise(self, signum: signal.Signals) -> NoReturn:

@@ -1,6 +1,6 @@
 """A folder for temporary files. `run` locks its folder while it uses it; the next `run` removes the folders without a lock.
 
-A folder of another user, a folder without a lock file and a link stay.
+It leaves alone the folder of another user, a folder without a lock file, and a link.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 PREFIX = "poolkeeper-run-"
 USE_LOCK = "used"
-"""The file that is locked. The server has the same name for it, and removes these folders too."""
+"""The name of the lock file. The server uses the same name, and removes these folders, too."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def create_folder() -> TemporaryFolder:
 def remove_unused_folders() -> None:
     """Remove the folders that no process uses."""
     for lock in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{USE_LOCK}"):
-        with suppress(OSError):  # it is in use, of another user, a link, or has been removed meanwhile
+        with suppress(OSError):  # in use, of another user, a link, or removed meanwhile
             _remove_if_unused(lock.parent)
 
 

@@ -1,5 +1,6 @@
-"""The terminal: while the command runs it belongs to the command, as without `run`, so that it gets the keys and Ctrl-C. If the
-command writes to a pipe, its reader may want the keys as a pager does, so the command gets the terminal only when it reads.
+"""The terminal. While the command runs, the terminal belongs to it, as without `run`: the command gets the keys and Ctrl-C. If
+the command writes to a pipe, the reader of the pipe may be a pager that needs the keys. Then the command gets the terminal only
+when it reads from it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from contextlib import suppress
 
 
 class Terminal:
-    """The owner of the terminal on stdin. Its signals have to be blocked, or passing it on would stop this process."""
+    """The terminal on stdin and its owner. Its signals have to be blocked, or giving it away would stop this process."""
 
     def __init__(self) -> None:
         self._is_given = False
@@ -49,9 +50,7 @@ class Terminal:
 
 
 def continue_group() -> None:
-    """Continue the other processes of our pipe if they are stopped: by Ctrl-Z, which stops no run, or because they wanted to
-    read.
-    """
+    """Continue the stopped processes of this pipe: Ctrl-Z stopped them, or a read from the terminal."""
     os.kill(0, signal.SIGCONT)
 
 

@@ -1,4 +1,4 @@
-"""The line of a wait: the place in the queue, how long, when the request may start, and why it waits.
+"""The line of a wait: position in the queue, time waited, estimated start, and the reason.
 
 The line is drawn again in place, so it has to fit into the terminal. If it does not fit, the less important parts are left out.
 If the rest is still too long, it is cut between two words.
@@ -25,7 +25,7 @@ class WaitDetails:
 
 
 def read_details(pools: Sequence[Mapping[str, Any]], now: datetime | None = None) -> WaitDetails:
-    """Return the details of an answer of the service: the earliest start of all pools, and the first reason."""
+    """Return the details from an answer of the service: the earliest start of all pools, and the first reason."""
     estimates = [estimate for pool in pools if (estimate := pool.get("estimated_start"))]
     soonest = min(estimates, key=lambda estimate: parse_time(estimate["likely"]), default=None)
     blocked = next((pool for pool in pools if pool.get("sentence")), {})

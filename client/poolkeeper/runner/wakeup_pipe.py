@@ -1,4 +1,4 @@
-"""Wakes the main thread: a pipe that threads and signal handlers write to."""
+"""A pipe that wakes the main thread: other threads and signal handlers write to it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import suppress
 
 
 class WakeupPipe:
-    """Woken from any thread, waited for in one; a wake-up before the wait counts."""
+    """A wake-up call: any thread may call it, one thread waits for it. A call before the wait counts."""
 
     def __init__(self) -> None:
         self._read_end, self._write_end = os.pipe()
@@ -18,11 +18,11 @@ class WakeupPipe:
 
     def wake(self, *_: object) -> None:
         """End the current wait, or the next."""
-        with suppress(OSError):  # it is full, so it rings anyway
+        with suppress(OSError):  # full, so the wait ends anyway
             os.write(self._write_end, b"!")
 
     def wait(self, seconds: float, files: Sequence[int] = ()) -> None:
-        """Wait for a wake-up or a readable file, but not longer than this."""
+        """Wait for a wake-up or a readable file, at most for these seconds."""
         ready, _, _ = select.select([self._read_end, *files], [], [], max(0.0, seconds))
         if self._read_end in ready:
             with suppress(BlockingIOError):

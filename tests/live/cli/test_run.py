@@ -187,7 +187,7 @@ def test_a_signal_while_it_waits_takes_it_out_of_the_queue(lab: RunLab, sign: si
         run.wait_for_message("waiting in gpus")
         run.send_signal(sign)
         run.wait_for_end(code)
-    assert run.err.endswith("is given up\n")
+    assert run.err.endswith("is cancelled or released\n")
     lab.release(holder)
     assert lab.lines() == []
     lab.check_invariants()
@@ -236,7 +236,7 @@ def test_a_key_finds_its_request_in_the_queue_again_and_not_while_another_run_ho
         start = lab.wait_for_start()
         with lab.run(*ALL, "--key", "nightly", script=SLEEP) as second:
             second.wait_for_end(ExitCode.REFUSED)
-        assert f"request {start.request} of this key holds units already" in second.err
+        assert f"request {start.request} of this key already holds units" in second.err
         assert lab.request(start.request)["status"] == "allocated"
         run.send_signal(signal.SIGTERM)
         run.wait_for_end(143)
@@ -254,7 +254,7 @@ def test_two_runs_of_a_key_that_wait_together_do_not_run_together(lab: RunLab) -
         wait_until(lambda: item.process.poll() is not None or other.process.poll() is not None, "the other has ended")
         loser, winner = (item, other) if item.process.poll() is not None else (other, item)
         loser.wait_for_end(ExitCode.REFUSED)
-        assert "of this key holds units already" in loser.err
+        assert "of this key already holds units" in loser.err
         winner.send_signal(signal.SIGUSR2)
         winner.wait_for_end(4)
     assert len(lab.lines()) == 1

@@ -194,13 +194,13 @@ def test_as_long_as_nothing_is_known_it_goes_on(lab: RunLab, proxy: FlakyProxy) 
     with lab.run(*ALL, script="trap 'exit 5' USR2\n" + BEGIN + WORK, url=proxy.url) as run:
         start = lab.wait_for_start()
         proxy.close()
-        run.wait_for_message("no answer for as long as the lease lasts")
+        run.wait_for_message("no heartbeat was answered for the length of the lease")
         assert living({start.pid: ""})
         proxy.open()
         run.wait_for_message("the service answers again, and the lease was kept")
         os.kill(start.pid, signal.SIGUSR2)
         run.wait_for_end(5)
-    assert run.err.count("no answer for as long") == 1
+    assert run.err.count("no heartbeat was answered for") == 1
     assert lab.request(start.request)["status"] == "released"
 
 
@@ -208,7 +208,7 @@ def test_it_learns_that_it_has_lost_them_when_the_way_is_open_again(lab: RunLab,
     with lab.run(*ALL, script=SLEEP, url=proxy.url) as run:
         start = lab.wait_for_start()
         proxy.close()
-        run.wait_for_message("no answer for as long as the lease lasts")
+        run.wait_for_message("no heartbeat was answered for the length of the lease")
         lost(lab, start)
         other = lab.submit_for_all()
         proxy.open()
@@ -237,7 +237,7 @@ def test_a_run_without_knowledge_of_its_fence_releases_nothing(lab: RunLab, prox
         with lab.run("--component", "team", "--gpu", "4", "--key", "nightly", script=SLEEP, url=proxy.url) as second:
             second.wait_for_message("trying again")
             second.wait_for_end(ExitCode.REFUSED)
-        assert "of this key holds units already" in second.err
+        assert "of this key already holds units" in second.err
         with Client(lab.program.url, workspace=lab.program.workspace) as client, pytest.raises(Conflict) as other:
             cancel_or_release(client, {}, "nightly", client.request(start.request), "run:of another run")
         assert other.value.code == "already_started"
@@ -361,7 +361,7 @@ def test_a_run_that_ends_as_its_units_are_taken_does_not_wait_again(lab: RunLab,
         proxy.open()
         run.wait_for_end(0)
     assert lab.request(first.request)["status"] == "cancelled"
-    assert "the units were lost before the command was done" in run.err
+    assert "the units were lost before the command ended" in run.err
     lab.release(waiter)
     lab.check_invariants()
 

@@ -47,7 +47,7 @@ def test_the_work_is_saved_and_goes_on_from_there_when_the_units_are_back(lab: R
     assert (first.resume, first.reference) == ("0", "")
     assert lab.lines()[1] == "asked"
     assert "others need the units: SIGUSR1 to the command, to save its work and end within" in run.err
-    assert "its work is saved (step-7); it ends here for now" in run.err
+    assert "its work is saved (step-7): SIGTERM to the command, until the next grant" in run.err
     assert f"request {first.request} has gpu=4 in gpus under fence {second.fence}, to go on from step-7" in run.err
     document = lab.request(first.request)
     assert (document["preemptions"], document["outcome"]) == (1, "failed")
@@ -177,7 +177,7 @@ def test_a_reprieve_before_it_has_saved_its_work(lab: RunLab) -> None:
         waiter = lab.preempt(first)
         lab.wait_for_line("asked")
         lab.reprieve(waiter)
-        run.wait_for_message("nobody needs the units any more: it may stay")
+        run.wait_for_message("no request needs the units any more: the command may stay")
         lab.wait_for_status(first.request, "allocated")
         lab.wait_for_line("asked")
         lab.preempt(first)
@@ -195,12 +195,12 @@ def test_a_reprieve_after_the_command_has_ended(lab: RunLab) -> None:
         waiter = lab.preempt(first)
         run.wait_for_message("its work is saved (step-7)")
         lab.reprieve(waiter)
-        run.wait_for_message("nobody needs the units any more")
+        run.wait_for_message("no request needs the units any more")
         Path(f"{lab.log}.go").touch()
         second = lab.wait_for_start(2)
         run.wait_for_end(4)
     assert (second.request, second.fence, second.resume, second.reference) == (first.request, first.fence, "1", "step-7")
-    assert "it may stay after all, so it is started again" in run.err
+    assert "the allocation may stay after all, so the command is started again" in run.err
     document = lab.request(first.request)
     assert (document["preemptions"], document["checkpoint_reference"], document["outcome"]) == (0, "step-7", "failed")
 
@@ -242,7 +242,7 @@ def test_a_reprieve_after_sigterm_keeps_the_exit_code_of_the_command(lab: RunLab
         until = datetime.fromisoformat(lab.request(first.request)["deadline"])
         lab.wait_for_line("term")
         lab.reprieve(waiter)
-        run.wait_for_message("nobody needs the units any more: it may stay")
+        run.wait_for_message("no request needs the units any more: the command may stay")
         wait_until(lambda: datetime.now(UTC) > until + timedelta(seconds=0.3), "it would have been killed")
         assert living({first.pid: ""})
         run.send_signal(signal.SIGUSR2)
@@ -262,11 +262,11 @@ def test_a_second_reprieve_keeps_the_exit_code_of_the_command(lab: RunLab) -> No
         lab.wait_for_line("term")
         until = datetime.fromisoformat(lab.request(first.request)["deadline"])
         lab.reprieve(waiter)
-        run.wait_for_message("it may stay")
+        run.wait_for_message("the command may stay")
         again = lab.preempt(first)
         lab.wait_for_line("asked", times=2)
         lab.reprieve(again)
-        wait_until(lambda: run.err.count("it may stay") == 2, "it may stay again")
+        wait_until(lambda: run.err.count("the command may stay") == 2, "it may stay again")
         wait_until(lambda: datetime.now(UTC) > until + timedelta(seconds=0.3), "it would have been killed")
         run.send_signal(signal.SIGUSR2)
         run.wait_for_end(6)
@@ -291,7 +291,7 @@ def test_a_second_notice_after_a_reprieve(lab: RunLab) -> None:
         waiter = lab.preempt(first)
         lab.wait_for_line("term")
         lab.reprieve(waiter)
-        run.wait_for_message("it may stay")
+        run.wait_for_message("the command may stay")
         lab.preempt(first)
         lab.wait_for_line("term", times=2)
         run.wait_for_end(ExitCode.ENDED)
@@ -303,7 +303,7 @@ def test_units_that_are_taken_by_force_and_a_place_in_the_queue(lab: RunLab) -> 
         first = lab.wait_for_start()
         waiter = lab.preempt(first)
         lab.wait_for_status(waiter, "allocated")
-        run.wait_for_message("its units were taken back: the command is killed")
+        run.wait_for_message("the units were taken back, so the command is killed")
         wait_until_dead({first.pid: ""})
         lab.release(waiter)
         assert lab.wait_for_start(2).fence > first.fence

@@ -50,7 +50,7 @@ def test_a_person_sees_the_queue_move_then_the_work_then_the_queue_and_the_work_
         f"poolkeeper: request {start.request} has gpu=4 in gpus under fence 2",
         "training from the beginning",
         "poolkeeper: others need the units: SIGUSR1 to the command, to save its work and end within N",
-        "poolkeeper: its work is saved (step-7); it ends here for now",
+        "poolkeeper: its work is saved (step-7): SIGTERM to the command, until the next grant",
         f"poolkeeper: request {start.request} is in the queue again: preempted for request {waiter}, which ranks higher",
         f"poolkeeper: request {start.request} has gpu=4 in gpus under fence 4, to go on from step-7",
         "training from step-7",
@@ -110,7 +110,7 @@ def test_ctrl_c_while_it_waits_leaves_nothing_behind(lab: RunLab) -> None:
         terminal.wait_for("waiting in gpus")
         terminal.type("\x03")
         assert terminal.wait_for_end() == 130
-    assert re.search(r"poolkeeper: SIGINT: request \w+ is given up\r\n$", terminal.screen)
+    assert re.search(r"poolkeeper: SIGINT: request \w+ is cancelled or released\r\n$", terminal.screen)
     lab.release(holder)
     lab.check_invariants()
 
@@ -141,7 +141,7 @@ def test_ctrl_z_does_not_stop_what_holds_units(lab: RunLab) -> None:
     with lab.on_a_terminal(*ALL, script="trap 'exit 5' USR2\n" + BEGIN + WORK) as terminal:
         start = lab.wait_for_start()
         terminal.type("\x1a")
-        terminal.wait_for("Ctrl-Z does not stop what holds units: the command goes on")
+        terminal.wait_for("Ctrl-Z does not stop a command that holds units: the command goes on")
         os.kill(start.pid, signal.SIGUSR2)
         assert terminal.wait_for_end() == 5
 
@@ -152,9 +152,9 @@ def test_what_comes_from_a_pipe_leaves_the_terminal_with_run(lab: RunLab) -> Non
         terminal.type(f"true | poolkeeper run {' '.join(ALL)} -- bash {written(lab, script)}; echo code $?\n")
         start = lab.wait_for_start()
         terminal.type("\x1a")
-        terminal.wait_for("Ctrl-Z does not stop what holds units")
+        terminal.wait_for("Ctrl-Z does not stop a command that holds units")
         terminal.type("\x03")
-        terminal.wait_for("SIGINT to the command, and SIGKILL in 30 s if it needs that")
+        terminal.wait_for("SIGINT to the command; SIGKILL follows in 30 s if it has not ended")
         terminal.wait_for(r"code 5")
     assert lab.request(start.request)["outcome"] == "failed"
 
@@ -170,7 +170,7 @@ def test_a_pager_behind_it_and_the_command_have_the_terminal_in_turn(lab: RunLab
         terminal.type(f"{run} | bash {pager}; echo codes ${{PIPESTATUS[@]}}\n")
         terminal.wait_for("shows first\r\n")
         terminal.type("\x1a")
-        terminal.wait_for("Ctrl-Z does not stop what holds units")
+        terminal.wait_for("Ctrl-Z does not stop a command that holds units")
         terminal.type("q\n")
         terminal.wait_for("key q\r\n")
         Path(go).write_text("go\n")
@@ -199,7 +199,7 @@ def test_a_shell_has_its_terminal_back_afterwards_and_can_bring_it_to_the_foregr
         terminal.wait_for("hello ana\r\n")
         terminal.wait_for(r"code 5\r\n")
         terminal.type(f"poolkeeper run {' '.join(ALL)} -- bash {written(lab, script)} &\n")
-        terminal.wait_for("the command wants the terminal, and stands still: `fg`, or start it with </dev/null")
+        terminal.wait_for("the command is stopped, as it needs the terminal: enter `fg`, or start it with </dev/null")
         terminal.type("fg\n")
         wait_until(lambda: _foreground(terminal) == lab.wait_for_start(2).pid, "the command has the terminal")
         terminal.type("bea\n")

@@ -121,5 +121,5 @@ def test_a_live_line_asks_every_few_seconds(clock: Clock, monkeypatch: pytest.Mo
 )
 def test_the_last_retry_is_said(retries: int, preemptions: int, is_said: bool) -> None:
     request = Request("r1", "allocated", resources={"gpu": 1}, fence=7, retries=retries, preemptions=preemptions)
-    last = "; this is the last retry: preempted once more, it ends" if is_said else ""
+    last = "; this is its last retry: the next preemption ends it" if is_said else ""
     assert run_loop._grant_message(request) == f"request r1 has gpu=1 under fence 7{last}"
