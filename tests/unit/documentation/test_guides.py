@@ -1,0 +1,39 @@
+"""The tables of the guides name what the code has: variables, exit codes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from poolkeeper.cli.exit_codes import MEANINGS, ExitCode
+from poolkeeper.client import Client
+from poolkeeper.models import Request
+from poolkeeper.runner.command_env import command_environment
+
+from tests.support.doc_pages import Page
+from tests.support.paths import ROOT
+
+RUN_A_COMMAND = Page(ROOT / "docs" / "guides" / "run-a-command.md")
+
+
+def section(page: Page, title: str) -> str:
+    """Return the text below a heading, up to the next one."""
+    (text,) = re.findall(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", page.text, re.M | re.S)
+    return str(text)
+
+
+def first_cells(text: str) -> str:
+    """Return the first cells of all rows of the tables of a text."""
+    return "\n".join(re.findall(r"^\| (.+?) \|", text, re.M))
+
+
+def test_the_variables_of_a_command_are_those_that_it_gets() -> None:
+    request = Request.from_json({"id": "1", "component": "a", "status": "allocated", "fence": 1, "resources": {"gpu": 2}})
+    names = command_environment({}, Client("http://127.0.0.1:1"), request, Path("f"), resume=False, reference=None)
+    assert set(re.findall(r"POOLKEEPER_\w+", first_cells(section(RUN_A_COMMAND, "Variables of the command")))) == set(names)
+
+
+def test_the_exit_codes_of_run_are_all_there_are() -> None:
+    codes = {int(code) for code in re.findall(r"^\d+$", first_cells(section(RUN_A_COMMAND, "Exit codes")), re.M)}
+    of_all_verbs = set(range(ExitCode.REJECTED)) | {ExitCode.CHANGES}
+    assert codes == set(MEANINGS) - of_all_verbs
