@@ -1,4 +1,4 @@
-"""The tables of the guides name what the code has: variables, exit codes."""
+"""The tables of the guides name what the code has: variables, exit codes, verdicts, fields."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from poolkeeper.client import Client
 from poolkeeper.models import Request
 from poolkeeper.runner.command_env import command_environment
 
+from app.api.schemas.dry_run import DryRunBody
+from app.domain.dry_run import DRY_RUN_REASONS
+from app.domain.explanations import WaitReason
 from tests.support.doc_pages import Page
 from tests.support.paths import ROOT
 
 RUN_A_COMMAND = Page(ROOT / "docs" / "guides" / "run-a-command.md")
+EXPLAIN = Page(ROOT / "docs" / "guides" / "explain-and-dry-run.md")
 
 
 def section(page: Page, title: str) -> str:
@@ -37,3 +41,15 @@ def test_the_exit_codes_of_run_are_all_there_are() -> None:
     codes = {int(code) for code in re.findall(r"^\d+$", first_cells(section(RUN_A_COMMAND, "Exit codes")), re.M)}
     of_all_verbs = set(range(ExitCode.REJECTED)) | {ExitCode.CHANGES}
     assert codes == set(MEANINGS) - of_all_verbs
+
+
+def test_the_verdicts_are_the_wait_reasons_in_their_order() -> None:
+    verdicts = re.findall(r"`(\w+)`", first_cells(section(EXPLAIN, "Why a request waits")))
+    assert verdicts == [str(reason) for reason in WaitReason]
+
+
+def test_the_dry_runs_and_their_failures_are_all_there_are() -> None:
+    cells = first_cells(section(EXPLAIN, "What a change would do"))
+    fields = {field for row in cells.splitlines() if row.startswith("`") for field in re.findall(r"`(\w+)`", row)}
+    assert fields == set(DryRunBody.model_fields)
+    assert set(re.findall(r"`dry_run_(\w+)`", cells)) == set(DRY_RUN_REASONS)
