@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from flask import Request
 
+from app.api.client_address import client_address
 from app.settings import Settings
 
 log = logging.getLogger("poolkeeper.access")
@@ -45,5 +46,5 @@ class AccessLog:
         else:
             return
         path = quote(http_request.path)  # quoted: an entry is one line
-        extra = {**fields, "status": status, "ms": round(duration_ms, 2), **sample}
+        extra = {**fields, "client": client_address(http_request), "status": status, "ms": round(duration_ms, 2), **sample}
         log.info("%s %s %s", http_request.method, path, status, extra=extra)

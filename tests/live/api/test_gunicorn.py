@@ -138,6 +138,7 @@ def test_a_request_is_one_line_of_json_in_the_log(live: Live) -> None:
         "status": 400,
         "workspace": "default",
         "token": "viewer",
+        "client": "127.0.0.1",
     }
     assert secret not in live.log.read_text("utf-8")
 

@@ -78,3 +78,29 @@ def test_the_numbers_come_from_the_settings() -> None:
     assert AccessLog.of(Settings()) == AccessLog(slow_ms=500, sample_percent=0)
     settings = Settings(access_log_slow_ms=20, access_log_sample_percent=5)
     assert AccessLog.of(settings) == AccessLog(slow_ms=20, sample_percent=5)
+
+
+@pytest.mark.parametrize(
+    ("peer", "proxies", "client"),
+    [
+        ("127.0.0.1", None, "203.0.113.9"),
+        ("::1", None, "203.0.113.9"),
+        ("10.1.2.3", None, "10.1.2.3"),
+        ("10.1.2.3", "10.1.0.0/16, 127.0.0.1", "203.0.113.9"),
+        ("10.2.2.3", "10.1.0.0/16", "10.2.2.3"),
+        ("10.1.2.3", "*", "203.0.113.9"),
+        ("", "*", ""),
+    ],
+)
+def test_an_entry_has_the_address_that_a_trusted_proxy_saw(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, peer: str, proxies: str | None, client: str
+) -> None:
+    monkeypatch.delenv("FORWARDED_ALLOW_IPS", raising=False)
+    if proxies is not None:
+        monkeypatch.setenv("FORWARDED_ALLOW_IPS", proxies)
+    app = site_with(AccessLog(slow_ms=60_000, sample_percent=0)).app
+    app.test_client().get(
+        "/api/v1/none", headers={"X-Forwarded-For": "198.51.100.7, 203.0.113.9"}, environ_base={"REMOTE_ADDR": peer}
+    )
+    (record,) = [record for record in caplog.records if record.name == "poolkeeper.access"]
+    assert vars(record)["client"] == client

@@ -162,6 +162,7 @@ def test_every_request_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
         "status": 404,
         "workspace": "other",
         "token": "anonymous",
+        "client": "127.0.0.1",
     }
     assert (nothing["route"], nothing["status"], nothing["workspace"]) == ("none", 404, None)
 
