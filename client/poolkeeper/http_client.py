@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from typing import Any, Self
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from poolkeeper import config, event_stream
 from poolkeeper.backoff import pause_s
@@ -241,7 +241,16 @@ def decode_json(response: Response) -> Any:
 
 
 def _to_error(response: Response) -> ApiError:
-    return api_error(response.status, _problem(response), response.retry_after_s)
+    problem = _problem(response)
+    if (300 <= response.status < 400) and (origin := _origin(response.headers.get("location", ""))):
+        problem = {"detail": f"the server redirects every call to {origin}: use that as the URL"}
+    return api_error(response.status, problem, response.retry_after_s)
+
+
+def _origin(url: str) -> str | None:
+    """Return scheme and host of a URL, or None if it has none."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}" if parts.netloc else None
 
 
 def _problem(response: Response) -> dict[str, Any]:

@@ -130,6 +130,13 @@ class TestAnswers:
         with pytest.raises(errors.NotFound, match="404 Not Found"):
             make_client().call("GET", "/x")
 
+    def test_a_redirect_is_an_error_that_names_the_url_to_use(self, make_client: Asking, stub: StubServer) -> None:
+        stub.script(reply(None, 308, location="https://pools.example/api/v1/x"), reply(None, 302, location="/elsewhere"))
+        with pytest.raises(errors.ApiError, match=r"redirects every call to https://pools\.example: use that as the URL"):
+            make_client().call("GET", "/x")
+        with pytest.raises(errors.ApiError, match="302 Found"):
+            make_client().call("GET", "/x")
+
     def test_items_go_through_all_pages(self, make_client: Asking, stub: StubServer) -> None:
         pages = [([1, 2], "c/1"), ([], "c2"), ([3], None)]
         stub.script(*(reply({"items": [{"n": n} for n in rows], "next_cursor": cursor}) for rows, cursor in pages))
