@@ -45,6 +45,16 @@ def test_no_call_is_served_without_a_token_or_from_elsewhere() -> None:
     assert not any("ports" in SERVICES[name] for name in ("worker", "beat"))
 
 
+def test_the_page_says_what_the_file_does() -> None:
+    page = (ROOT / "docs" / "operations" / "deploy-one-machine.md").read_text("utf-8")
+    compose_file = (ROOT / "docker-compose.yml").read_text("utf-8")
+    first_token = re.search(r"^# +(docker compose exec api poolkeeperd .*)$", compose_file, re.M)
+    assert first_token
+    published = SERVICES["api"]["ports"][0].removesuffix(":8080")
+    for text in (first_token[1], f"published on `{published}`", "`redis-data`", "`TRAINING_BROKER_URL`"):
+        assert text in page
+
+
 def test_one_image_and_few_rights() -> None:
     assert {SERVICES[name]["image"] for name in OURS} == {"poolkeeper"}
     for name in OURS:
