@@ -1,0 +1,182 @@
+"""The requests of `examples/airflow`, without Airflow, and the imports of the part that needs it."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from typing import Any
+
+import pytest
+from poolkeeper import Client, errors
+
+from tests.support.backends import wait_until
+from tests.support.client_api import Api
+from tests.support.paths import ROOT
+from tests.support.stub_server import StubServer, refuse
+
+FOLDER = ROOT / "examples" / "airflow"
+
+
+def load_module() -> Any:
+    """Return the module of the example, which is in no package."""
+    spec = importlib.util.spec_from_file_location("poolkeeper_requests", FOLDER / "poolkeeper_requests.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where its dataclass looks for it
+    spec.loader.exec_module(module)
+    return module
+
+
+requests = load_module()
+FIRST = requests.TaskTry("dag", "run", "wait")
+SECOND = requests.TaskTry("dag", "run", "wait", number=2)
+
+
+def submit(client: Client, task_try: Any = FIRST, gpu: int = 2, **options: Any) -> str:
+    """Submit the request of a try and return its id."""
+    return str(requests.submit(client, task_try, "team", {"gpu": gpu}, **options))
+
+
+def grant_of(client: Client) -> dict[str, Any]:
+    """Return the grant of a new request."""
+    grant: dict[str, Any] = requests.poll(client, submit(client))
+    return grant
+
+
+def test_a_try_submits_once(client: Client) -> None:
+    first = submit(client)
+    assert submit(client) == first
+    assert submit(client, requests.TaskTry("dag", "run", "wait", map_index=0)) != first
+    request = client.request(first)
+    assert (request.name, request.lease_s, request.queue_ttl_s, request.retries) == ("dag/wait", 900, 300, 0)
+
+
+def test_the_poll_of_a_granted_request_returns_the_grant(client: Client) -> None:
+    request_id = submit(client)
+    grant = requests.poll(client, request_id)
+    assert grant == {
+        "request": request_id,
+        "fence": 1,
+        "pool": "gpus",
+        "resources": {"gpu": 2, "step_run": 1},
+        "lease_s": 900,
+    }
+
+
+def test_a_queued_request_has_no_grant_yet(client: Client) -> None:
+    holder = client.submit("team", gpu=8)
+    request_id = submit(client)
+    assert requests.poll(client, request_id) is None
+    client.release(holder.id, holder.fence or 0)
+    assert requests.poll(client, request_id)["request"] == request_id
+
+
+def test_a_rejected_request_raises_with_its_reason(client: Client) -> None:
+    with pytest.raises(requests.GrantError, match="is rejected: gpus: asks 9 of gpu; the pool has 8"):
+        requests.poll(client, submit(client, gpu=9))
+
+
+def test_the_next_try_cancels_the_queued_request_of_the_first(client: Client) -> None:
+    client.submit("team", gpu=8)
+    first, second = submit(client), submit(client, SECOND)
+    assert (client.request(first).status, client.request(second).status) == ("cancelled", "queued")
+
+
+def test_the_next_try_releases_the_units_of_the_first(client: Client) -> None:
+    first, second = submit(client, gpu=8), submit(client, SECOND, gpu=8)
+    assert (client.request(first).status, client.request(second).status) == ("released", "allocated")
+
+
+def test_a_killed_task_ends_its_own_request_and_no_other(client: Client) -> None:
+    other = submit(client, requests.TaskTry("dag", "other run", "wait"))
+    own = submit(client)
+    assert requests.end_requests(client, FIRST) == [own]
+    assert requests.end_requests(client, FIRST) == []
+    assert (client.request(own).status, client.request(other).status) == ("released", "allocated")
+
+
+def test_a_request_that_is_granted_while_it_is_cancelled_is_released(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    holder = client.submit("team", gpu=8)
+    own, cancel = submit(client), client.cancel
+
+    def grant_and_cancel(request_id: str) -> Any:
+        """Let the grant arrive just before the cancellation."""
+        client.release(holder.id, holder.fence or 0)
+        return cancel(request_id)
+
+    monkeypatch.setattr(client, "cancel", grant_and_cancel)
+    assert requests.end_requests(client, FIRST) == [own]
+    assert client.request(own).status == "released"
+
+
+def test_a_release_may_be_repeated(client: Client) -> None:
+    grant = grant_of(client)
+    assert [requests.release(client, grant) for _ in range(2)] == [True, True]
+    assert client.request(grant["request"]).status == "released"
+
+
+def test_the_release_of_lost_units_is_no_error(client: Client, api: Api) -> None:
+    grant = grant_of(client)
+    api.lapse(client.workspace)
+    assert not requests.release(client, grant)
+
+
+def test_work_without_its_units_does_not_begin(client: Client, api: Api) -> None:
+    grant = grant_of(client)
+    api.lapse(client.workspace)
+    with pytest.raises(requests.GrantError, match="are lost"), requests.holding(grant, client):
+        pytest.fail("the block must not run")
+
+
+def test_units_that_are_lost_during_the_work_raise_at_its_end(client: Client, api: Api) -> None:
+    def work() -> None:
+        """Work until a heartbeat has reported the loss."""
+        with requests.holding(grant_of(client), client) as heartbeats:
+            api.lapse(client.workspace)
+            wait_until(lambda: heartbeats.loss_reason, "the units are lost")
+
+    with pytest.raises(requests.GrantError, match="were lost"):
+        work()
+
+
+def test_an_error_of_the_work_passes(client: Client) -> None:
+    grant = grant_of(client)
+    with pytest.raises(RuntimeError, match="of the work"), requests.holding(grant, client):
+        raise RuntimeError("of the work")
+    assert client.request(grant["request"]).status == "allocated"
+
+
+@pytest.mark.parametrize("status", [503, 429])
+def test_a_service_that_does_not_answer_counts_as_a_wait(stub: StubServer, status: int) -> None:
+    stub.script(refuse(status, "busy", "later"))
+    with Client(stub.url, tries=1) as client:
+        assert requests.poll(client, "r") is None
+
+
+def test_a_refused_poll_raises(stub: StubServer) -> None:
+    stub.script(refuse(403, "forbidden", "no"))
+    with Client(stub.url, tries=1) as client, pytest.raises(errors.AccessDenied):
+        requests.poll(client, "r")
+
+
+def test_keys_and_labels_are_short_and_differ() -> None:
+    long = [requests.TaskTry("d" * 250, "run", "wait", index) for index in (-1, 0, 1)]
+    for texts in ({each.key for each in long}, {each.task for each in long}):
+        assert len(texts) == 3
+        assert max(map(len, texts)) <= 200
+
+
+def test_only_the_sensor_and_the_dag_import_airflow() -> None:
+    imports = {
+        path.name: any(
+            (getattr(node, "module", None) or "").split(".")[0] == "airflow" for node in ast.walk(ast.parse(path.read_text()))
+        )
+        for path in FOLDER.glob("*.py")
+    }
+    assert imports == {"poolkeeper_requests.py": False, "poolkeeper_sensor.py": True, "train_dag.py": True}
+
+
+def test_the_guide_shows_the_dag() -> None:
+    assert f"```python\n{(FOLDER / 'train_dag.py').read_text()}```" in (ROOT / "docs/guides/airflow.md").read_text()
