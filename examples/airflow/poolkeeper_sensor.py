@@ -25,7 +25,7 @@ def task_try(context: Mapping[str, Any]) -> requests.TaskTry:
 
 
 class PoolkeeperTrigger(BaseTrigger):
-    """Polls one request in the triggerer until it is no longer queued."""
+    """A poll loop for one request, in the triggerer, until it is no longer queued."""
 
     def __init__(self, request_id: str, poll_s: float) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class PoolkeeperTrigger(BaseTrigger):
 
 
 class PoolkeeperSensor(BaseSensorOperator):
-    """Submits one request for each try, and defers until it is granted. Its XCom is the grant.
+    """A sensor that submits one request for each try, and defers until it is granted. Its XCom is the grant.
 
     `component`, `amounts`: the requester and the units of each key. `request_options`: other fields of the request, such as
     `pools`, `walltime_s` or `preemptible`. `poke_interval`: seconds between two polls. `timeout`: seconds of the wait, after
@@ -96,7 +96,7 @@ class PoolkeeperSensor(BaseSensorOperator):
 
 
 class PoolkeeperRelease(BaseOperator):
-    """Releases the grant of a sensor. As the teardown of the sensor it also runs if the work fails."""
+    """The release of the grant of a sensor. As the teardown of the sensor it also runs if the work fails."""
 
     template_fields = ("grant",)
 

@@ -180,6 +180,21 @@ def test_a_busy_service_has_every_metric_of_the_table_and_no_other(page: str) ->
     assert labels == {metric.full_name: set(metric.labels) for metric in METRICS.values()}
 
 
+def test_the_page_lists_the_alerts_of_the_rules() -> None:
+    page = (ROOT / "docs/operations/monitoring.md").read_text("utf-8")
+    listed = re.findall(r"^\| `(Poolkeeper\w+)` \| (\w+) \| (\w+) \|", page, re.M)
+    alerts = [rule for rule in RULES if "alert" in rule]
+    assert listed == [(rule["alert"], rule["labels"]["severity"], rule.get("for", "0m")) for rule in alerts]
+
+
+def test_the_page_names_metrics_that_exist() -> None:
+    page = (ROOT / "docs/operations/monitoring.md").read_text("utf-8")
+    questions = page[page.index("## Which number") : page.index("## Alerts")]
+    names = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", questions)) - {"poolkeeper_"}
+    assert len(names) > 25
+    assert {f"poolkeeper_{name}" for name in names} - {metric.full_name for metric in METRICS.values()} == set()
+
+
 def test_every_counter_of_the_scripts_is_read_by_a_metric() -> None:
     scripts = "\n".join(path.read_text("utf-8") for path in (ROOT / "app/store/lua").rglob("*.lua"))
     calls = re.findall(r"counters\.add\(((?:tries > 1 and '\w+' or )?'\w+)", scripts)
