@@ -19,14 +19,14 @@ app/dashboard app/dashboard/assets app/dashboard/templates
 app/domain app/planner app/planner/estimates app/planner/fair_share app/planner/preemption app/service
 app/store app/store/lua/audit app/store/lua/copy app/store/lua/jobs app/store/lua/lib app/store/lua/planner app/store/lua/pools
 app/store/lua/read app/store/lua/requests app/store/lua/tasks app/store/lua/tokens app/store/lua/workspaces
-workers bench config config/nginx config/systemd examples examples/celery_app
+workers bench config config/nginx config/systemd examples examples/airflow examples/celery_app
 client client/poolkeeper client/poolkeeper/celery client/poolkeeper/cli client/poolkeeper/runner
 docs docs/concepts docs/decisions docs/guides docs/images docs/internals docs/operations
 docs/reference docs/reference/cli docs/reference/http
 tests tests/acceptance tests/architecture tests/mutants tests/mutants/lists tests/support tests/support/reference_pages
 tests/properties tests/properties/fair_share tests/properties/planner
 tests/live tests/live/api tests/live/celery tests/live/celery_faults tests/live/cli tests/live/client tests/live/dashboard
-tests/live/deployment
+tests/live/deployment tests/live/docs
 tests/live/examples tests/live/failover tests/live/faults tests/live/races tests/live/service tests/live/store
 tests/live/workers
 tests/unit tests/unit/api tests/unit/celery tests/unit/cli tests/unit/client tests/unit/dashboard tests/unit/domain

@@ -62,7 +62,6 @@ class Oracle:
         return names
 
     def policy(self, request: Waiter | Allocation) -> AccountSnapshot:
-        """Return the policy of the request."""
         return self.snapshot.accounts[self.path(request)[0]]
 
     def allocations_of(self, account: str) -> list[Allocation]:
@@ -92,7 +91,6 @@ class Oracle:
         return limit if limit < total else BOUNDLESS
 
     def reserved(self, account: str, key: str) -> int:
-        """Return the reserved units of a key."""
         return self.snapshot.accounts[account].reserved.get(key, 0)
 
     # holds
