@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from app.bootstrap import ServiceContext
+from app.cli.exit_codes import ExitCode
 from app.domain import variable_names
 from app.domain.errors import Refusal, StoreUnavailable
 from app.domain.setting_kinds import InvalidSetting
@@ -29,7 +30,7 @@ def read_settings(config: Path | None) -> Settings:
         settings = Settings.read(config)
     except InvalidSetting as wrong:
         click.echo(f"poolkeeperd: {wrong}", err=True)
-        sys.exit(2)
+        sys.exit(ExitCode.USAGE)
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     return settings
 
@@ -54,7 +55,7 @@ def report_errors() -> Iterator[None]:
         yield
     except (StoreMisconfigured, StoreUnavailable, Refusal, ValueError) as wrong:
         click.echo(f"poolkeeperd: {wrong}", err=True)
-        sys.exit(1)
+        sys.exit(ExitCode.FAILED)
 
 
 def describe_redis(here: ServiceContext, settings: Settings) -> str:

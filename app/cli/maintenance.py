@@ -9,6 +9,7 @@ import click
 
 from app.bootstrap import open_services
 from app.cli.context import CONFIG, read_settings, report_errors
+from app.cli.exit_codes import ExitCode
 
 
 @click.command()
@@ -32,7 +33,7 @@ def audit(config: Path | None, workspaces: tuple[str, ...], repair: bool) -> Non
             click.echo(f"{workspace}: {len(findings)} differences{' repaired' if findings and repair else ''}")
             difference_count += len(findings)
     if difference_count and not repair:
-        sys.exit(3)
+        sys.exit(ExitCode.DIFFERENCES)
 
 
 @click.command()

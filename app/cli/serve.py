@@ -13,6 +13,7 @@ import click
 from app import celery_brokers, logging_config
 from app.bootstrap import make_services
 from app.cli.context import CONFIG, read_settings, report_errors, start_notes
+from app.cli.exit_codes import ExitCode
 from app.cli.listen_address import check_bindable, is_loopback, require_token_if_reachable
 from app.cli.process_commands import ROOT, commands, environment
 from app.domain.errors import StoreUnavailable
@@ -76,7 +77,7 @@ def _read_settings(config: Path | None) -> Settings:
 def _needs_redis(settings: Settings, name: str) -> None:
     if not settings.redis_url:
         click.echo(f"poolkeeperd: {name} needs POOLKEEPER_REDIS_URL; `poolkeeperd up` runs everything with its own", err=True)
-        sys.exit(2)
+        sys.exit(ExitCode.USAGE)
 
 
 def _report_unavailable_redis(settings: Settings) -> None:
@@ -95,7 +96,7 @@ def _require_safe_address(settings: Settings) -> None:
         require_token_if_reachable(settings, lambda: _tokens_exist(settings))
     except InvalidSetting as wrong:
         click.echo(f"poolkeeperd: {wrong}", err=True)
-        sys.exit(2)
+        sys.exit(ExitCode.USAGE)
 
 
 def _tokens_exist(settings: Settings) -> bool:

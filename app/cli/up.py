@@ -24,6 +24,7 @@ from app import celery_brokers
 from app.api.metrics import multiprocess_dir
 from app.bootstrap import ServiceContext, open_services
 from app.cli.context import CONFIG, read_settings, report_errors, start_notes
+from app.cli.exit_codes import ExitCode
 from app.cli.listen_address import check_bindable, local_url, require_token_if_reachable
 from app.cli.log_rotation import LogRotation
 from app.cli.preloaded_process import PreloadedProcess, preload
@@ -153,7 +154,7 @@ def _require_safe_address(settings: Settings, context: ServiceContext) -> None:
         require_token_if_reachable(settings, context.services.tokens.any_exist)
     except InvalidSetting as wrong:
         click.echo(f"poolkeeperd: {wrong}", err=True)
-        sys.exit(2)
+        sys.exit(ExitCode.USAGE)
 
 
 def _declare(context: ServiceContext, pools: Declaration | None) -> None:
