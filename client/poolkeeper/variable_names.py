@@ -48,9 +48,25 @@ SETTINGS = (
 )
 """The settings of the service."""
 SERVICE = ("CONFIG", *SETTINGS)
-CLIENT = ("URL", "TOKEN", "TOKEN_FILE", "WORKSPACE", "RECORD_ARGUMENTS", "TRACEBACK")
-RUN = ("REQUEST", "FENCE", "POOL", "RESUME", "CHECKPOINT_REFERENCE", "CHECKPOINT_FILE", "RESOURCES")
-"""The variables that `poolkeeper run` sets for its command, beside one for each amount."""
+CLIENT: Mapping[str, str] = {
+    "URL": "URL of the service. Default: `http://127.0.0.1:8080`.",
+    "TOKEN": "Secret of the token. It goes before `POOLKEEPER_TOKEN_FILE` and `poolkeeper login`.",
+    "TOKEN_FILE": "Path of a file with nothing but the secret of the token.",
+    "WORKSPACE": "Name of the workspace. Default: `default`.",
+    "RECORD_ARGUMENTS": "If `0` or `false`, `run` records the program of its command without the arguments.",
+    "TRACEBACK": "If set, `poolkeeper` shows the traceback of an unexpected error.",
+}
+"""The variables of clients, and their meaning as public text."""
+RUN: Mapping[str, str] = {
+    "REQUEST": "Id of the request.",
+    "FENCE": "Fence of the allocation.",
+    "POOL": "Pool of the allocation; empty if it is in none.",
+    "RESUME": "`1` if the work is to resume from a checkpoint, else `0`.",
+    "CHECKPOINT_REFERENCE": "Reference of the last completed checkpoint, to resume from; empty if there is none.",
+    "CHECKPOINT_FILE": "Path of the file to write when the work is saved. Its first line is the reference of the checkpoint.",
+    "RESOURCES": "All amounts, as `gpu=2,mcpu=4000`.",
+}
+"""The variables that `poolkeeper run` sets for its command, beside one for each amount, and their meaning as public text."""
 AMOUNT = "AMOUNT_"
 KNOWN = (*SERVICE, *CLIENT, *RUN)
 
