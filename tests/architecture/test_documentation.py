@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import click
 import pytest
 import yaml
+from poolkeeper.cli.amount_options import AmountCommand
 from poolkeeper.cli.main import main as poolkeeper
 
 from app.cli.main import main as poolkeeperd
@@ -128,10 +129,21 @@ def _fault(words: list[str]) -> str | None:
             return f"there is no command {rest[position]}"
         command, rest = child, rest[:position] + rest[position + 1 :]
         names |= set(_option_names(command))
-    absent = [word for word in rest if word.startswith("--") and word.partition("=")[0] not in names]
+    options = [word for word in rest if word.startswith("--") and not _is_amount(command, word, rest)]
+    absent = [word for word in options if word.partition("=")[0] not in names]
     return f"there is no option {absent[0]}" if absent else None
 
 
+def _is_amount(command: click.Command, option: str, words: list[str]) -> bool:
+    """True if the option is the amount of a key, as `--gpu 2` or `--seats=3`."""
+    _, _, value = option.partition("=")
+    following = [*words[words.index(option) + 1 :], ""][0]
+    return isinstance(command, AmountCommand) and (value or following).isdecimal()
+
+
 def _option_names(command: click.Command) -> Iterator[str]:
-    for parameter in command.get_params(click.Context(command)):
+    context = click.Context(
+        command, help_option_names=["-h", "--help"]
+    )  # a command keeps the help options of its first context
+    for parameter in command.get_params(context):
         yield from (*parameter.opts, *parameter.secondary_opts)

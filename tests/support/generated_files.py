@@ -17,6 +17,7 @@ from app.service.pools_file_schema import pools_file_schema
 from app.store import key_writers
 from tests.support import openapi_examples, reference_pages
 from tests.support.paths import ROOT
+from tests.support.reference_pages.llms_page import llms_file
 from tests.support.reference_pages.settings_page import defaults_file
 
 HEAD = "Generated from `{source}` by `make generated`; edit the table there."
@@ -99,8 +100,9 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "client/poolkeeper/cli/setting_table.py": client_pool_settings,
     "config/default.toml": defaults_file,
     "config/pools.schema.json": pools_schema,
+    "docs/llms.txt": llms_file,
 }
-"""Path → what is written there."""
+"""Path → what is written there. The last one is made from the pages before it."""
 
 
 def main() -> None:

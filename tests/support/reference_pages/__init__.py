@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from tests.support.reference_pages.cli_page import CLI_TOPICS, cli_page, cli_topic_page
 from tests.support.reference_pages.errors_page import errors_page
 from tests.support.reference_pages.events_page import events_page
 from tests.support.reference_pages.http_page import http_page
@@ -17,6 +18,8 @@ from tests.support.reference_pages.settings_page import settings_page
 from tests.support.reference_pages.states_page import states_page
 
 PAGES: Mapping[str, Callable[[], str]] = {
+    "docs/reference/cli.md": cli_page,
+    **{f"docs/reference/cli/{topic.name}.md": partial(cli_topic_page, topic) for topic in CLI_TOPICS},
     "docs/reference/errors.md": errors_page,
     "docs/reference/events.md": events_page,
     "docs/reference/http.md": http_page,
