@@ -38,8 +38,8 @@ OPTIONS = (
 SHOTS = "DASHBOARD_SHOTS"
 """A variable: where all the pictures go, instead of a folder that is thrown away."""
 KEPT = "DASHBOARD_PICTURES"
-"""A variable: where those go that the README shows, by these names."""
-IN_THE_README = {"pool-light": "dashboard-pool.png", "blocked-dark": "dashboard-request.png"}
+"""The variable with the folder for the pictures of the documentation."""
+IN_THE_DOCUMENTATION = {"blocked-dark": "dashboard-request.png"}
 HEIGHT = 860
 """Of the page, in pixels."""
 PATIENCE_MS = 15_000
@@ -189,8 +189,8 @@ class Eyes:
             return
         path = self.shots / f"{name}.png"
         page.screenshot(path=str(path), full_page=full)
-        if name in IN_THE_README and KEPT in os.environ:
-            shutil.copy(path, Path(os.environ[KEPT]) / IN_THE_README[name])
+        if name in IN_THE_DOCUMENTATION and KEPT in os.environ:
+            shutil.copy(path, Path(os.environ[KEPT]) / IN_THE_DOCUMENTATION[name])
 
 
 def is_live(page: Page) -> None:
