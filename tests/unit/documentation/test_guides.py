@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
+import pytest
 from poolkeeper.cli.exit_codes import MEANINGS, ExitCode
 from poolkeeper.client import Client
 from poolkeeper.models import Request
@@ -18,6 +20,8 @@ from tests.support.paths import ROOT
 
 RUN_A_COMMAND = Page(ROOT / "docs" / "guides" / "run-a-command.md")
 EXPLAIN = Page(ROOT / "docs" / "guides" / "explain-and-dry-run.md")
+POOLS_AS_CODE = Page(ROOT / "docs" / "guides" / "pools-as-code.md")
+SCHEMA = json.loads((ROOT / "config" / "pools.schema.json").read_text("utf-8"))
 
 
 def section(page: Page, title: str) -> str:
@@ -53,3 +57,26 @@ def test_the_dry_runs_and_their_failures_are_all_there_are() -> None:
     fields = {field for row in cells.splitlines() if row.startswith("`") for field in re.findall(r"`(\w+)`", row)}
     assert fields == set(DryRunBody.model_fields)
     assert set(re.findall(r"`dry_run_(\w+)`", cells)) == set(DRY_RUN_REASONS)
+
+
+def fields_of(table: str) -> set[str]:
+    """Return the fields in the first cells of the table whose first head cell this is."""
+    (rows,) = re.findall(rf"^\| {table} \|.*\n(?:\|.*\n)+", section(POOLS_AS_CODE, "The file"), re.M)
+    return set(re.findall(r"`(\w+)`", first_cells(rows.partition("\n")[2])))
+
+
+@pytest.mark.parametrize("kind", ["pool", "group", "policy"])
+def test_the_fields_of_the_pools_file_are_all_there_are(kind: str) -> None:
+    assert fields_of(f"field of a {kind}") == set(SCHEMA["definitions"][f"{kind.title()}Declaration"]["properties"])
+
+
+@pytest.mark.parametrize("kind", ["pool", "group", "policy"])
+def test_the_settings_of_the_pools_file_are_all_there_are(kind: str) -> None:
+    rows = re.findall(r"^\| (.+?) \| (.+?) \|", section(POOLS_AS_CODE, "Settings"), re.M)
+    settings = {name for names, kinds in rows if kind in kinds.split(", ") for name in re.findall(r"`(\w+)`", names)}
+    definition = {"pool": "PoolSettings", "group": "GroupSettings", "policy": "AccountSettings"}[kind]
+    assert settings == set(SCHEMA["definitions"][definition]["properties"])
+
+
+def test_the_pools_file_has_one_field() -> None:
+    assert set(SCHEMA["properties"]) == {"pools"}
