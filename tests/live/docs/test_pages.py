@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from app.store.schema import check_schema
 from app.store.workspaces import WorkspaceRegistry
 from tests.support.backends import available, require, start
 from tests.support.doc_pages import PAGES, Page
@@ -73,6 +74,7 @@ def redis_cli(tmp_path: Path) -> Iterator[Path]:
         pytest.skip(absent)
     with start("redis", tmp_path) as client:
         assert isinstance(client, Redis)
+        check_schema(client)
         world = World(client, "default")
         WorkspaceRegistry(client).add("default")
         world.pool("gpus", gpu=8)
