@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from app.settings import Settings
+from tests.support.backends import require
 from tests.support.doc_pages import Page
 from tests.support.paths import ROOT
-from tests.support.poolkeeperd import run
+from tests.support.poolkeeperd import run, up
 from tests.support.programs import require_program
 
 UNIT = ROOT / "config" / "systemd" / "poolkeeper@.service"
@@ -69,6 +70,17 @@ def test_each_instance_is_a_command_with_these_options(tmp_path: Path, instance:
     done = run(tmp_path, *[str(wrong) if word == "/etc/poolkeeper/poolkeeper.toml" else word for word in words])
     assert done.returncode == 2, "systemd does not start it again"
     assert "data_folder: there is no such setting" in done.stderr
+
+
+def test_a_token_that_is_made_before_the_first_start_is_the_only_one_and_in_no_log(tmp_path: Path) -> None:
+    require("embedded")
+    config = ("--config", str(SETTINGS))
+    made = run(tmp_path, "token", "create", "me", "--role", "admin", "--workspace", "*", *config)
+    with up(tmp_path, *config) as service:
+        assert service.ask("GET", "/pools").status == 401
+        assert service.ask("GET", "/pools", token=made.stdout.strip()).status == 200
+        assert service.stop() == 0
+        assert not any("pk_" in line for line in service.said)
 
 
 def test_the_pages_name_the_instances_and_the_files() -> None:
