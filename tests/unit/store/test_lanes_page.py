@@ -23,7 +23,7 @@ def parked_on_page(step: str) -> dict[str, str]:
 def parked(world: World) -> dict[str, str]:
     """Return the present slot and need of each lane, without the time."""
     rows = world.client.hgetall(f"pk:{{{world.workspace}}}:pool:gpus:parked")
-    return {lane: text.rpartition(" ")[0] for lane, text in rows.items()}
+    return {str(lane): str(text).rpartition(" ")[0] for lane, text in rows.items()}
 
 
 def test_lanes_are_parked_as_the_page_shows(world: World) -> None:
