@@ -23,7 +23,7 @@ MAX_PAGE = 100
 
 
 class AuditStore:
-    """Compares the derived records in Redis with the requests, and repairs them."""
+    """The comparison of derived records in Redis with the requests, and their repair."""
 
     def __init__(self, client: RedisClient, clock: Clock | None = None, chunk: int | None = None) -> None:
         self._scripts = Scripts(client)
@@ -92,7 +92,7 @@ class AuditStore:
         yield from _findings(counts)
 
     def check_limits(self, workspace: str, *, repair: bool) -> Iterator[AuditFinding]:
-        """Compare the numbers that limits are compared with with the requests, the tasks and the pools."""
+        """Compare the numbers for which there are limits with the requests, the tasks and the pools."""
         for kind in ("waiting", "delayed"):
             yield from self._scan("audit_waiting", workspace, repair=repair, kind=kind)
         for subject in self._scripts.call("list_subjects", workspace).fields["subjects"]:

@@ -1,10 +1,10 @@
 """The audit of sums: the numbers of accounts and holds are compared with the sums over allocations, holds and children.
 
 1. Note the change number of the pool, and read its allocations, waiters, owners of holds, groups and policies page by page.
-2. Read the changed rows again, a bounded part at a time, until no more have changed: then all rows are of that moment.
+2. Read the changed rows again, a bounded part at a time, until no more have changed: then all rows are of one moment.
 3. Compare. If sums differ, repeat 1 to 3: a difference counts if both reads agree on it.
-4. A repair adds the difference to the stored number, so that it keeps what is booked meanwhile. It is refused if the pool was
-   declared or repaired since, as another process may have made the repair.
+4. A repair adds the difference to the stored number, so that changes made meanwhile are kept. It is refused if the pool was
+   declared or repaired since, because another process may have made the repair.
 
 A pool that changes too fast is not compared; a warning in the log says so.
 """
@@ -75,7 +75,7 @@ class PoolSums:
 
     pool: str
     allocations: dict[str, Row] = field(default_factory=dict)
-    """Allocation → component, whether it is fixed, amounts, and the owner of the hold that it leaves for."""
+    """Allocation → component, whether it is fixed, amounts, and the owner of the hold for which it leaves."""
     holds: dict[str, Row] = field(default_factory=dict)
     """Owner of a victim hold → component, amounts, fields of the hold."""
     accounts: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -94,11 +94,11 @@ class PoolSums:
         for name, flat in fields.get("accounts", ()):
             if flat:
                 self.accounts[name] = to_mapping(flat)
-            else:  # a policy that a template had made
+            else:  # an instance of a template
                 self.accounts.pop(name, None)
 
     def account_differences(self) -> list[Difference]:
-        """Return the accounts whose columns are not the sums."""
+        """Return the columns of accounts that differ from their sums."""
         sums: Sums = {account: Counter() for account in self.accounts}
         for component, is_fixed, resources, owner in self.allocations.values():
             columns = [column for column, counts in (("used", True), ("fixed", is_fixed), ("leaving", owner)) if counts]
@@ -143,7 +143,7 @@ class PoolSums:
         ]
 
     def _path(self, component: str) -> list[str]:
-        """Return the accounts from the policy of a component up to the pool; none if it has no policy."""
+        """Return the accounts from the policy of a component up to the pool; empty if the component has no policy."""
         name, path = f"policy:{component}", list[str]()
         while name in self.accounts and name not in path:
             path.append(name)
@@ -187,7 +187,7 @@ def _differences(place: str, stored: Mapping[str, int], sums: Mapping[str, int])
 
 
 class SumsAudit:
-    """Compares sums, and repairs them."""
+    """The comparison of sums, and their repair."""
 
     def __init__(self, scripts: Scripts, chunk: int) -> None:
         self._scripts, self._chunk = scripts, chunk
@@ -195,7 +195,7 @@ class SumsAudit:
     def check(
         self, workspace: str, pool: str, compare: Callable[[PoolSums], list[Difference]], *, repair: bool
     ) -> list[AuditFinding]:
-        """Return the differences in a pool; none if the pool changes too fast."""
+        """Return the differences in a pool; empty if the pool changes too fast."""
         earlier: list[Difference] = []
         for _ in range(MAX_TRIES):
             rules, sums = self._read(workspace, pool)
@@ -212,7 +212,8 @@ class SumsAudit:
         return []
 
     def _read(self, workspace: str, pool: str) -> tuple[str, PoolSums | None]:
-        """Return the number of the pool's rules, and its rows of one moment. None: it changes too fast. No rows: it is gone."""
+        """Return the version of the pool's rules, and its rows of one moment. None: the pool changes too fast. Empty rows: it
+        is deleted."""
         started, sums = self._scripts.call("start_sums", workspace, pool=pool), PoolSums(pool)
         if started.tag != "started":
             return "", sums
@@ -245,5 +246,5 @@ class SumsAudit:
 
 
 def _is_among(difference: Difference, others: Iterable[Difference]) -> bool:
-    """True if another read found the same number of units too many or too few."""
+    """True if another read found the same excess or lack of units."""
     return any(difference.correction()[:3] == other.correction()[:3] for other in others)

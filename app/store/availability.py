@@ -1,4 +1,5 @@
-"""The availability of the API: since when its processes answer. The record belongs to the service, not to a workspace."""
+"""The availability of the API: the time since which its processes answer. The record belongs to the service, not to a
+workspace."""
 
 from __future__ import annotations
 

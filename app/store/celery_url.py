@@ -10,17 +10,17 @@ from urllib.parse import quote, urlencode
 from app.store.connection import RedisTarget, StoreMisconfigured, parse_url, redact_url
 
 KEY_PREFIX: Final = "pk-celery:"
-"""Before every key that Celery makes, so that nothing of it meets the ledger, or Celery of others on the same Redis."""
+"""The prefix of all keys of Celery. It keeps them apart from the ledger and from other Celery apps on the same Redis."""
 
 STALL_TIMEOUT_S: Final = 10
-"""After which a connection that says nothing is given up. Without both options a worker stays deaf after some failovers."""
+"""Seconds after which a silent connection is given up. Without both options a worker stays deaf after some failovers."""
 
 _SOCKET: Final = "redis+socket://"
 
 
 @dataclass(frozen=True, slots=True)
 class CeleryBroker:
-    """A broker's URL, options for its transport, and those of TLS."""
+    """The URL of a broker, the options of its transport, and those of TLS."""
 
     url: str
     options: Mapping[str, Any]
@@ -28,12 +28,12 @@ class CeleryBroker:
 
 
 def celery_broker(url: str) -> CeleryBroker:
-    """The broker on the Redis of this URL, which may be any form of the ledger's but a cluster, or redis+socket://."""
+    """Return the broker on the Redis of a URL: any URL of the ledger but a cluster's, or redis+socket://."""
     target = parse_url("unix://" + url.removeprefix(_SOCKET) if url.startswith(_SOCKET) else url)
     if target.kind == "cluster":
         raise StoreMisconfigured(
             f"Celery cannot use a cluster as its broker, and {redact_url(url)!r} is one: "
-            "name a Redis that stands alone in POOLKEEPER_BROKER_URL; it keeps nothing that matters"
+            "set POOLKEEPER_BROKER_URL to a single Redis server; it keeps no data that matters"
         )
     options = {"global_keyprefix": KEY_PREFIX, "socket_timeout": STALL_TIMEOUT_S, "health_check_interval": STALL_TIMEOUT_S}
     if target.kind == "sentinel":
@@ -62,5 +62,5 @@ def _tls(target: RedisTarget) -> dict[str, Any]:
 
 
 def _sentinel_options(target: RedisTarget) -> dict[str, Any]:
-    """How the Sentinels themselves are asked."""
+    """Return the options of the connections to the Sentinels."""
     return {"socket_timeout": 1, **target.sentinel_options, **({"ssl": True} | _tls(target) if _tls(target) else {})}

@@ -4,14 +4,15 @@ Scripts publish every transition on a channel of its request (`changed` in `keys
 watches and one thread that reads it. The thread alone connects and reads. Other threads only write, under the lock: a SUBSCRIBE
 for the first watch of a channel, an UNSUBSCRIBE after the last one.
 
-Redis does not keep messages, so a caller first opens a watch, then reads the request, then waits, and reads again now and then:
+Redis does not keep messages. So a caller first opens a watch, then reads the request, then waits, and reads again now and then:
 
-- a watch begins when its subscription is acknowledged, so that no later message is missed. Replies come in the order of the
-  commands, so each reply belongs to the oldest pending command
-- after a broken connection every channel is subscribed again; the acknowledgement wakes the watches that may have missed one
-- a silent connection is sent a PING, and is closed if no reply comes
-- if another server may be the master, the connection is dropped at once
-- if Redis is unavailable, or the user may not subscribe, a watch begins all the same, and gets no message
+- A watch begins when its subscription is acknowledged, so that no later message is missed. Replies come in the order of the
+  commands, so each reply belongs to the oldest pending command.
+- After a broken connection every channel is subscribed again. The acknowledgement wakes the watches that may have missed a
+  message.
+- A silent connection is sent a PING, and is closed if no reply comes.
+- If another server may be the master, the connection is dropped at once.
+- If Redis is unavailable, or the user may not subscribe, a watch begins all the same, and gets no message.
 """
 
 from __future__ import annotations
@@ -41,19 +42,19 @@ log = logging.getLogger(__name__)
 CLIENT_NAME = "poolkeeper-wakeups"
 """The name of the connection in CLIENT LIST."""
 QUIET_TIMEOUT_S = 7.0
-"""The silence after which a PING is sent, and then the time allowed for its reply."""
+"""Seconds of silence after which a PING is sent, and then the seconds allowed for its reply."""
 SUBSCRIBE_TIMEOUT_S = 1.0
-"""The longest wait of a new watch for its subscription."""
+"""The longest wait of a new watch for its subscription, in seconds."""
 READ_TIMEOUT_S = 0.2
-"""The longest time the lock is held for the rest of a message that has begun to arrive."""
+"""The longest time in seconds that the lock is held for the rest of a message that has begun to arrive."""
 STABLE_AFTER_S = 1.0
-"""The age at which a broken connection is replaced at once."""
+"""The age in seconds from which a broken connection is replaced at once."""
 RECONNECT_DELAYS_S = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""The pauses between attempts to connect; the last one repeats."""
+"""The pauses in seconds between attempts to connect; the last one repeats."""
 
 
 class ChangeWatch:
-    """A watch of one channel, for as long as its context."""
+    """A watch of one channel, as long as its context lasts."""
 
     def __init__(self, notifications: ChangeNotifications, topic: str) -> None:
         self.topic = topic
@@ -77,7 +78,8 @@ class ChangeWatch:
         return self._notifications.closing
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for a message since the last wait. True if one came, or the notifications are closed; False on timeout."""
+        """Wait for a message since the last wait. Return True if one came, or if the notifications are closed; False on
+        timeout."""
         is_notified = self.closed or self._notified.wait(timeout_s)
         if is_notified:
             self._notified.clear()
@@ -115,7 +117,7 @@ class ChangeNotifications:
 
     def __init__(self, client: RedisClient, quiet_s: float = QUIET_TIMEOUT_S) -> None:
         self._client, self._quiet_s = client, quiet_s
-        self._lock = RLock()  # close may be called by a signal, between any two steps of a thread
+        self._lock = RLock()  # reentrant: a signal may call close between any two steps of a thread
         self._subscriptions: dict[str, _Subscription] = {}
         self._pending: deque[_SentCommand] = deque()
         self._connection: ConnectionInterface | None = None
@@ -129,7 +131,7 @@ class ChangeNotifications:
 
     @property
     def closing(self) -> bool:
-        """True after `close`."""
+        """True if `close` was called."""
         return self._closing
 
     def close(self) -> None:
@@ -145,7 +147,7 @@ class ChangeNotifications:
             self._send(_command("PING"))  # the reply wakes the thread
 
     def reconnect(self) -> None:
-        """Drop the connection, as another server may be the master now; the thread connects anew."""
+        """Drop the connection, because another server may be the master now. The thread connects anew."""
         with self._lock:
             sock: socket.socket | None = getattr(self._connection, "_sock", None)
             if sock:

@@ -1,9 +1,9 @@
-"""A process that ends with this one whatever ends this one.
+"""A child process that ends with this process, whatever ends this process.
 
 A thread that lives as long as the child starts it, and the kernel sends the child a signal when that thread is gone (Linux).
 The signal is SIGTERM for a child that has data to write, else SIGKILL, so that its port is free at once.
 
-The kernel tells only the children of a process, and a fork does not inherit the signal. So a child that forks calls
+The kernel signals only the children of a process, and a fork does not inherit the signal. So a child that forks calls
 `end_with_parent` in each fork.
 """
 
@@ -35,21 +35,21 @@ if os.getppid() == int(sys.argv[1]):  # else the parent died before it could be 
 def end_with_parent(parent: int) -> None:
     """End this fork at once if the process `parent` ends, or has ended; only on Linux.
 
-    The thread that forked has to live as long as the parent.
+    The forking thread has to live as long as the parent.
     """
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before the call of prctl
+    if os.getppid() != parent:  # the parent ended before the call of prctl
         os._exit(1)
 
 
 class RunningProcess(Protocol):
-    """A process that this one started."""
+    """A process that this process started."""
 
     @property
     def pid(self) -> int:
-        """The id of the process."""
+        """Return the id of the process."""
 
     @property
     def alive(self) -> bool:
@@ -57,7 +57,7 @@ class RunningProcess(Protocol):
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code, negative for a signal; None while the process runs."""
+        """Return the exit code, negative for a signal; None while the process runs."""
 
     def stop(self, timeout_s: float) -> None:
         """Ask the process to end, and kill it if it has not ended in time."""
@@ -73,7 +73,7 @@ class RunningProcess(Protocol):
 
 
 class ChildProcess:
-    """A process that lasts no longer than this one, in a session of its own so that a Ctrl-C is not for it.
+    """A process that ends no later than this process. It has a session of its own, so that a Ctrl-C does not reach it.
 
     The kernel sends `death_signal` to it when this process is gone.
     """
@@ -97,7 +97,7 @@ class ChildProcess:
         self._process = started.result()
 
     def _supervise(self, started: Future[Popen[bytes]]) -> None:
-        """Starts the child and waits for its end, all in one thread: the kernel watches the thread that started it."""
+        """Start the child and wait for its end, in one thread, because the kernel watches the thread that started it."""
         try:
             process = self._spawn()
         except BaseException as error:
@@ -125,38 +125,38 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """The id of the process."""
+        """Return the id of the process."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs."""
+        """True if the process runs."""
         return not self._ended.is_set()
 
     @property
     def exit_code(self) -> int | None:
-        """What it ended with, negative for a signal; None while it runs."""
+        """Return the exit code, negative for a signal; None while the process runs."""
         return None if self.alive else self._process.returncode
 
     def wait_for_end(self, seconds: float) -> bool:
-        """Waits for the end, but not longer; whether it came."""
+        """Wait for the end of the process, at most so many seconds. Return True if it has ended."""
         return self._ended.wait(seconds)
 
     def stop(self, timeout_s: float = 10) -> None:
-        """Asks it to end, and after a while makes it; nothing that it started is left."""
+        """Ask the process to end, and kill it after the timeout. No process of its session is left."""
         if self.alive:
             self.send_signal(signal.SIGTERM)
             self._ended.wait(timeout_s)
         self.kill()
 
     def kill(self) -> None:
-        """Makes it end at once, and with it what it left in its session."""
+        """Kill the process and all processes of its session."""
         self.send_signal(signal.SIGKILL)
         self._ended.wait()
 
     def send_signal(self, sign: signal.Signals) -> None:
-        """Sends a signal and does not wait; SIGKILL goes to all of its session."""
-        with suppress(ProcessLookupError, PermissionError):  # macOS says the latter of a group that has ended
+        """Send a signal without waiting. SIGKILL goes to the whole session."""
+        with suppress(ProcessLookupError, PermissionError):  # macOS raises PermissionError for a session that has ended
             if sign == signal.SIGKILL:
                 os.killpg(self.pid, sign)
             elif self.alive:
@@ -168,7 +168,7 @@ class ChildProcess:
 
 
 def output_since(output: Path, start: int, lines: int) -> str:
-    """Return the last lines of a log after its first `start` bytes; all of a log that was cut since counts."""
+    """Return the last lines of a log after its first `start` bytes. If the log was cut since, all of it counts."""
     content = output.read_bytes()
     content = content[start:] if len(content) >= start else content
     return "\n".join(content.decode(errors="replace").splitlines()[-lines:])

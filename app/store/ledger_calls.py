@@ -1,4 +1,4 @@
-"""The calls of a ledger: the arguments common to all commands, the work that a command leaves, and the locks of jobs."""
+"""The calls of a ledger: the common arguments of all commands, the unfinished work of commands, and the locks of jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.store.scripts import ScriptReply, Scripts
 from app.store.work_resumer import MAX_CALLS, WorkResumer
 
 WAITING_CALLS: Final = 4
-"""Calls of a process that wait for the work of one workspace at a time: each holds a thread, and the work may have no end."""
+"""The most calls of a process that wait for the work of one workspace. Each holds a thread, and the work may never end."""
 
 
 IDLE_POLICIES: Final = 32
@@ -36,8 +36,8 @@ class LedgerCalls:
         resume_later: Callable[[str, float], None] | None = None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`resume_later` takes a workspace with unfinished work and the seconds that the script took which left it. Without it,
-        each method resumes the work itself."""
+        """Create a ledger. `resume_later` takes a workspace with unfinished work, and the seconds of the script that left it.
+        Without it, each method resumes the work itself."""
         self._scripts = Scripts(client)
         self._clock = clock or RedisClock()
         self._limits = limits or LedgerLimits()
@@ -45,11 +45,11 @@ class LedgerCalls:
         self._waiting, self._waiting_lock = Counter[str](), Lock()
 
     def resume_unfinished(self, workspace: str) -> bool:
-        """Resume unfinished work by one call. Return True if some is still left."""
+        """Resume unfinished work by one call. Return True if more is left."""
         return bool(self._scripts.call("resume_unfinished", workspace, **self._frame()).fields["more"] == "1")
 
     def take_job_lock(self, workspace: str, job: str, token: str, ttl_s: int) -> bool:
-        """Take the lock of a job for this workspace. False if another token has it. It lapses after `ttl_s`."""
+        """Take the lock of a job for this workspace. Return False if another token has it. It lapses after `ttl_s` seconds."""
         return self._scripts.call("take_job_lock", workspace, job=job, token=token, ttl_ms=ttl_s * 1000).tag == "taken"
 
     def release_job_lock(self, workspace: str, job: str, token: str) -> None:
@@ -60,17 +60,17 @@ class LedgerCalls:
         return {"now": self._clock.now_ms(), "events_kept": self._limits.events_kept, "chunk": self._limits.chunk}
 
     def _change(self, command: str, workspace: str, **args: Any) -> ScriptReply:
-        """Call a command. Work that it leaves is resumed in the background if a thread does that, else before this returns."""
+        """Call a command. If a background thread resumes its unfinished work, return at once, else when no work is left."""
         return self._call(command, workspace, self._resume_later or self.resume_after, args)
 
     def _change_rules(self, command: str, workspace: str, **args: Any) -> ScriptReply:
-        """Call a command that changes a pool, a group or a policy. Its waiters have been checked again when this returns,
+        """Call a command that changes a pool, a group or a policy. When this returns, its waiters have been checked again,
         unless WAITING_CALLS calls of this process wait for that already."""
         return self._call(command, workspace, self._wait_for_work, args)
 
     def _change_policies(self, command: str, workspace: str, **args: Any) -> ScriptReply:
-        """Call a command as `_change_rules` does. If the command needs it, finish unfinished work or delete the idle instances
-        of a template, and call it again."""
+        """Call a command like `_change_rules`. If the command needs it, finish unfinished work or delete the idle instances of
+        a template, and call the command again."""
         while (reply := self._change_rules(command, workspace, **args)).tag in ("unfinished", "instances"):
             if reply.tag == "unfinished":
                 self._require_finished_work(workspace)
@@ -92,7 +92,7 @@ class LedgerCalls:
             count = int(require_found(reply, "policy", f"{template} in pool {pool}").fields["left"])
 
     def _wait_for_work(self, workspace: str, script_s: float = 0) -> bool:
-        """Resume unfinished work until none is left. False if it is left to the background, as so many calls wait for it."""
+        """Resume unfinished work until none is left. Return False if so many calls wait that it is left to the background."""
         if not self._resume_later:
             return self.resume_after(workspace, script_s)
         with self._waiting_lock:
@@ -105,7 +105,7 @@ class LedgerCalls:
             return self.resume_after(workspace, script_s)
         finally:
             with self._waiting_lock:
-                self._waiting -= Counter({workspace: 1})  # a workspace without waiting calls is forgotten
+                self._waiting -= Counter({workspace: 1})  # forget a workspace without waiting calls
 
     def _require_finished_work(self, workspace: str) -> None:
         """Wait until no work is left; raise StoreUnavailable if many calls wait for that already."""
@@ -122,9 +122,9 @@ class LedgerCalls:
         return reply
 
     def resume_after(self, workspace: str, script_s: float) -> bool:
-        """Pause for `script_s`, the time of the script that left work, then resume. Return False if some is left."""
+        """Pause for `script_s`, the seconds of the script that left work, then resume. Return False if more is left."""
         return self._resumer.finish(workspace, script_s=script_s)
 
     def resume_all_unfinished(self, workspace: str, max_calls: int = MAX_CALLS) -> bool:
-        """Resume unfinished work until none is left. Return False if some is left after `max_calls`."""
+        """Resume unfinished work until none is left. Return False if more is left after `max_calls`."""
         return self._resumer.finish(workspace, max_calls)

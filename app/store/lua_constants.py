@@ -1,4 +1,4 @@
-"""What is known of a Lua text when it is composed, written out: keys, states and numbers cost a call nothing."""
+"""The constants of a Lua text, resolved when it is composed: keys, states and numbers cost a call nothing."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _COMMENT_OR_STRING = re.compile(
 )
 """Comments and strings."""
 _CONSTANT = re.compile(r"(?<![\w:])(?<!(?<!\.)\.)(keys|states|const)\s*\.\s*(\w+)")
-"""A key, a state or a constant that is mentioned."""
+"""A mention of a key, a state or a constant."""
 
 
 class LuaContractError(Exception):
-    """A Lua file that is not what its head says."""
+    """A Lua file that differs from the contract in its head."""
 
     def __init__(self, file: str, line: int, message: str) -> None:
         super().__init__(file, line, message)
@@ -47,15 +47,15 @@ class LuaContractError(Exception):
 
 
 def blank_comments(text: str) -> str:
-    """The text with blanks for what is said in comments and strings."""
+    """Return the text with blanks in the place of comments and strings."""
     return _COMMENT_OR_STRING.sub(lambda silent: re.sub(r"[^\n]", " ", silent[0]), text)
 
 
 @cache
 def resolve_constants(text: str, file: str) -> str:
-    """The text with its keys, states and numbers written out, the last mention first, so that a key may hold another.
+    """Return the text with its keys, states and numbers resolved, the last mention first, so that a key may contain another.
 
-    Most commands use the same libraries: each is worked out once.
+    Most commands use the same libraries: each is resolved once.
     """
     code = blank_comments(text)
     for match in reversed([*_CONSTANT.finditer(code)]):
@@ -88,7 +88,7 @@ def qualify_libraries(text: str, names: tuple[str, ...]) -> str:
 
 
 def _arguments(file: str, silenced: str, text: str, start: int) -> tuple[list[str], int]:
-    """What stands between the brackets that begin at `at`, split at its commas, and where they end."""
+    """Return the arguments in the brackets that begin at `start`, and the position after the brackets."""
     if silenced[start : start + 1] != "(":
         raise LuaContractError(file, text.count("\n", 0, start) + 1, "a key is always called: keys.name(…)")
     depth, parts, part_start = 1, [], start + 1
@@ -103,7 +103,7 @@ def _arguments(file: str, silenced: str, text: str, start: int) -> tuple[list[st
 
 
 def _key_expression(name: str, arguments: list[str]) -> str:
-    """The key, built from what its shape has to be given."""
+    """Return the Lua expression of a key with these arguments."""
     pieces, parts = re.split(r"<(\w+)>", KEYS[name].shape), ["prefix"]
     values = iter(value if re.fullmatch(r"[\w.]+", value) else f"({value})" for value in arguments)
     for place, piece in enumerate(pieces):

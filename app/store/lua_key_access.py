@@ -1,4 +1,5 @@
-"""The keys that a Lua file writes, function by function, as far as its text shows: what its `@writes` is checked against.
+"""The keys that each function of a Lua file writes, as far as its text shows. The `@writes` of its head is checked against
+them.
 
 The key of a `redis.call` is found if the call builds it (`keys.pool(name)`), or if it is a local, the variable of a loop over
 such keys, or a parameter of a local function that is called with one. Any other key is *indirect*: `account.key`, or the
@@ -37,7 +38,7 @@ WRITE_COMMANDS = {
     *("UNLINK", "ZREM", "ZREMRANGEBYSCORE", "ZUNIONSTORE"),
 }
 SEVERAL_KEYS = {"DEL", "EXISTS", "UNLINK"}
-"""Commands whose arguments all are keys; of every other the first one is."""
+"""The commands whose arguments are all keys; of any other command only the first argument is a key."""
 
 _CALL = re.compile(r"(?<![\w.])redis\s*\.\s*p?call\s*(?=\()")
 _KEY = re.compile(r"(?<![\w.])keys\s*\.\s*(\w+)")
@@ -54,7 +55,8 @@ CHUNK = ""
 
 @dataclass(slots=True)
 class FunctionAccess:
-    """What one function of a file writes, and which functions it mentions: `library.name`, or a name of its own file."""
+    """The keys that one function of a file writes, and the functions that it mentions: `library.name`, or a name of its own
+    file."""
 
     writes: dict[str, int] = field(default_factory=dict)
     indirect: list[int] = field(default_factory=list)
@@ -72,7 +74,7 @@ class _Function:
 
 
 def key_access(text: str, file: str) -> dict[str, FunctionAccess]:
-    """Return what each function of a file writes; the code outside of functions under the empty name."""
+    """Return function → the keys that it writes; the code outside of functions has the empty name."""
     return _Reader(text, file).read()
 
 
@@ -81,7 +83,7 @@ def reachable_writes(
     libraries: Mapping[str, Mapping[str, FunctionAccess]],
     indirect_keys: Mapping[str, frozenset[str]],
 ) -> frozenset[str]:
-    """Return the keys that functions write which code can reach; `start` is all of a command's own code.
+    """Return the keys written by functions that the code can reach; `start` is all of a command's own code.
 
     `indirect_keys` has for each library the keys of `@writes` that its text does not show.
     """
@@ -105,11 +107,11 @@ def reachable_writes(
 
 
 _Visited: TypeAlias = frozenset[tuple[_Function | None, str]]
-"""Names whose values are being looked up."""
+"""The names whose values are being looked up."""
 
 
 class _Reader:
-    """Reads one file."""
+    """The reading of one file."""
 
     def __init__(self, text: str, file: str) -> None:
         self._text, self._file, self._code = text, file, blank_comments(text)
@@ -167,7 +169,7 @@ class _Reader:
         return parts
 
     def _find_functions(self) -> Iterator[_Function]:
-        """Yield the named functions that stand in no other; anonymous ones belong to what they stand in."""
+        """Yield the named functions that are in no other function. Anonymous functions belong to the function around them."""
         stack: list[tuple[re.Match[str] | None, int]] = []
         for block in _BLOCK.finditer(self._code):
             if block[1] in ("end", "until"):
@@ -201,7 +203,7 @@ class _Reader:
         return {key for keys in found for key in keys or ()}
 
     def _assigned(self, name: str, position: int, function: _Function | None) -> Iterator[tuple[str, int]]:
-        """Yield what a local or a loop variable is given before a position, in the same function or outside of all."""
+        """Yield the values that a local or a loop variable gets before a position, in the same function or outside of all."""
         for match in _LOOP.finditer(self._code, 0, position):
             if name in re.findall(r"\w+", match[1]) and self._function_at(match.start()) in (function, None):
                 yield from self._split(match.end())[:1]
@@ -226,7 +228,7 @@ class _Reader:
         return [*parts, (self._text[begin:position], begin)]
 
     def _passed(self, function: _Function, index: int) -> Iterator[tuple[str, int]]:
-        """Yield what a local function's parameter is given, wherever the file calls the function."""
+        """Yield the arguments for a parameter of a local function in all calls of the file."""
         for match in re.finditer(rf"(?<![\w.]){function.name}\s*(?=\()", self._code):
             if not re.search(r"function\s+$", self._code[: match.start()]):
                 arguments = self._split(match.end())

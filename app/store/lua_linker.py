@@ -1,21 +1,21 @@
 """The Lua linker: reads the heads of the Lua files, checks them against the code, and composes one text for each command.
 
 `<topic>/<command>.lua` is one atomic command, `lib/<library>.lua` is a table of functions. A name is unique over all folders.
-The comment block a file begins with is its contract: a sentence, `@use` libraries, `@reads` and `@writes` keys and, for
+The comment block at the begin of a file is its contract: a sentence, `@use` libraries, `@reads` and `@writes` keys and, for
 commands, `@args` in order and one `@reply` per outcome. `@writes` names every key that the file itself writes, even if it reads
-the key as well, or writes it through a variable such as `account.key`. `@reads` names the other keys that the file builds. What
-a library writes stands in the head of the library. A composed text is
+the key as well, or writes it through a variable such as `account.key`. `@reads` names the other keys that the file builds. The
+keys that a library writes are in the head of the library. A composed text is
 
 0. for a command that can write, the check of the master (`lua_master_check.py`)
-1. a prelude with only what is used: `args`, `server_calls`, `transitions`, `reply`, and constants that are tables; all of it
-   runs on every call
-2. every library once, each after those it uses, as a function that runs when the library is first used, so that a call makes
-   only what it needs, and the locals of libraries do not count (Lua allows 200); other files reach it as `libraries.<name>`
+1. a prelude with only the names that are used: `args`, `server_calls`, `transitions`, `reply`, and constants that are tables;
+   all of it runs on every call
+2. every library once, each after those it uses, as a function that runs when the library is first used. So a call makes only
+   what it needs, and the locals of libraries do not count (Lua allows 200). Other files reach it as `libraries.<name>`
 3. the command
 
-What is known when composing is written out and costs a call nothing: `keys.pool(name)` becomes `(prefix .. 'pool:' .. name)`,
-`states.queued` its text, `const.MAX_AMOUNT` its number. Lines stay as they are, so an error is found where it was written.
-`transitions` is one text to search, ` queued>allocated … `, which is made without a table.
+Constants are resolved when the text is composed and cost a call nothing: `keys.pool(name)` becomes `(prefix .. 'pool:' ..
+name)`, `states.queued` its text, `const.MAX_AMOUNT` its number. Lines stay as they are, so an error is reported at its own
+line. `transitions` is one text to search, ` queued>allocated … `, which needs no table.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _RESERVED_NAMES = (
     "cjson string table math os bit struct cmsgpack"
 )
 _MENTION = re.compile(r"(?<![\w:])(?<!(?<!\.)\.)([A-Za-z_]\w*)(?:\s*\.(?!\.)\s*([A-Za-z_]\w*))?")
-"""A name that is not a field of something (`..` may stand before it), and the field of it that follows."""
+"""A name that is not a field (`..` may precede it), with the field of it that follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class LuaSource:
-    """One Lua file: its head (word → name → line) and every name the rest mentions (name → field or "" → first line)."""
+    """One Lua file: its head (word → name → line) and every name that the rest mentions (name → field or "" → first line)."""
 
     file: str
     name: str
@@ -61,7 +61,7 @@ class LuaSource:
 
     @property
     def visible_writes(self) -> dict[str, int]:
-        """The keys that the text shows to be written, and the line of the first."""
+        """Return the keys that the text shows to be written, with the line of the first write."""
         first: dict[str, int] = {}
         writes = [(line, key) for function in self.access.values() for key, line in function.writes.items()]
         for line, key in sorted(writes):
@@ -70,22 +70,22 @@ class LuaSource:
 
     @property
     def indirect_keys(self) -> frozenset[str]:
-        """The keys of `@writes` that the text does not show: they are written through a variable."""
+        """Return the keys of `@writes` that are written through a variable, so that the text does not show them."""
         return frozenset(self.declarations["writes"].keys() - self.visible_writes.keys())
 
     @property
     def is_library(self) -> bool:
-        """Whether it is used by others and not called."""
+        """True if the file is a library, not a command."""
         return self.file.startswith("lib/")
 
     def fields(self, table: str) -> dict[str, int]:
-        """The fields of a table that the file mentions, and the line of the first mention."""
+        """Return the fields of a table that the file mentions, with the line of the first mention."""
         return {field: line for field, line in self.mentions.get(table, {}).items() if field}
 
 
 @dataclass(frozen=True, slots=True)
 class LuaCommand:
-    """One atomic command, ready to be sent."""
+    """One atomic command with its composed text."""
 
     name: str
     file: str
@@ -100,10 +100,10 @@ class LuaCommand:
     """The arguments that a caller passes, in order; the connection adds the id of the master."""
     arg_names: frozenset[str]
     writes: frozenset[str]
-    """The keys that the command can write, with what it reaches in its libraries."""
+    """The keys that the command can write, those of its libraries included."""
 
     def where(self, line: int) -> str:
-        """The file and line that a line of the composed text comes from."""
+        """Return the file and line of a line of the composed text."""
         for first, last, file in self.spans:
             if first <= line <= last:
                 return f"{file}:{line - first + 1}"
@@ -111,12 +111,13 @@ class LuaCommand:
 
 
 def load_commands(folder: Path = FOLDER) -> dict[str, LuaCommand]:
-    """Return every command of a folder by name, or raise LuaContractError. The service's own folder is read once a process."""
+    """Return every command of a folder by name, or raise LuaContractError. The service's own folder is read once per
+    process."""
     return _own_commands() if folder == FOLDER else _load(folder)
 
 
 def composed_texts(folder: Path = FOLDER) -> Iterator[tuple[str, str]]:
-    """The name and composed text of every command of a folder."""
+    """Yield the name and composed text of every command of a folder."""
     return ((command.name, command.text) for command in load_commands(folder).values())
 
 
@@ -182,7 +183,7 @@ def _find_mentions(text: str) -> dict[str, dict[str, int]]:
 
 
 def _check(source: LuaSource, libraries: Mapping[str, LuaSource]) -> None:
-    """Raise LuaContractError unless the code matches the head, no more and no less."""
+    """Raise LuaContractError unless the code agrees with the head."""
     if not source.sentence:
         raise LuaContractError(source.file, 1, "the head does not begin with a sentence that says what this does")
     _check_names(source.file, 1, "file", [source.name])
@@ -216,7 +217,7 @@ def _check_library(source: LuaSource) -> None:
 
 
 def _check_writes(source: LuaSource) -> None:
-    """Raise unless `@writes` names what the text shows to be written, and beyond that only what a variable may hold."""
+    """Raise unless `@writes` names all keys that the text shows to be written, and beyond them only keys in variables."""
     declared, visible = source.declarations["writes"], source.visible_writes
     for key, line in visible.items():
         if key not in declared:
@@ -246,7 +247,7 @@ def _require_same(source: LuaSource, kind: str, used: Mapping[str, int]) -> None
 
 
 def _sort_libraries(source: LuaSource, libraries: Mapping[str, LuaSource]) -> list[LuaSource]:
-    """The libraries a file needs, each after those it uses."""
+    """Return the libraries that a file needs, each after those it uses."""
     done: dict[str, LuaSource] = {}
 
     def visit(user: LuaSource, way: tuple[str, ...]) -> None:

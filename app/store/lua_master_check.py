@@ -1,4 +1,4 @@
-"""The beginning of every composed command that can write: a refusal on a server that is not the master of the workspace."""
+"""The begin of every composed command that can write: a refusal on a server that is not the master of the workspace."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from typing import Final
 
 OTHER_MASTER: Final = "other_master"
-"""The tag of the reply of a command that has found another master in `meta`; its field is that id, or empty."""
+"""The tag of the reply if `meta` has another master; its field is the id of that master, or empty."""
 MASTER_ARGUMENT: Final = "master"
-"""The last argument of a command that compares the ids by itself; the connection fills it in."""
+"""The last argument of a command that compares the ids by itself. The connection fills it in."""
 
 
 def master_check(args: Sequence[str]) -> list[str]:
-    """Return the lines of the check for a command with these arguments. They run before anything is read or written.
+    """Return the lines of the check for a command with these arguments. They run before any other command.
 
-    A workspace gets a master with the first call after its first write. A call that finds nothing writes nothing.
+    A workspace gets a master at the first call after its first write. A call that finds no workspace writes nothing.
     """
     if MASTER_ARGUMENT in args:
         return []

@@ -1,7 +1,7 @@
 """The prelude of a composed Lua text, and the frame of its libraries.
 
-A library is a function that runs when the library is first used: a call makes only the functions that it needs. Other files
-reach the libraries through one table: with a local for each, every call would make a table and search among the locals.
+A library is a function that runs when the library is first used, so a call makes only the functions that it needs. Other files
+reach the libraries through one table. With a local for each, every call would make a table and search among the locals.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LIBRARY_LOADER = (
     "return library",
     "end})",
 )
-"""Lua that makes a library when it is first used. For a library that a call does not use, the call makes one closure."""
+"""Lua that makes a library when it is first used. A library that a call does not use costs the call one closure."""
 STEP_COUNTER = (
     "local server_calls, _call = {count = 0}, redis.call",
     "local redis = {call = _call, pcall = redis.pcall}",
@@ -35,7 +35,7 @@ STEP_COUNTER = (
     "end",
     "end",
 )
-"""Lua that counts the commands of a call from `start()` on, so a call with one item of work has no counter."""
+"""Lua that counts the commands of a call from `start()` on. A call with one item of work has no counter."""
 
 
 def library_frame(name: str) -> tuple[list[str], list[str]]:
@@ -44,7 +44,7 @@ def library_frame(name: str) -> tuple[list[str], list[str]]:
 
 
 def prelude(command: LuaSource, sources: list[LuaSource]) -> list[str]:
-    """The lines that define the names that the files use without `@use`, and no other names."""
+    """Return the lines that define the names that the files use without `@use`."""
     lines: list[str] = []
     if any("keys" in source.mentions for source in sources):
         lines.append("local prefix = KEYS[1]")
@@ -66,7 +66,8 @@ def _table_text(fields: Mapping[str, str]) -> str:
 
 
 def _reply_functions(command: LuaSource) -> list[str]:
-    """`reply.<tag>` for every outcome. A nil would cut the reply short and a large number lose digits: both become text."""
+    """Return the lines of `reply.<tag>` for every outcome. Nil and numbers become text: a nil would cut the reply short, and a
+    large number would lose digits."""
     lines = ["local reply = {}", "do"]
     if any(command.replies.values()):
         lines += ["local function _plain(value)", "if not value then return '' end", "if value == true then return '1' end"]

@@ -1,15 +1,15 @@
-"""Connections that say which master they lead to: each script call carries the replication id of the server it is sent to.
+"""Connections that know their master: each script call carries the replication id of the server it is sent to.
 
-A replication id (`master_replid`) names one history of writes: a replica that is promoted gets a new one. Every script call
-ends with the placeholder MASTER_ID. The connection puts the id of its server there, read from INFO before the first script on
-each socket. A script that writes compares it with the id in the workspace's `meta`, and refuses if they differ
+A replication id (`master_replid`) names one history of writes: a promoted replica gets a new one. Every script call ends with
+the placeholder MASTER_ID. The connection replaces it by the id of its server, which it reads from INFO before the first script
+on each socket. A script that writes compares it with the id in the workspace's `meta`, and refuses if they differ
 (`lua/workspaces/adopt.lua`).
 
 With `replicas_acknowledge` a reply counts only if that many replicas have every write that the server had made before it, also
 writes of other clients that the reply shows. Calls that wait for replicas share a barrier (`replica_barrier.py`).
 
 A `MasterTracker` belongs to a client. It counts generations: a new one begins when the master may have changed. A connection of
-an earlier generation is closed before it is used again, and a reply that arrives over one is discarded; the call is repeated.
+an earlier generation is closed before it is used again. A reply over such a connection is discarded, and the call is repeated.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ UNREPLICATED_ID: Final = "0" * 40
 PROMOTED: Final = "-promoted"
 """The suffix of the id of a promoted replica: its data may lack writes of an earlier master."""
 WAIT_SHARE: Final = 0.25
-"""The part of the timeout of a call for which the call waits for replicas."""
-_OWN_PREFIX: Final = prefix(OWN)  # tokens and such: a reply about them shows no grant
+"""The part of a call's timeout that the call may wait for replicas."""
+_OWN_PREFIX: Final = prefix(OWN)  # tokens and the like: a reply about them shows no grant
 
 
 class _Placeholder(str):
-    """The text that a connection replaces; a client without such connections sends it as it is."""
+    """The text that a connection replaces. A client without such connections sends it as it is."""
 
     __slots__ = ()
 
@@ -59,7 +59,7 @@ class MasterSubscriber(Protocol):
 
 
 class MasterTracker:
-    """The record that a client has of its master: the generation of its connections, and the round of their identification."""
+    """The knowledge of a client about its master: the generation of its connections, and the round of their identification."""
 
     def __init__(self, server_options: Mapping[str, Any] | None = None) -> None:
         self.generation = self.identification = 0
@@ -78,7 +78,7 @@ class MasterTracker:
         return self._barriers.setdefault((os.getpid(), master_id), ReplicaBarriers())
 
     def begin_generation(self) -> None:
-        """Stop the use of every connection made so far."""
+        """Begin a new generation: no connection made so far is used any more."""
         self.generation += 1
         for subscriber in list(self.subscribers):
             subscriber.reconnect()
@@ -119,7 +119,7 @@ class _MasterIdConnection:
             self._generation = tracker.generation
         if self._sock is None:
             self.connect()
-        self.check_health()  # before the id is read, because it may connect to another server
+        self.check_health()  # before the id is read, because a health check may connect to another server
         if self._identified_socket is not self._sock or self._identification != tracker.identification:
             self._identify()
         if tracker.in_doubt or self._generation != tracker.generation:  # the master may have changed meanwhile
@@ -191,7 +191,7 @@ def _connection_class(base: type[Any], tracker: MasterTracker) -> type[Any]:
 
 
 def track_master(client: Redis, server_options: Mapping[str, Any] | None = None) -> Redis:
-    """Make the connections of a new client say which master they lead to. Return the client."""
+    """Make the connections of a new client carry the id of their master. Return the client."""
     tracker = _TRACKERS[client] = MasterTracker(server_options)
     pool: Any = client.connection_pool
     pool.connection_class = _connection_class(pool.connection_class, tracker)
@@ -199,7 +199,7 @@ def track_master(client: Redis, server_options: Mapping[str, Any] | None = None)
 
 
 def node_pool_class(tracker: MasterTracker, *, tls: bool) -> type[ConnectionPool]:
-    """Return a class for the pools of a cluster's nodes, whose connections say which master they lead to."""
+    """Return a class for the pools of a cluster's nodes, whose connections carry the id of their master."""
     connection_class = _connection_class(SSLConnection if tls else Connection, tracker)
 
     class NodePool(ConnectionPool):
@@ -210,6 +210,6 @@ def node_pool_class(tracker: MasterTracker, *, tls: bool) -> type[ConnectionPool
 
 
 def track_cluster(client: RedisCluster, tracker: MasterTracker) -> RedisCluster:
-    """Assign the tracker of its nodes to a cluster's client. Return the client."""
+    """Give a cluster's client the tracker of its nodes. Return the client."""
     _TRACKERS[client] = tracker
     return client

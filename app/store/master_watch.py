@@ -1,12 +1,12 @@
-"""A watch for a change of the master, in the processes of a service with Sentinel or Cluster.
+"""The watch for a change of the master, in the processes of a service with Sentinel or Cluster.
 
-A replica may be promoted while the old master still answers: it goes on for seconds, and its connections stay. So a process
+A replica may be promoted while the old master still answers for seconds, and its connections stay open. So a process
 
-1. hears of the change: from a message `+switch-master` of any Sentinel, or from a look at the Sentinels or the topology each
+1. learns of the change: from a message `+switch-master` of any Sentinel, or from a look at the Sentinels or the topology each
    second; the answer with the highest configuration epoch counts until the same Sentinel gives another one
 2. is in doubt: no script is sent, and callers get 503
 3. stops the use of all connections, and discards replies that still arrive over them
-4. deposes the old master, if that answers as a master under the id it had: every script that writes refuses it from then on
+4. deposes the old master if it still answers as a master under the id it had: every script that writes refuses it from then on
 5. ends the doubt when the new server answers as a master
 """
 
@@ -33,13 +33,13 @@ from app.store.scripts import Scripts
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
-"""The time between two looks."""
+"""Seconds between two looks."""
 FRESH_S: Final = 5.0
-"""The age up to which an answer of a Sentinel precedes older ones of the same epoch."""
+"""The age in seconds up to which an answer of a Sentinel precedes older ones of the same epoch."""
 ANSWER_S: Final = 0.5
-"""The time that a server has to answer."""
+"""Seconds that a server has to answer."""
 DEPOSED_MS: Final = 60_000
-"""The time for which a server stays deposed: more than Sentinel takes to make a replica of it."""
+"""Milliseconds that a server stays deposed: more than Sentinel takes to make it a replica."""
 CHANNEL: Final = "+switch-master"
 SLOTS: Final = 16_384
 
@@ -64,7 +64,7 @@ def watch_master(client: RedisClient) -> MasterWatch | None:
 
 
 def warn_without_replicas(server: Redis, address: Address) -> None:
-    """Log a warning if a master accepts writes while no replica takes them."""
+    """Log a warning if a master accepts writes without replicas that take them."""
     try:
         least = server.config_get("min-replicas-to-write").get("min-replicas-to-write")
     except errors.RedisError as error:
@@ -158,7 +158,7 @@ class MasterWatch:
             for workspace in (OWN, *self._workspaces(server)):
                 self._depose_workspace(scripts, workspace, known_id)
         log.warning("%s:%d still answered as a master and is deposed", *address)
-        return False  # the next look checks whether it is a replica
+        return False  # the next look checks whether the server is a replica
 
     def _depose_workspace(self, scripts: Scripts, workspace: str, known_id: str) -> None:
         """Mark a workspace on an old master."""
@@ -300,7 +300,7 @@ class ClusterWatch(MasterWatch):
         try:
             super()._depose_workspace(scripts, workspace, known_id)
         except StoreUnavailable as refusal:
-            if refusal.reason != "unsuitable":  # else its slot is another node's
+            if refusal.reason != "unsuitable":  # otherwise the slot belongs to another node
                 raise
 
 

@@ -23,7 +23,7 @@ STARVATION_LEVELS = {"": 0, "starving": 1, "aggressively_starving": 2}
 
 
 class MetricsStore:
-    """Reads the metrics of workspaces and pools."""
+    """The reader of the metrics of workspaces and pools."""
 
     def __init__(self, client: RedisClient, clock: Clock | None = None) -> None:
         self._scripts = Scripts(client)

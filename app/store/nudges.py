@@ -1,11 +1,12 @@
-"""Nudges: a script that leaves work for the planner triggers a reconcile pass at once, without waiting for the next tick.
+"""Nudges: a script that leaves work for the planner triggers a reconcile at once, without waiting for the next tick.
 
-The script (`lua/lib/nudges.lua`) sets the key `nudge` and publishes on the channel `nudged` if the key was not there. It is
+The script (`lua/lib/nudges.lua`) sets the key `nudge`, and publishes on the channel `nudged` if the key did not exist. The key
+is
 
 1. `pending` until a listener claims it
-2. `sent` until a pass begins, which deletes it; a later nudge is for the next pass
-3. `missed` if the pass found the job lock taken; then the process with the lock runs one more pass
-4. `suppressed` after a failed pass; until the next tick no pass is triggered
+2. `sent` until a reconcile begins, which deletes it; a later nudge is for the next one
+3. `missed` if the reconcile found the job lock taken; then the process with the lock reconciles once more
+4. `suppressed` after a failed reconcile; until the next tick none is triggered
 
 A nudge may be lost at any point: the key lapses, and ticks come anyway.
 """
@@ -30,33 +31,34 @@ PassTrigger = Literal["tick", "shares", "nudge", "missed"]
 PassResult = Literal["nothing", "more", "failed"]
 
 RECONCILE_JOB = "reconcile"
-"""The job whose lock keeps two passes from running in one workspace."""
+"""The job whose lock prevents two reconciles of one workspace at a time."""
 
 
 class Nudges:
-    """Claims of nudges and the locked reconcile passes, in any workspace."""
+    """Claims of nudges, and the locked reconciles, in any workspace."""
 
     def __init__(self, client: RedisClient, clock: Clock | None = None) -> None:
         self._client, self._scripts, self._clock = client, Scripts(client), clock or RedisClock()
 
     def claim_nudge(self, workspace: str) -> float | None:
-        """Claim the nudge; return the seconds to wait before the pass. None if there is no nudge, or another process has it."""
+        """Claim the nudge; return the seconds to wait before the reconcile. None if there is no nudge, or another process has
+        it."""
         reply = self._scripts.call("claim_nudge", workspace, now=self._clock.now_ms())
         return int(reply.fields["wait_ms"]) / 1000 if reply.tag == "claimed" else None
 
     def begin_reconcile(self, workspace: str, token: str, lock_s: float, why: PassTrigger = "tick") -> BeginOutcome:
-        """Take the job lock for a pass, if there is work for one that no other pass has seen."""
+        """Take the job lock for a reconcile, if there is work that no other reconcile has seen."""
         reply = self._scripts.call("begin_reconcile", workspace, token=token, ttl_ms=_ms(lock_s), why=why)
         return cast(BeginOutcome, reply.tag)
 
     def extend_lock(self, workspace: str, token: str, lock_s: float) -> bool:
-        """Extend the job lock during a pass. False if another process has it."""
+        """Extend the job lock during a reconcile. Return False if another process has it."""
         return self._scripts.call("take_job_lock", workspace, job=RECONCILE_JOB, token=token, ttl_ms=_ms(lock_s)).tag == "taken"
 
     def finish_reconcile(
         self, workspace: str, token: str, then: str | None, lock_s: float, took_s: float, result: PassResult
     ) -> bool:
-        """End a pass. True if the next one begins now, under the token `then`."""
+        """End a reconcile. Return True if the next one begins now, under the token `then`."""
         args = {"token": token, "next": then, "ttl_ms": _ms(lock_s), "took_ms": _ms(took_s), "found": result}
         return self._scripts.call("finish_reconcile", workspace, **args).tag == "again"
 
@@ -66,7 +68,7 @@ class Nudges:
 
 
 class ChannelSubscription:
-    """A subscription to one channel of every workspace, for as long as its context.
+    """A subscription to one channel of every workspace, as long as its context lasts.
 
     Messages during a broken connection are lost. The channel is given as its key in a workspace called `*`.
     """
@@ -74,7 +76,7 @@ class ChannelSubscription:
     def __init__(self, client: RedisClient, channel: str, quiet_s: float) -> None:
         self._before, self._after = channel.split("*")
         self._recorder = _ChannelRecorder(client, quiet_s)
-        self._watch = ChangeWatch(self._recorder, channel + "*")  # a pattern is known by its last sign
+        self._watch = ChangeWatch(self._recorder, channel + "*")  # the star at the end marks a pattern
 
     def __enter__(self) -> ChannelSubscription:
         self._watch.__enter__()
@@ -84,7 +86,7 @@ class ChannelSubscription:
         self.close()
 
     def wait(self, timeout_s: float) -> set[str]:
-        """Return the workspaces with a message since the last wait, as soon as there are any; none on timeout or close."""
+        """Wait for messages. Return the workspaces with a message since the last wait; none on timeout or close."""
         self._watch.wait(timeout_s)
         workspaces = set()
         while self._recorder.channels:
@@ -110,7 +112,7 @@ class _ChannelRecorder(ChangeNotifications):
 
 
 class _RecordingConnection:
-    """A connection whose messages are recorded as they are read."""
+    """A connection that records its messages as they are read."""
 
     def __init__(self, connection: ConnectionInterface, channels: deque[str]) -> None:
         self._connection, self._channels = connection, channels

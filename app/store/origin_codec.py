@@ -12,7 +12,7 @@ from app.domain import request_origin
 from app.domain.request_origin import Origin
 
 MAX_OWNER, MAX_TITLE = 80, 100
-"""Characters that are kept of an owner and of a title: every event of a request has them."""
+"""The most characters that are kept of an owner and of a title. Every event of a request has them."""
 _ESCAPES = {ord(char): f"%{ord(char):02X}" for char in "%/|;@" + "".join(map(chr, range(33)))}
 
 

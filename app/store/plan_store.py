@@ -19,17 +19,18 @@ from app.store.snapshot_codec import WATCHED_ANEW
 from app.store.snapshot_reader import SnapshotReader, SnapshotSizes
 
 PUBLISH_ROWS = 200
-"""Accounts that one call writes."""
+"""The most accounts that one call writes."""
 
 MAX_DEADLINES = 50
-"""The most deadlines that one call enforces: each may grant waiters, and every grant takes time."""
+"""The most deadlines that one call enforces. Each may grant waiters, and every grant takes time."""
 
 
 class StepResult(NamedTuple):
     """The result of a step: applied, or stale with a reason.
 
-    `has_progressed`: the pool changed more than the plan says. `is_unfinished`: the script left work. `rest`: the step that
-    takes the victims that this script left; None if it left none."""
+    `has_progressed`: the pool changed by more than the planned steps. `is_unfinished`: the script left work. `rest`: the step
+    for the victims that this script left; None if it left none.
+    """
 
     applied: bool
     has_progressed: bool
@@ -39,7 +40,7 @@ class StepResult(NamedTuple):
 
 
 class PlanStore:
-    """Reads snapshots and applies steps."""
+    """The reader of snapshots, and the writer of steps."""
 
     def __init__(
         self,
@@ -54,9 +55,10 @@ class PlanStore:
         self._reader = SnapshotReader(self._clock, sizes or SnapshotSizes())
 
     def read_snapshot(self, workspace: str, pool: str, *, even_if_idle: bool = False) -> PoolSnapshot | None:
-        """Return the pool if it has a decision open (waiters, victims, or it is watched), or `even_if_idle`.
+        """Return the pool if it has an open decision (waiters, victims, or it is watched), or with `even_if_idle` in any case.
 
-        Raise UnfinishedWork while a script left work."""
+        Raise UnfinishedWork while a script left work.
+        """
         return self._reader.read(self._scripts, workspace, pool, even_if_idle=even_if_idle)
 
     def write_fair_shares(self, workspace: str, snapshot: PoolSnapshot, publication: Publication) -> StepResult:
@@ -135,8 +137,8 @@ class PlanStore:
 
 
 def _watched_text(snapshot: PoolSnapshot, publication: Publication, *, last: bool) -> str:
-    """Return the watched flag to write with one page. Before the last page the pool stays watched: should the process die, the
-    next pass writes the rest."""
+    """Return the watched flag to write with one page. Before the last page the pool stays watched, so that the next pass writes
+    the rest if the process dies."""
     if not last:
         return WATCHED_ANEW if snapshot.has_void_starvation else "1"
     return "1" if publication.is_watched else "0"

@@ -1,4 +1,4 @@
-"""Reads a pool with its groups and policies: a small pool at one moment, a large one in pages."""
+"""The reader of a pool with its groups and policies: a small pool at one moment, a large pool in pages."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from app.store.scripts import Scripts
 PAGE: Final = 100
 """The groups and policies that one call reads, approximately: SSCAN may return more."""
 MAX_TRIES: Final = 3
-"""The times that a large pool is read if its groups or policies change meanwhile."""
+"""The most attempts to read a large pool whose groups or policies change meanwhile."""
 
 
 def read_pool(scripts: Scripts, workspace: str, name: str) -> Pool:
-    """Return a pool with its groups and policies. Raise NotFound if there is none.
+    """Return a pool with its groups and policies. Raise NotFound if it does not exist.
 
-    With more than PAGE groups and policies the units in use may be those of different moments. If a group or a policy is
-    changed between two pages, the pool is read again.
+    With more than PAGE groups and policies, the units in use may be of different moments. If a group or a policy is changed
+    between two pages, the pool is read again.
     """
     pages: list[Mapping[str, Any]] = []
     for _ in range(MAX_TRIES):

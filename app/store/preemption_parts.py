@@ -1,7 +1,6 @@
-"""A preemption in parts: each script preempts the first of the remaining victims, as many as its work budget allows, for the
-same hold.
+"""A preemption in parts: each script preempts as many of the remaining victims as its work budget allows, for one hold.
 
-Each part is checked as the whole decision is: its victims and the planned units of the rest have to suffice. Between two parts
+Each part is checked like the whole decision: its victims and the planned units of the rest have to suffice. Between two parts
 the hold does not suffice. If the process dies there, the next reconcile judges the owner again: it plans further victims, or
 ends the hold.
 """
@@ -49,10 +48,10 @@ def encode_part(snapshot: PoolSnapshot, step: Preempt) -> dict[str, Arg]:
 
 
 def rest_of_step(snapshot: PoolSnapshot, step: Preempt, begun: int, exited: Collection[str]) -> Preempt | None:
-    """Return the step that takes the rest of the victims after the first `begun`; None if there is no rest.
+    """Return the step that takes the victims after the first `begun`; None if there are none.
 
-    The conditions of the step describe the pool before this part, so they are adjusted by the units of its victims: each has
-    left its stack, and the `exited` ones use nothing any more.
+    The conditions of the step describe the pool before this part. So they are adjusted by the units of its victims: each victim
+    has left its stack, and the `exited` ones use no units any more.
     """
     begun_victims, rest = step.victims[:begun], step.victims[begun:]
     if not rest:

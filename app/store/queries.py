@@ -20,11 +20,11 @@ SCAN_SIZE = 1000
 MAX_SCANS = 20
 """The most calls for one page. A filter with few matches therefore comes in several pages, some of them empty."""
 MAX_COUNT_SCANS = 4
-"""The most calls that count the matches of a filter: together they read about 2,000 requests."""
+"""The most calls that count the matches of a filter. Together they read about 2,000 requests."""
 MAX_POSITION_CALLS = 10
-"""The most calls that read the queue positions of a page: together they run about 5,000 commands."""
+"""The most calls that read the queue positions of a page. Together they run about 5,000 commands."""
 READ_SIZE = 100
-"""Requests that one call reads by their ids."""
+"""The most requests that one call reads by their ids."""
 
 
 class QueryStore:
@@ -36,7 +36,7 @@ class QueryStore:
     def list_requests(
         self, workspace: str, request_filter: RequestFilter, before: int | None, count: int
     ) -> tuple[list[Request], int | None]:
-        """Return a page of requests, newest first, and the number the next page begins before (None: the last page)."""
+        """Return a page of requests, newest first, and the number before which the next page begins (None: the last page)."""
         requests: list[Request] = []
         for _ in range(MAX_SCANS):
             missing = count - len(requests)
@@ -101,7 +101,8 @@ class QueryStore:
         return position_by_id
 
     def list_active(self, workspace: str, pool: str, after: int, count: int) -> tuple[list[Request], int | None]:
-        """Return a page of a pool's allocations in order of grant, and the fence to go on after (None: the last page)."""
+        """Return a page of a pool's allocations in order of grant, and the fence after which the next page begins (None: the
+        last)."""
         reply = self._scripts.call("list_active", workspace, pool=pool, after=after, count=count)
         if reply.tag == "not_found":
             raise NotFound("pool", pool)
@@ -118,7 +119,7 @@ class QueryStore:
         return [codec.decode_event(entry, codec.to_mapping(fields)) for entry, fields in entries]
 
     def read_deadlines(self, workspace: str) -> OpenRequests:
-        """Return how many requests hold units and how many wait, with their first and last deadline."""
+        """Return the numbers of allocations and of queued requests, with their first and last deadline."""
         fields = self._scripts.call("read_deadlines", workspace).fields
         return OpenRequests(*(_decode_deadlines(fields[name]) for name in ("leases", "waiting")))
 

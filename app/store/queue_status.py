@@ -16,11 +16,11 @@ from app.store.scripts import Scripts
 from app.store.snapshot_codec import decode_waiter
 
 RUN_TIMES_BATCH = 200
-"""Policies whose run times one call reads."""
+"""The most policies whose run times one call reads."""
 
 
 class QueueStatusStore:
-    """Reads the queue status of requests."""
+    """The reader of the queue status of requests."""
 
     def __init__(self, client: RedisClient, clock: Clock | None = None) -> None:
         self._scripts = Scripts(client)
@@ -36,7 +36,7 @@ class QueueStatusStore:
         return request_record, tuple(decode_status(row, fields["event"]) for row in rows)
 
     def read_clock(self, workspace: str) -> int:
-        """Return the time that the deadlines and leases of a workspace are compared with."""
+        """Return the time by which the deadlines and leases of a workspace are judged."""
         return int(self._scripts.call("read_clock", workspace, now=self._clock.now_ms()).fields["now_ms"])
 
     def read_run_times(self, workspace: str, pool: str, components: Sequence[str]) -> dict[str, dict[int, int]]:
@@ -58,7 +58,7 @@ StatusRow: TypeAlias = Sequence[Sequence[Sequence[str]]]
 
 
 def positions_of(rows: Sequence[StatusRow]) -> list[str]:
-    """Return pool and position in turn."""
+    """Return the pools and positions of rows, in turn."""
     return [str(text) for row in rows for text in row[:2]]
 
 

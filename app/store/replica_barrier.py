@@ -4,7 +4,7 @@ A barrier is a write of a key and a WAIT on the same connection. WAIT asks the r
 and a replica applies writes in order. So a barrier that begins after the reply of a script confirms all that the reply shows,
 also writes of other connections.
 
-One barrier is under way at a time. The calls that come meanwhile share the next one, and the first of these calls runs it.
+One barrier runs at a time. The calls that come meanwhile share the next one, and the first of these calls runs it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Barrier:
 
 
 class Ticket(NamedTuple):
-    """The barrier that a call waits for, and whether this call runs it."""
+    """The barrier for which a call waits, and whether this call runs it."""
 
     barrier: _Barrier
     runs_it: bool
@@ -57,7 +57,7 @@ class ReplicaBarriers:
             return Ticket(barrier, runs_it=True)
 
     def wait(self, ticket: Ticket, run: Callable[[], None], timeout_s: float) -> None:
-        """Wait until the barrier of a ticket is over, or raise its error. The call that runs the barrier does so by `run`."""
+        """Wait until the barrier of a ticket is over, or raise its error. The call that runs the barrier uses `run`."""
         barrier = ticket.barrier
         if ticket.runs_it:
             self._run(barrier, run, timeout_s)
@@ -68,7 +68,7 @@ class ReplicaBarriers:
             raise kind(str(barrier.error)) from barrier.error
 
     def _run(self, barrier: _Barrier, run: Callable[[], None], timeout_s: float) -> None:
-        """Run a barrier when the barrier before it is over. Its error is raised here and in all calls that share it."""
+        """Run a barrier when the barrier before it is over. Raise its error here and in all calls that share it."""
         try:
             if barrier.before and not barrier.before.over.wait(timeout_s):
                 raise self._abandon(barrier.before)
@@ -86,7 +86,8 @@ class ReplicaBarriers:
             barrier.over.set()
 
     def _abandon(self, barrier: _Barrier) -> errors.TimeoutError:
-        """Let later calls wait no more for a barrier: a call that was interrupted before it never ends. Return the error."""
+        """Release later calls from a barrier whose call was interrupted, because it would never end. Return the error for
+        them."""
         with self._lock:
             self._end(barrier)
         return errors.TimeoutError("the barrier of another call took too long")

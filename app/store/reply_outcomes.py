@@ -35,11 +35,11 @@ def submit_outcome(
         return codec.decode_request(fields, fields["lapses"])
     if tag == "conflict":
         return Conflict("idempotency_conflict", "this idempotency key was sent with another body before")
-    return Conflict("id_taken", "this id is another request's")
+    return Conflict("id_taken", "another request has this id")
 
 
 def summary_outcome(row: dict[str, Any], *outcome: Any) -> WaitSummary | Refusal:
-    """Return the request of one outcome of a submit and, if the script has read it, why it waits; or the refusal."""
+    """Return the request of one outcome of a submit, with its wait reasons if the script has read them; or the refusal."""
     answer = submit_outcome(row, *outcome)
     if isinstance(answer, Refusal):
         return answer
@@ -54,7 +54,7 @@ def release_outcome(request: str, tag: str, value: Any, reason: str) -> Request 
     if tag == "not_leaving":
         return not_preempting(request, value)
     if tag == "no_task":
-        return Conflict("no_task", f"{request} is no task's request")
+        return Conflict("no_task", f"{request} is not the request of a task")
     return codec.decode_request(codec.to_mapping(value)) if tag == "released" else NotFound("request", request)
 
 

@@ -1,4 +1,4 @@
-"""The schema number of a Redis: it says which keys and fields Poolkeeper expects there.
+"""The schema number of a Redis: the version of the keys and fields that Poolkeeper expects in it.
 
 A Redis has one number, in a key of no workspace. A process compares it before its first script, and before it registers a
 workspace. An empty Redis gets the number of the process; SET NX makes that safe if several start at once. A Redis with
@@ -23,7 +23,7 @@ from app.store.scripts import address, translated_errors
 SCHEMA: Final = 4
 CONVERTIBLE: Final = frozenset({"3"})
 """Lower numbers whose data this version reads as it is. Schema 4 added the instances of templates, which a process of schema 3
-takes for declared policies."""
+would treat as declared policies."""
 UNNUMBERED: Final = 1
 """The schema of a Redis that has workspaces and no number."""
 
@@ -40,9 +40,8 @@ class SchemaMismatch(StoreUnavailable):
 
 
 def check_schema(client: RedisClient) -> None:
-    """Raise SchemaMismatch unless the Redis holds this schema; number an empty one, and convert one that needs no other change.
-    If the Redis holds this number, that is one call.
-    """
+    """Raise SchemaMismatch unless the Redis holds this schema. Number an empty one, and convert one that needs no other change.
+    If the Redis holds this number, that is one call."""
     with translated_errors(client):
         stored = _stored_number(client) or _number_empty(client)
         if stored in CONVERTIBLE:
@@ -67,8 +66,8 @@ def check_schema_before_scripts(client: RedisClient) -> Callable[[str], Abstract
 
 
 def _number_empty(client: RedisClient) -> str:
-    """Give an empty Redis the number of this process. Return what it holds then."""
-    if client.exists(WORKSPACES):  # else tokens are all it can have, and these have not changed
+    """Give an empty Redis the number of this process. Return the number that it has then."""
+    if client.exists(WORKSPACES):  # without workspaces it can only have tokens, and these have not changed
         # A process that started at the same time wrote the number before its first workspace.
         return _stored_number(client) or str(UNNUMBERED)
     client.set(SCHEMA_NUMBER, SCHEMA, nx=True)

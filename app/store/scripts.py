@@ -1,7 +1,7 @@
-"""Commands called on Redis: EVALSHA first, the whole text if the server does not know it, and a tagged reply.
+"""The calls of commands on Redis: EVALSHA first, the whole text if the server does not know it, and a tagged reply.
 
-A refusal is a reply like any other. An error out of a script is a bug and says in which file and line; what the server says
-of itself (out of memory, read only, loading …) and what becomes of the connection is StoreUnavailable, and why.
+A refusal is a reply like any other. An error of a script is a bug, reported with file and line. An error of the server (out of
+memory, read only, loading …) or of the connection is StoreUnavailable with a reason.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ CallWrapper: TypeAlias = Callable[[str], AbstractContextManager[object]]
 """A context around each call of a script, made from the name of the script."""
 Arg: TypeAlias = str | bytes | int | bool | None
 EvalArgs: TypeAlias = tuple[Arg, ...]
-"""The arguments of EVAL and EVALSHA after the script: the number of keys, the keys, ARGV, which ends with the master's id."""
+"""The arguments of EVAL and EVALSHA after the script: the number of keys, the keys, and ARGV, which ends with the master's
+id."""
 
 _OTHER_MASTER_TAGS = (OTHER_MASTER, OTHER_MASTER.encode())
 ADOPTIONS = 3
-"""Attempts to make a server the master of a workspace: other processes adopt at the same time."""
+"""The most attempts to make a server the master of a workspace, because other processes adopt at the same time."""
 _LINE = re.compile(r'(?:user_script|\[string "<python>"\]):\s?(\d+)')
 _WRAPPED = re.compile(r"user_script:\s?\d+: -(([A-Z]+) (.*))", re.DOTALL)
-"""An error of the server as Redis 6.2 wraps it when a script meets it."""
+"""An error of the server in the form in which Redis 6.2 wraps it inside a script."""
 _CLASSES = {"OOM": OutOfMemoryError, "READONLY": ReadOnlyError}
 
 
@@ -44,7 +45,7 @@ _CALL_WRAPPERS: WeakKeyDictionary[RedisClient, CallWrapper] = WeakKeyDictionary(
 
 
 def observe(client: RedisClient, *around: CallWrapper) -> None:
-    """Wrap every script call on this client in these contexts. Counts for `Scripts` made after this."""
+    """Wrap every script call on this client in these contexts. It takes effect for `Scripts` made afterwards."""
     _CALL_WRAPPERS[client] = around[0] if len(around) == 1 else lambda script: _nested(around, script)
 
 
@@ -68,7 +69,7 @@ class ScriptReply(NamedTuple):
 
 
 class ScriptBug(Exception):  # noqa: N818
-    """A script failed or answered what it does not declare: a bug, and never the caller's."""
+    """A script failed, or gave an undeclared reply: a bug of Poolkeeper, never a fault of the caller."""
 
     def __init__(self, command: str, where: str, text: str) -> None:
         super().__init__(command, where, text)
@@ -79,7 +80,7 @@ class ScriptBug(Exception):  # noqa: N818
 
 
 class Scripts:
-    """The commands of a folder, on one server or cluster."""
+    """The commands of a folder, for one server or cluster."""
 
     def __init__(self, client: RedisClient, commands: Mapping[str, LuaCommand] | None = None) -> None:
         self._client = client
@@ -87,7 +88,7 @@ class Scripts:
         self._wrapper, self._tracker = _CALL_WRAPPERS.get(client, _no_wrapper), tracker_of(client)
 
     def call(self, command: str, workspace: str, /, **args: Arg) -> ScriptReply:
-        """Run a command in a workspace; all of its declared arguments are given and no others."""
+        """Run a command in a workspace, with exactly its declared arguments."""
         prepared = self._commands[command]
         tail = _arguments(prepared, workspace, args)
         with self._wrapper(command), translated_errors(self._client):
@@ -97,7 +98,7 @@ class Scripts:
             return _decode_reply(prepared, answer)
 
     def _repeat_as_master(self, workspace: str, command: LuaCommand, tail: EvalArgs, answer: list[object]) -> object:
-        """Make the server the master of a workspace and repeat a call; return its answer."""
+        """Make the server the master of a workspace and repeat a call. Return its answer."""
         for _ in range(ADOPTIONS):
             self._adopt(workspace, _decode_value(answer[1]))
             repeated = self._evaluate(command, tail)
@@ -109,7 +110,7 @@ class Scripts:
         )
 
     def _adopt(self, workspace: str, stored: str) -> None:
-        """Make the server the master of a workspace, unless its id was only read before it changed."""
+        """Make the server the master of a workspace, unless its id was read before it changed."""
         if stored:
             self._tracker.identify_again()
         if Scripts(self._client).call("adopt", workspace, now=None, stored=stored).tag == "deposed":
@@ -173,7 +174,7 @@ def _encode_argument(value: Arg) -> str | bytes:
 
 
 def _arguments(command: LuaCommand, workspace: str, args: Mapping[str, Arg]) -> EvalArgs:
-    """Return the arguments of a call. All of the declared ones are given, but for the master's id, and no others."""
+    """Return the arguments of a call: exactly the declared ones, without the master's id."""
     if args.keys() != command.arg_names:
         missing, unknown = sorted(command.arg_names - args.keys()), sorted(args.keys() - command.arg_names)
         raise TypeError(f"{command.name}: missing {missing}, unknown {unknown}")

@@ -1,6 +1,6 @@
 """The codec of a snapshot: the rows of the scripts that read it are decoded to the planner's input.
 
-The grant writes one line for each allocation, and only a checkpoint changes it; so a line that was decoded for an earlier
+The grant writes one line for each allocation, and only a checkpoint changes it. So a line that was decoded for an earlier
 snapshot of the pool is not decoded again.
 """
 
@@ -28,12 +28,12 @@ from app.domain.snapshot import (
 from app.store.codec import FlatHash, decode_shape_pools, to_mapping
 
 AllocationCache: TypeAlias = dict[str, tuple[str, Allocation]]
-"""The allocations of a pool by id, each with the line that it was decoded from."""
+"""The allocations of a pool by id, each with the line from which it was decoded."""
 
 Rows: TypeAlias = Sequence[Sequence[str]]
 
 WATCHED_ANEW = "anew"
-"""The value of `watched` for a pool that had another discipline meanwhile, so that its stored starvation is void."""
+"""The value of `watched` of a pool that had another discipline meanwhile, so that its stored starvation is void."""
 
 
 def decode_allocations(flat: FlatHash, cache: AllocationCache) -> AllocationCache:
@@ -46,7 +46,7 @@ def decode_allocations(flat: FlatHash, cache: AllocationCache) -> AllocationCach
 
 
 def decode_demand(*parts: Rows) -> dict[str, PolicyDemand]:
-    """Return the demand by component; the parts of a component that comes in several are added."""
+    """Return component → its demand. The parts of a component that occurs several times are added."""
     sums: dict[str, tuple[int, dict[str, int]]] = {}
     for component, waiting, *flat in (row for rows in parts for row in rows):
         count, units = sums.get(component, (0, {}))
@@ -144,7 +144,7 @@ _PARENT_FIELDS = {"group": "parent", "policy": "group"}
 
 
 def decode_account(name: str, flat: FlatHash) -> AccountSnapshot:
-    """Return an account from its hash; `name` is that of the ledger, such as `group:<name>`."""
+    """Return an account from its hash; `name` is its name in the ledger, such as `group:<name>`."""
     parent_field = _PARENT_FIELDS.get(name.partition(":")[0])
     words = iter(flat)
     columns: dict[str, dict[str, int]] = {name: {} for name in AMOUNT_COLUMNS}
@@ -233,7 +233,7 @@ AMOUNT_COLUMNS = ("limit", "reserved", "used", "fixed", "victim_held", "stack_ex
 
 
 def _planner_settings(texts: Mapping[str, str]) -> PlannerSettings:
-    """Return the settings of a pool for the planner; a setting that is not set has the default of the discipline."""
+    """Return the settings of a pool for the planner. A setting without a value has the default of the discipline."""
     discipline = texts.get("discipline") or DEFAULT_DISCIPLINE
     values: dict[str, Any] = {
         row.name: _setting_value(texts[row.name]) if texts.get(row.name) else default_value(row.name, discipline)

@@ -28,20 +28,20 @@ from app.store.snapshot_codec import PoolRows, Rows, decode_demand, decode_snaps
 MAX_TRIES = 3
 """The most attempts at a snapshot of one moment."""
 MAX_CHANGE_PAGES = 30
-"""The most scripts that read changes in one attempt; a reader that is further behind begins anew, which takes no longer."""
+"""The most scripts that read changes in one attempt. A reader further behind begins anew, which takes no longer."""
 
 
 class SnapshotSizes(NamedTuple):
-    """The most rows that one script reads of a pool: each of these numbers takes a few milliseconds."""
+    """The most rows that one script reads of a pool. Each of these numbers takes a few milliseconds."""
 
     waiters: int = 1000
-    """The most waiters in one snapshot, and the most lanes that are looked at."""
+    """The most waiters in one snapshot, and the most lanes that are examined."""
     allocations: int = 500
-    """A pool with more is read in parts."""
+    """The most allocations; a pool with more is read in parts."""
     accounts: int = 150
-    """A pool with more groups and policies is read in parts."""
+    """The most groups and policies; a pool with more is read in parts."""
     lanes: int = 50
-    """A pool with more lanes is read in parts."""
+    """The most lanes; a pool with more is read in parts."""
     changes: int = 100
     """The most events, and the most other changes, of which one script reads the rows."""
     allocation_page: int = 200
@@ -54,7 +54,7 @@ class UnfinishedWork(Exception):  # noqa: N818 - a state of the world
 
 @dataclass(slots=True)
 class _PoolCopy:
-    """The rows of a large pool, and the change number up to which they are complete. If `event` is empty, there are none."""
+    """The rows of a large pool, and the change number up to which they are complete. An empty `event` means no rows."""
 
     rows: PoolRows = field(default_factory=PoolRows)
     event: str = ""
@@ -63,7 +63,7 @@ class _PoolCopy:
 
 
 class SnapshotReader:
-    """Reads snapshots."""
+    """The reader of snapshots."""
 
     def __init__(self, clock: Clock, sizes: SnapshotSizes) -> None:
         self._clock, self._sizes = clock, sizes
@@ -71,7 +71,8 @@ class SnapshotReader:
 
     def read(self, scripts: Scripts, workspace: str, pool: str, *, even_if_idle: bool) -> PoolSnapshot | None:
         """Return the pool if it has an open decision, or `even_if_idle`. Raise UnfinishedWork if scripts left work in it."""
-        copy = self._copies.pop((workspace, pool), None) or _PoolCopy()  # while one thread uses the copy, another reads anew
+        # while one thread uses the copy, another thread reads the pool anew
+        copy = self._copies.pop((workspace, pool), None) or _PoolCopy()
         reading = _SnapshotReading(scripts, self._clock, self._sizes, workspace, pool, copy)
         try:
             return reading.run(even_if_idle=even_if_idle)
@@ -81,7 +82,7 @@ class SnapshotReader:
 
 
 class _SnapshotReading:
-    """One snapshot of one pool while it is read."""
+    """One snapshot of one pool while it is being read."""
 
     def __init__(
         self, scripts: Scripts, clock: Clock, sizes: SnapshotSizes, workspace: str, pool: str, copy: _PoolCopy
@@ -99,7 +100,7 @@ class _SnapshotReading:
         return self._tries >= MAX_TRIES
 
     def run(self, *, even_if_idle: bool) -> PoolSnapshot | None:
-        """Read until all rows are of one moment, or the attempts are used up."""
+        """Read until all rows are of one moment, or until no attempts are left."""
         while True:
             reply = self._read_rest(even_if_idle)
             if reply.tag == "found":
@@ -149,7 +150,7 @@ class _SnapshotReading:
             copy.event, copy.number = fields["event"], fields["number"]
         if not is_whole and not self._is_last_try:
             rules = to_mapping(fields["pool"]).get("rules", "0")
-            if copy.rules != rules:  # accounts were declared, which has no event
+            if copy.rules != rules:  # accounts were declared, which writes no event
                 self._tries += 1
                 copy.rules, copy.rows.accounts = rules, {}
                 self._read_accounts()
@@ -220,7 +221,7 @@ class _SnapshotReading:
         return decode_snapshot(self._pool, fields, rows, self._waiters(fields), demand)
 
     def _waiters(self, fields: dict[str, Any]) -> Rows:
-        """Return the waiters of the first lanes, then waiters of the other lanes up to the most of a snapshot."""
+        """Return the waiters of the first lanes, then waiters of the other lanes, up to the most of a snapshot."""
         waiters, lanes = fields["waiters"], frozenset(fields["lanes"])
         later_waiters = [row for row in (self._later_waiters or {}).values() if row[1] in lanes]
         return [*waiters, *later_waiters[: self._sizes.waiters - len(waiters)]]

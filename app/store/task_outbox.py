@@ -1,8 +1,8 @@
 """The task outbox in Redis: tasks are parked, granted, dispatched, started, and after a loss parked again.
 
 The script that grants (or ends) the request of a task also puts the task into the outbox, so every granted task is dispatched.
-A dispatcher takes the tasks that are due under a claim, sends them and marks them as dispatched. A claim without an answer
-lapses, and the task is sent again. So a message arrives at least once, and the fence shows which of two is the valid one.
+A dispatcher takes the due tasks under a claim, sends them and marks them as dispatched. A claim without an answer lapses, and
+the task is sent again. So a message arrives at least once, and the fence shows which of two is valid.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from app.store.reply_outcomes import require_within_limits
 from app.store.scripts import ScriptReply, Scripts
 
 BATCH_SIZE = 50
-"""Tasks that one call takes from the outbox."""
+"""The most tasks that one call takes from the outbox."""
 
 
 class TaskStore:
@@ -48,7 +48,7 @@ class TaskStore:
         *,
         resume_later: Callable[[str, float], object] | None = None,
     ) -> None:
-        """`resume_later` as in `LedgerCalls`."""
+        """Create a store of tasks; `resume_later` as in `LedgerCalls`."""
         self._client, self._scripts, self._clock = client, Scripts(client), clock or RedisClock()
         self._limits = limits or LedgerLimits()
         self._resume = resume_later or Ledger(client, self._clock, self._limits).resume_after
@@ -58,7 +58,7 @@ class TaskStore:
     def park_task(self, workspace: str, spec: TaskSpec, key: str | None = None, token: LimitedToken | None = None) -> Task:
         """Park a task until its request is granted.
 
-        A repeated key with the same body returns the first answer. A task of this name that has not ended is a Conflict, unless
+        A repeated key with the same body returns the first answer. If a task of this name has not ended, raise Conflict, unless
         the call gives up the allocation of that very task (`instead_of`). No limit refuses such a call.
         """
         new_id, replaced, subject = request_id(), spec.instead_of, workspace_codec.encode_token(token)
@@ -71,7 +71,7 @@ class TaskStore:
             name=spec.name,
             id=new_id,
             spec=json.dumps(fields),
-            key=key or new_id,  # makes a retried call recognisable
+            key=key or new_id,  # it makes a retried call recognisable
             digest=spec.digest(),
             message=_pack_message(spec.message),
             due_ms=None if spec.not_before is None else math.ceil(spec.not_before.timestamp() * 1000),
@@ -84,16 +84,16 @@ class TaskStore:
         if reply.tag == "conflict":
             raise Conflict("idempotency_conflict", "this idempotency key was sent with another body before")
         if reply.tag == "exists":
-            raise Conflict("task_exists", f"there is a task {spec.task} already, and it is not over")
+            raise Conflict("task_exists", f"there is a task {spec.task} already, and it has not ended")
         if reply.tag == "stale_fence" and replaced:
             raise StaleFence(replaced.request, reply.fields["status"], reply.fields["reason"])
-        if reply.fields["more"] == "1":  # while work was unfinished it may not have been granted yet
+        if reply.fields["more"] == "1":  # it may not have been granted while work was unfinished
             with suppress(NotFound):
                 return self.get_task(workspace, spec.task)
         return _decode_task(reply)
 
     def get_task(self, workspace: str, task: str) -> Task:
-        """Return a task and the request it has now."""
+        """Return a task with its present request."""
         return _decode_task(_require_found(self._scripts.call("get_task", workspace, task=task), task))
 
     def cancel_task(self, workspace: str, task: str) -> Task:
@@ -101,25 +101,26 @@ class TaskStore:
         reply = self._change("cancel_task", workspace, task=task)
         if reply.tag == "conflict":
             status = reply.fields["status"]
-            raise Conflict("not_queued", f"task {task} is {status}, and only one that has not begun can be given up")
+            raise Conflict("not_queued", f"task {task} is {status}; only a task that has not started can be cancelled")
         return _decode_task(_require_found(reply, task))
 
     # for task workers
 
     def acknowledge_end(self, workspace: str, task: str, request: str | None = None) -> None:
-        """Record that a worker knows that the task will never run, because its request has ended. Conflict if it may run."""
+        """Record that a worker knows that the task will never run, because its request has ended. Raise Conflict if it may
+        run."""
         reply = _require_found(self._scripts.call("acknowledge_end", workspace, task=task, request=request), task)
         if reply.tag == "conflict":
-            raise Conflict("not_ended", f"{task} is not over, its request is {reply.fields['status']}")
+            raise Conflict("not_ended", f"task {task} has not ended: its request is {reply.fields['status']}")
 
     def start_task(self, workspace: str, request: str, fence: int, runner: str) -> HeartbeatResult:
-        """Start a granted task. Its lease runs from now on, and no other runner may start it under this fence."""
+        """Start a granted task. Its lease begins, and no other runner may start it under this fence."""
         frame = {"now": self._clock.now_ms(), "events_kept": self._limits.events_kept}
         reply = self._scripts.call("start", workspace, **frame, id=request, fence=fence, runner=runner)
         if reply.tag == "stale_fence":
             raise StaleFence(request, reply.fields["status"], reply.fields["reason"])
         if reply.tag == "already_started":
-            raise Conflict("already_started", f"another runner has begun {request} under this fence")
+            raise Conflict("already_started", f"another runner has started {request} under this fence")
         if reply.tag == "not_found":
             raise NotFound("request", request)
         return codec.decode_heartbeat(reply.fields)
@@ -129,9 +130,9 @@ class TaskStore:
     def take_outbox(
         self, workspace: str, claim_s: float, start_s: float, start_tries: int, count: int = BATCH_SIZE
     ) -> OutboxBatch:
-        """Take the tasks to send now; they are this caller's alone until the claim lapses.
+        """Take the tasks to send now. They belong to this caller until the claim lapses.
 
-        The call also queues the tasks whose time has come, and queues again those that are lost or were not started after
+        The call also queues the tasks whose time has come. It queues again the tasks that are lost or were not started after
         `start_tries` dispatches.
         """
         reply = self._change(
@@ -149,7 +150,7 @@ class TaskStore:
         return OutboxBatch(dispatches, next_ms is not None and next_ms <= now_ms, next_ms, now_ms)
 
     def mark_dispatched(self, workspace: str, dispatches: Sequence[TaskDispatch], start_s: float) -> None:
-        """Mark tasks as dispatched. A task is due again after `start_s` unless it has started by then."""
+        """Mark tasks as dispatched. A task is due again after `start_s` seconds unless it has started by then."""
         sent = json.dumps(
             [
                 (dispatch.task, "" if dispatch.end else str(dispatch.fence), dispatch.attempts, dispatch.request or "")
@@ -159,7 +160,7 @@ class TaskStore:
         self._scripts.call("mark_dispatched", workspace, now=self._clock.now_ms(), sent=sent, start_ms=_ms(start_s))
 
     def mark_dispatch_failed(self, workspace: str, dispatches: Sequence[TaskDispatch], again_s: float) -> None:
-        """Make tasks that could not be sent due again after `again_s`."""
+        """Make tasks that could not be sent due again after `again_s` seconds."""
         tasks = json.dumps([dispatch.task for dispatch in dispatches])
         self._scripts.call("mark_dispatch_failed", workspace, now=self._clock.now_ms(), tasks=tasks, again_ms=_ms(again_s))
 
@@ -249,14 +250,15 @@ def _require_found(reply: ScriptReply, task: str) -> ScriptReply:
 
 
 def _pack_message(message: Mapping[str, Any]) -> str:
-    """Return a message as a short text, as Redis keeps a hundred thousand in memory. Its first character names the format."""
+    """Return a message as a short text, because Redis keeps a hundred thousand in memory. Its first character names the
+    format."""
     deflate = zlib.compressobj(level=6, wbits=-15, zdict=_DICTIONARY)
     deflated = deflate.compress(json.dumps(message, separators=(",", ":")).encode()) + deflate.flush()
     return _FORMAT + base64.b85encode(deflated).decode()
 
 
 def _unpack_message(text: str) -> Mapping[str, Any]:
-    """Return the message; empty if the text is damaged, so that only this one cannot be sent."""
+    """Return the message; empty if the text is damaged, so that only this message cannot be sent."""
     inflate = zlib.decompressobj(wbits=-15, zdict=_DICTIONARY)
     try:
         message: Mapping[str, Any] = json.loads(inflate.decompress(base64.b85decode(text[len(_FORMAT) :])))

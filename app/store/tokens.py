@@ -17,14 +17,14 @@ from app.store.scripts import Scripts
 
 
 class TokenStore:
-    """Tokens by the digest of their secret; the secrets themselves never come here."""
+    """The tokens by the digest of their secret. The secrets themselves never come here."""
 
     def __init__(self, client: RedisClient, clock: Clock | None = None) -> None:
         self._scripts = Scripts(client)
         self._clock = clock or RedisClock()
 
     def create_token(self, digest: str, token: Token, lasts_s: int | None = None) -> Token:
-        """Create a token; return it with its times, which Redis sets. A name or id that exists is a Conflict."""
+        """Create a token; return it with its times, which Redis sets. Raise Conflict if the name or id exists."""
         reply = self._scripts.call(
             "create_token",
             OWN,
@@ -39,7 +39,7 @@ class TokenStore:
         return _decode_token(json.loads(reply.fields["record"]))
 
     def find_token(self, digest: str) -> Token | None:
-        """Return the token with this digest; None if there is none or it has expired."""
+        """Return the token with this digest; None if it does not exist or has expired."""
         reply = self._scripts.call("find_token", OWN, now=self._clock.now_ms(), digest=digest)
         if reply.tag == "not_found":
             return None
@@ -63,7 +63,7 @@ class TokenStore:
         return sorted(tokens, key=lambda token: (token.created_ms, token.id)), int(fields["now_ms"])
 
     def count_waiters(self, token: str, workspace: str) -> tuple[int, int]:
-        """Return the number of waiters of a token with limits in a workspace, and the number of their shapes."""
+        """Return the numbers of waiters and of their shapes, for a token with limits in a workspace."""
         fields = self._scripts.call("count_subject_waiters", workspace, subject=f"token/{token}").fields
         return int(fields["waiting"]), int(fields["shapes"])
 
@@ -76,12 +76,12 @@ class TokenStore:
         return _decode_token(json.loads(reply.fields["record"]))
 
     def throttle_token(self, token: str, per_s: int) -> int:
-        """Count one more HTTP request of a token. Return 0 if it may pass, else the milliseconds until one may."""
+        """Count one more HTTP request of a token. Return 0 if it may pass, else the milliseconds until it may."""
         reply = self._scripts.call("throttle", OWN, now=self._clock.now_ms(), token=token, per_s=per_s)
         return int(reply.fields["ms"]) if reply.tag == "wait" else 0
 
     def charge_token(self, token: str, per_s: int, count: int) -> None:
-        """Charge a token for further calls: its next call may have to wait for their time."""
+        """Charge a token for further calls. Its next call may have to wait longer for that reason."""
         args: dict[str, str | int] = {"op": secrets.token_hex(8), "token": token, "per_s": per_s, "count": count}
         self._scripts.call("charge", OWN, now=self._clock.now_ms(), **args)
 
@@ -105,7 +105,7 @@ def _encode_token(digest: str, token: Token) -> str:
 
 
 def _decode_token(record: dict[str, Any]) -> Token:
-    defaults = default_wait_limits(Role(record["role"]))  # a record without these fields is older than they are
+    defaults = default_wait_limits(Role(record["role"]))  # an older record lacks these fields
     return Token(
         id=record["id"],
         name=record["name"],

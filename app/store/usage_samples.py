@@ -1,12 +1,12 @@
 """Usage samples: one line for each pool and minute, written and read by one Lua command each.
 
-A sample is one line: the time, the keys of the pool, its capacity and its use in their order, then those policies that used or
-had reserved something: `1700000000000 cpu,gpu 16,8 4,2 1:4,1 3:0,1`. They go by the number each has in its pool. Of more than a
-hundred those that used the most, and a `+` at the end.
+A sample is one line: the time, the keys of the pool, its capacity and its use in their order, then the policies with use or
+reserved units: `1700000000000 cpu,gpu 16,8 4,2 1:4,1 3:0,1`. A policy is named by its number in the pool. Of more than a
+hundred policies, those with the most use are listed, and a `+` ends the line.
 
-If the use was higher since the last sample, a word says how high: `max:6,2` of the pool, `max1:5,1` of a policy. The accounts
-keep that maximum in fields `peak.<key>`: the write of a grant raises it, the sample sets it back to the use. It is exact, and
-no grant has a Redis command more for it.
+If the use was higher since the last sample, a word has the maximum: `max:6,2` of the pool, `max1:5,1` of a policy. The accounts
+keep that maximum in fields `peak.<key>`: the write of a grant raises it, the sample resets it to the use. It is exact, and no
+grant needs another Redis command for it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class UsageSample:
     policy_peaks: dict[str, tuple[int, ...]]
     """Component → its highest use since the last sample."""
     is_complete: bool
-    """True if the policies that are not in the sample used nothing."""
+    """True if the policies that are not in the sample used no units."""
 
 
 class UsageSampleStore:
@@ -54,7 +54,7 @@ class UsageSampleStore:
         self._clock = clock or RedisClock()
 
     def sample_usage(self, workspace: str, pool: str) -> bool:
-        """Write a sample of a pool. False if the last one is too recent, or the pool is deleted."""
+        """Write a sample of a pool. Return False if the last one is too recent, or if the pool is deleted."""
         often = {"apart_ms": self._apart_ms, "most": self._kept, "listed": MAX_POLICIES}
         return self._scripts.call("sample_usage", workspace, now=self._clock.now_ms(), pool=pool, **often).tag == "sampled"
 

@@ -5,7 +5,7 @@
 3. It runs `resume_unfinished`, and pauses as long as the script took, until no work is left.
 4. It releases the lock, and looks once more: a script may have left work after the last call and found the lock taken.
 
-The lock saves work, and no rule rests on it: every call is atomic. If the process dies, the lock lapses, and the next call,
+The lock saves work, and no rule depends on it: every call is atomic. If the process dies, the lock lapses, and the next call,
 reconcile or cleanup goes on.
 """
 
@@ -26,27 +26,30 @@ from app.domain.errors import StoreUnavailable
 log = logging.getLogger(__name__)
 
 LOCK, LOCK_S = "resume", 1
-"""The lock lapses a second after its process died: a call is a few milliseconds, and work under two locks does no harm."""
+"""The name and the seconds of the lock. It lapses soon after its process died: a call takes a few milliseconds, and work under
+two locks does no harm."""
 LOCK_RENEWAL_S = 0.3
 HELD_PAUSE_S = 0.01
-"""The pause before another look at the lock of another process."""
+"""Seconds before another look at the lock of another process."""
 MAX_PAUSE_S = 0.25
-"""The longest pause after a call. A script ends much sooner: a longer call has waited for Redis, not kept it busy."""
+"""The longest pause after a call, in seconds. A script ends much sooner: a longer call has waited for Redis, not kept it
+busy."""
 MAX_CALLS = 100_000
-"""The calls for a workspace after which the resumer gives up: enough for millions of waiters, finite if keys are damaged."""
+"""The calls for a workspace after which the resumer gives up: enough for millions of waiters, but finite if keys are
+damaged."""
 TURN_CALLS = 50
-"""The calls for a workspace before the background goes on to the next."""
+"""The most calls for a workspace before the background goes on to the next."""
 
 
 class ResumableLedger(Protocol):
     """The methods of the ledger that the resumer needs."""
 
     def resume_unfinished(self, workspace: str) -> bool:
-        """Resume unfinished work, one call. True if some is still left."""
+        """Resume unfinished work by one call. Return True if more is left."""
         ...
 
     def take_job_lock(self, workspace: str, job: str, token: str, ttl_s: int) -> bool:
-        """Take a job lock, or prolong it. False if another token has it."""
+        """Take a job lock, or prolong it. Return False if another token has it."""
         ...
 
     def release_job_lock(self, workspace: str, job: str, token: str) -> None:
@@ -55,17 +58,17 @@ class ResumableLedger(Protocol):
 
 
 class WorkResumer:
-    """Resumes the unfinished work of a workspace until none is left."""
+    """The resumption of the unfinished work of a workspace, until none is left."""
 
     def __init__(self, ledger: ResumableLedger, pause: Callable[[float], None] = time.sleep) -> None:
         self._ledger, self._pause = ledger, pause
 
     def finish(self, workspace: str, max_calls: int = MAX_CALLS, *, waits: bool = True, script_s: float = 0) -> bool:
-        """Resume until no work is left. Return False if some is left after `max_calls`.
+        """Resume until no work is left. Return False if more is left after `max_calls`.
 
-        `script_s` is the time of the script that left the work, and the pause before the first call. That call needs no lock,
-        as mostly it is the last. While another process has the lock, wait for it, or (`waits` False) leave the work to it and
-        return True.
+        `script_s` is the seconds of the script that left the work, and the pause before the first call. That call needs no
+        lock, because mostly it is the last. While another process has the lock, wait for it, or (`waits` False) leave the work
+        to it and return True.
         """
         if script_s:
             self._pause(min(script_s, MAX_PAUSE_S))
@@ -107,7 +110,7 @@ class WorkResumer:
 
 
 class BackgroundResumer:
-    """Resumes unfinished work in a thread of its own, so that no answer waits for it. The thread starts with the first work."""
+    """A thread that resumes unfinished work, so that no answer waits for it. It starts with the first work."""
 
     def __init__(self, resumer: WorkResumer) -> None:
         self._resumer = resumer
@@ -137,14 +140,14 @@ class BackgroundResumer:
                 script_s = self._waiting.pop(workspace)
             try:
                 if not self._resumer.finish(workspace, TURN_CALLS, waits=False, script_s=script_s):
-                    self.add(workspace)  # behind the others: its work may have no end
+                    self.add(workspace)  # behind the others, because its work may never end
             except StoreUnavailable as error:
                 log.warning("unfinished work of workspace %s is left to the workers: %s", workspace, error)
             except Exception:
                 log.exception("unfinished work of workspace %s cannot be resumed", workspace)
 
     def _forget(self) -> None:
-        """Forget thread and queue, as at the start and after a fork: a thread does not survive it."""
+        """Forget the thread and the queue, at the start and after a fork, which does not copy the thread."""
         self._lock, self._queue = threading.Lock(), SimpleQueue[str]()
         self._waiting: dict[str, float] = {}
         """Workspace → the seconds to pause before its turn."""

@@ -1,4 +1,4 @@
-"""The codec of a workspace's settings and limits, and of the limits of a token as the scripts take them."""
+"""The codec of a workspace's settings and limits, and of a token's limits, in the form of the scripts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from app.store import codec
 COMPONENT_PREFIX = "component:"
 """The prefix of a setting with the limits of a component."""
 NO_WAIT_LIMIT = "-"
-"""A limit of a component that is null."""
+"""The text of a component's limit that is null."""
 
 
 def encode_workspace_settings(change: WorkspaceSettings) -> str:
-    """Return the changed settings as the script takes them."""
+    """Return the changed settings in the form of the script."""
     texts: dict[str, str] = {}
     for name, value in change.explicit_values().items():
         if name == "component_limits":
@@ -67,7 +67,7 @@ def _decode_component_limits(text: str) -> dict[str, int | None]:
 
 
 def encode_token(token: LimitedToken | None) -> dict[str, str | int] | None:
-    """Return the subject of a token's limits as the scripts take it; None if the token has none."""
+    """Return the subject of a token's limits in the form of the scripts; None if the token has none."""
     if token is None or token.limits.is_unlimited:
         return None
     numbers = {"max_waiting": token.limits.max_waiting, "max_shapes": token.limits.max_shapes}
@@ -75,5 +75,5 @@ def encode_token(token: LimitedToken | None) -> dict[str, str | int] | None:
 
 
 def limit_refusal(subject: str, name: str, limit: str, present: str) -> LimitReached:
-    """Return the refusal of a script that found a limit reached."""
+    """Return the refusal for a limit that a script found reached."""
     return LimitReached(subject, name, int(limit), int(present))

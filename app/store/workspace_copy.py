@@ -3,7 +3,7 @@
 The copy has the same scripts and the same planner, and a clock that stands still. Nothing is written to the workspace itself.
 
 Only the facts are copied (`workspace_reader`). The scripts of the copy build the queues anew: each waiter enters them, its lane
-is parked where it was and since when it was, and the unfinished work judges what may have changed.
+is parked in the same place and with the same time, and the unfinished work judges the changes.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from app.temporary_folders import TemporaryFolder, create_folder
 log = logging.getLogger(__name__)
 
 WAIT_TIMEOUT_S = 2.0
-"""The longest wait for other dry runs of this process."""
+"""The longest wait for other dry runs of this process, in seconds."""
 START_TIMEOUT_S = 4.0
-"""The longest start of the server; mostly it takes a tenth of a second."""
+"""The longest start of the server, in seconds; mostly it takes a tenth of a second."""
 WRITE_CHUNK = 2_000
-"""Values that one command writes."""
+"""The most values that one command writes."""
 ENTER_BATCH = 1_000
-"""The waiters that one script queues in a copy."""
+"""The most waiters that one script queues in a copy."""
 FOLDER_PURPOSE = "trial"
 """Part of the names of the servers' folders, in the directory for temporary files."""
 
@@ -57,14 +57,14 @@ class RedisProvider(Protocol):
     """A source of empty Redis servers."""
 
     def empty_redis(self) -> AbstractContextManager[RedisClient]:
-        """Return a client of an empty server, for as long as the context. Raise DryRunUnavailable if there is none."""
+        """Return a client of an empty server, as long as the context lasts. Raise DryRunUnavailable if there is none."""
         ...
 
 
 class ThrowawayRedis:
     """A Redis server of this process, started at the first dry run; one dry run at a time uses it.
 
-    It ends with the process, and is emptied after each dry run. A forked process starts one of its own.
+    It ends with the process, and is emptied after each dry run. A forked process starts its own server.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class ThrowawayRedis:
 
     @contextmanager
     def empty_redis(self) -> Iterator[RedisClient]:
-        """See the protocol."""
+        """Yield a client of the empty server, as long as the context lasts."""
         lock = self._lock
         if not lock.acquire(timeout=WAIT_TIMEOUT_S):
             raise DryRunUnavailable("busy")
@@ -96,7 +96,7 @@ class ThrowawayRedis:
         for _ in range(2):
             try:
                 (client := self._running_client()).flushall()
-            except RedisError as error:  # it has died or hangs
+            except RedisError as error:  # the server has died or hangs
                 log.warning("the server for dry runs does not answer: %s", error)
                 self._stop()
             else:
@@ -113,7 +113,7 @@ class ThrowawayRedis:
             self._server.start()
             assert self._client is not None
         except (StoreMisconfigured, StoreUnavailable, OSError) as error:
-            log.warning("nothing can be tried out: %s", error)
+            log.warning("no dry run is possible: %s", error)
             self._stop()
             raise DryRunUnavailable("impossible") from error
         return self._client
@@ -168,7 +168,7 @@ def _new_folder() -> TemporaryFolder:
 
 
 class WorkspaceCopier:
-    """Copies a workspace to a throwaway Redis."""
+    """The maker of copies of workspaces on a throwaway Redis."""
 
     def __init__(
         self,
@@ -182,9 +182,9 @@ class WorkspaceCopier:
 
     @contextmanager
     def copy(self, workspace: str, extra_request: str = "") -> Iterator[WorkspaceCopy]:
-        """Copy the workspace as it is now, for as long as the context.
+        """Copy the workspace as it is now, as long as the context lasts.
 
-        After RUN_TIMEOUT_S calls raise DryRunUnavailable. `extra_request` is copied even if it has ended.
+        After RUN_TIMEOUT_S, calls raise DryRunUnavailable. `extra_request` is copied even if it has ended.
         """
         until = self._monotonic() + WAIT_TIMEOUT_S + RUN_TIMEOUT_S
         with self._servers.empty_redis() as client:
@@ -198,7 +198,7 @@ class WorkspaceCopier:
                 yield WorkspaceCopy(client, ManualClock(rows.now_ms))
 
     def _rebuild_queue(self, client: RedisClient, workspace: str, rows: WorkspaceRows) -> None:
-        """Queue the waiters of a copy, and finish the unfinished work that the copy then has."""
+        """Queue the waiters of a copy, and finish the unfinished work that this causes."""
         scripts, waiters = Scripts(client), rows.waiters()
         for first in range(0, len(waiters), ENTER_BATCH):
             batch = waiters[first : first + ENTER_BATCH]

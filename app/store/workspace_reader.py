@@ -25,15 +25,15 @@ from app.store.keys import KEYS
 from app.store.scripts import ScriptReply, Scripts
 
 MAX_REQUESTS = 20_000
-"""The most requests that are queued or allocated in a workspace that is copied. With more, few dry runs would end in time."""
+"""The most queued and allocated requests of a workspace that is copied. With more, few dry runs would end in time."""
 READ_BATCH = 50
-"""The requests that one script reads, which takes a few milliseconds."""
+"""The most requests that one script reads, which takes a few milliseconds."""
 LIST_PAGE = 1_000
-"""The ids that one script lists."""
+"""The most ids that one script lists."""
 ACCOUNT_PAGE = 100
-"""The groups, policies or preemptions that one script reads."""
+"""The most groups, policies or preemptions that one script reads."""
 MAX_CHANGES = 100
-"""The events whose requests and accounts one script reads."""
+"""The most events whose requests and accounts one script reads."""
 MAX_CHANGE_PAGES = 100
 """The most scripts that read changes; a workspace that needs more changes too fast."""
 MAX_READS = 5
@@ -50,7 +50,7 @@ class WorkspaceRows:
     """The facts of a workspace."""
 
     extra_request: str
-    """A request that is copied even if it has ended."""
+    """The id of a request that is copied even if it has ended; empty for none."""
     now_ms: int = 0
     contents: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
     """Key → its type, and member or field → score or value; a member of a set has an empty value."""
@@ -59,7 +59,7 @@ class WorkspaceRows:
     lanes: dict[str, Sequence[Sequence[str]]] = field(default_factory=dict)
     """Lane → the pools that it is attached to: pool, constraint, need, and since when (ms)."""
     rechecked_pools: list[str] = field(default_factory=list)
-    """The pools whose lanes were being rechecked."""
+    """The pools whose lanes were being checked again."""
 
     def add_rows(self, rows: Iterable[KeyRow]) -> None:
         """Add rows of keys. A hash is replaced; to a set or sorted set each row adds members. A removed policy is removed."""
@@ -105,7 +105,7 @@ class WorkspaceRows:
                         places[name, part][id_] = value
                 if not _is_waiter(row) and row[8:9] not in ([], [""], ["-"], ["!"]):
                     contents.setdefault(KEYS["hold_victims"].of(workspace, row[3], row[8]), ("set", {}))[1][id_] = ""
-                    if row[8] not in owners:  # its hold was closed: the copy orphans the rest of its victims
+                    if row[8] not in owners:  # its hold was ended: the copy orphans the rest of its victims
                         unfinished = contents.setdefault(KEYS["pool_unfinished"].of(workspace, row[3]), ("hash", {}))
                         unfinished[1][f"orphaning {row[8]}"] = "1"
                 if _is_waiter(row) and len(row) > WAITER_COLUMNS:
@@ -146,13 +146,13 @@ ALLOCATION_KEYS = (
 
 
 class WorkspaceReader:
-    """Reads the facts of a workspace."""
+    """The reader of the facts of a workspace."""
 
     def __init__(self, scripts: Scripts, clock: Clock) -> None:
         self._scripts, self._clock = scripts, clock
 
     def read(self, workspace: str, extra_request: str, time_limit: TimeLimit) -> WorkspaceRows:
-        """Return the facts of one moment; `extra_request` is among them even if it has ended."""
+        """Return the facts of one moment, with `extra_request` even if it has ended."""
         for _ in range(MAX_READS):
             reading = _WorkspaceReading(self._scripts, self._clock, workspace, WorkspaceRows(extra_request), time_limit)
             if reading.run():
@@ -185,7 +185,7 @@ class _WorkspaceReading:
     def _start(self) -> Mapping[str, Any]:
         reply = self._call("start_copy", now=self.clock.now_ms(), most=MAX_REQUESTS)
         if reply.tag == "too_many":
-            message = f"{reply.fields['live']} requests wait or hold units; things can be tried out with {MAX_REQUESTS} at most"
+            message = f"{reply.fields['live']} requests wait or hold units; dry runs are possible up to {MAX_REQUESTS}"
             raise RuleViolation("too_many_requests_live", message)
         self.rows.rechecked_pools = [name for name, _, _, reviewing in reply.fields["pools"] if reviewing]
         return reply.fields

@@ -10,7 +10,7 @@ from app.store.schema import check_schema
 from app.store.scripts import translated_errors
 
 _REWRITE_AFTER_S = 30
-"""The time after which a process writes a name again, in case the key was lost."""
+"""Seconds after which a process writes a name again, in case the key was lost."""
 
 
 class WorkspaceRegistry:
