@@ -1,4 +1,4 @@
-"""The audit: recompute every account from the allocations and every queue from the requests, compare, and repair if asked."""
+"""The audit: compute every account from the allocations and every queue from the requests, compare, and repair on demand."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from app.store.ledger import Ledger
 
 
 class Audit:
-    """Finds what should never be: a unit counted twice or lost, somebody who waits though nothing keeps him."""
+    """The search for errors in the ledger: units that are lost or counted twice, waiters that no constraint blocks."""
 
     def __init__(self, ledger: Ledger, auditor: AuditStore) -> None:
         self._ledger, self._auditor = ledger, auditor
 
     def run(self, workspace: str, *, repair: bool = False) -> list[AuditFinding]:
-        """Every difference found. With `repair` each has been put right, and what then could be granted has been."""
+        """Return every finding. With `repair` each is repaired, and waiters that can then be granted are granted."""
         pools = self._ledger.list_pools(workspace)
         findings = [*self._auditor.check_indexes(workspace, pools, repair=repair)]
         findings += self._auditor.check_requests(workspace, repair=repair)

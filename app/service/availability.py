@@ -7,9 +7,9 @@ from typing import Final
 from app.store.availability import AvailabilityStore
 
 RECORD_INTERVAL_S: Final = 5
-"""The interval at which a process of the API records that it answers."""
+"""Seconds between two records of a process of the API that it answers."""
 GAP_S: Final = 15
-"""A longer time without a record is an outage."""
+"""Seconds without a record after which the API counts as not available."""
 
 
 class Availability:
@@ -23,5 +23,5 @@ class Availability:
         self._store.record(GAP_S)
 
     def read_since_ms(self) -> int | None:
-        """Return the time of the end of the last outage; now during an outage; None if no process ever recorded anything."""
+        """Return the end of the last outage; during an outage, the present time; None if there is no record at all."""
         return self._store.read_since_ms(GAP_S)

@@ -1,9 +1,9 @@
-"""What has to happen as time goes by: lapsed leases, forgotten waiters, lost patience, old requests, unfinished work.
+"""The cleanup: lapsed leases, waiters that are not polled, patience holds, old requests, unfinished work.
 
-Any number may run at once: every step is atomic, bounded and idempotent. Grants never wait for it.
+Any number of cleanups may run at once: every step is atomic, bounded and idempotent. Grants never wait for it.
 
-Time in which the API did not answer does not count against waiters: no client could poll them. After an outage of the API or of
-Redis each waiter has its whole queue TTL again.
+While the API does not answer, queue TTLs do not run, as no client can poll. After an outage of the API or of Redis each waiter
+has its whole queue TTL again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_CALLS = 150
 
 
 class Cleanup:
-    """Keeps every workspace tidy."""
+    """The cleanup of every workspace."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Cleanup:
         """Workspace → the time of its last cleanup, by the clock of its Redis and by the monotonic clock."""
 
     def run(self, workspace: str) -> CleanupCounts:
-        """What time has ended in one workspace, and what is unfinished there; says what ended."""
+        """End in one workspace what has lapsed, and resume unfinished work. Return the counts."""
         available_since_ms = self._availability.read_since_ms()
         counts = last = self._clean_up(workspace, available_since_ms)
         for _ in range(MAX_CALLS - 1):
@@ -63,12 +63,12 @@ class Cleanup:
         return then_ms + round(1000 * (self._monotonic() - then_s))
 
     def give_patience_holds(self, workspace: str) -> None:
-        """Capacity is held for the first in each pool who has waited too long."""
+        """Give the patience hold of each pool to the first waiter that capacity has blocked for too long."""
         for pool in self._ledger.list_pools(workspace):
             self._ledger.give_patience_hold(workspace, pool)
 
     def run_all(self) -> dict[str, CleanupCounts]:
-        """Every workspace; one that fails is logged and does not stop the others."""
+        """Clean up every workspace. A failure is logged, and the next workspace follows."""
         done = {}
         for workspace in self._registry.list_names():
             try:
@@ -77,5 +77,5 @@ class Cleanup:
             except StoreUnavailable:
                 raise
             except Exception:
-                log.exception("tidying of workspace %s failed", workspace)
+                log.exception("cleanup of workspace %s failed", workspace)
         return done

@@ -1,4 +1,4 @@
-"""Dashboard reads: short wait reasons, a digest that tells whether anything changed, and the usage history of a pool."""
+"""Reads of the dashboard: short wait reasons, a digest that differs after a change, and the usage history of a pool."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from app.store.ledger import Ledger
 from app.store.queue_status import QueueStatusStore
 
 DIGEST_TTL_S = 0.5
-"""How long a digest is cached for all pages that ask for the same pools."""
+"""Seconds for which a digest is cached, for all pages that show the same pools."""
 MAX_DIGESTS = 200
 HISTORY_TTL_S = 10.0
-"""How long a usage history is cached. With a hundred policies, reading it takes a third of a second, and more each minute."""
+"""Seconds for which a usage history is cached. With a hundred policies, to read one takes a third of a second."""
 MAX_HISTORIES = 20
-"""How many usage histories are cached: each may take two megabytes."""
+"""The most usage histories that are cached: each may take two megabytes."""
 
 
 class DashboardQueries:
-    """Reads for the dashboard, cached for seconds."""
+    """The reads of the dashboard, cached for seconds."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class DashboardQueries:
     def list_reasons(
         self, workspace: str, pool: str, requests: Iterable[str], *, with_ids: bool = True
     ) -> dict[str, ShortReason]:
-        """Return request → why it waits in this pool, for each that waits there. `with_ids` names other requests by id."""
+        """Return request → reason why it waits in this pool, for each that waits there. `with_ids` names other requests."""
         reasons = {}
         for request in requests:
             with suppress(NotFound):
@@ -56,7 +56,7 @@ class DashboardQueries:
         return reasons
 
     def read_clock(self, workspace: str) -> int:
-        """Return the time by which leases and deadlines are measured, which is not the clock of this machine."""
+        """Return the time of the clock for leases and deadlines, which is not that of this machine."""
         return self._queue_status.read_clock(checked_name(workspace))
 
     def get_history(self, workspace: str, pool: str) -> UsageHistory:
@@ -65,7 +65,7 @@ class DashboardQueries:
         return self._history_cache.get(key, lambda: self._usage_histories.get(*key))
 
     def get_digest(self, workspace: str, pools: Iterable[str]) -> str:
-        """Return a text that differs whenever one of these pools or its use has changed."""
+        """Return a text that differs after every change of one of these pools or of its use."""
         checked_workspace, pool_names = checked_name(workspace), tuple(pools)
         return self._digest_cache.get(
             (checked_workspace, *pool_names), lambda: self._compute_digest(checked_workspace, pool_names)

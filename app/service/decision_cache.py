@@ -1,4 +1,4 @@
-"""Pools as they were seen, with what was decided about those who were asked about; kept for a moment, as many ask at once."""
+"""A cache of pool snapshots with the decisions of the planner about single waiters, for explanations."""
 
 from __future__ import annotations
 
@@ -21,49 +21,51 @@ from app.store.plan_store import PlanStore
 from app.store.snapshot_reader import UnfinishedWork
 
 TTL_S = 2.0
-"""How long a pool that was seen is told of again while nothing happens."""
+"""Seconds for which a snapshot is cached while there is no new event."""
 MAX_POOLS = 20
-"""Pools that are kept."""
+"""The most pools in the cache."""
 MAX_CALLS = 50
-"""Bounded calls that finish what is unfinished in one look."""
+"""The most bounded calls that finish unfinished work before a read."""
 MAX_CANDIDATES = 100
-"""Candidates that are told at most."""
-BUSY = "others look at it just now, and that takes long"
+"""The most candidates in an answer."""
+BUSY = "other calls are reading it, and that takes long"
 NO_SINGLE_EVENT = "?"
-"""In place of the newest event, where something happened while the pool was looked at."""
+"""The value in place of the newest event if there was a new event during the read."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptionOutcome:
-    """What came of it when somebody asked for others to be stopped; None if it did not ask."""
+    """The decision about victims for one waiter; None if the planner did not search victims for it."""
 
     decision: Decision | None
     candidates: tuple[PreemptionCandidate, ...] = ()
-    """Those that could be taken before the others; the newest first."""
+    """The candidates: permitted ones first, then the newest."""
     more: int = 0
+    """The number of candidates that are left out."""
 
 
 @dataclass(slots=True)
 class PoolDecisions:
-    """A pool as it was seen."""
+    """A snapshot of a pool, and the decisions about its waiters that were asked for."""
 
     snapshot: PoolSnapshot | None
-    """None: it was gone."""
+    """The snapshot; None: there is no such pool."""
     event: str
-    """What had happened last in the workspace."""
+    """The newest event of the workspace at the time of the snapshot."""
     until_s: float
+    """The monotonic time until which the entry is valid."""
     _decisions: dict[str, Decision] = field(default_factory=dict)
     _outcomes: dict[str, PreemptionOutcome] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def matches(self, status: QueueStatus) -> bool:
-        """Whether it was seen when somebody stood so there."""
+        """True if the snapshot and the status are of the same moment."""
         return self.event == status.last_event and (
             self.snapshot is None or self.snapshot.rules_version == status.rules_version
         )
 
     def decide(self, status: QueueStatus) -> PreemptionOutcome:
-        """What came of the ask of one who stands there; the pass over the pool is made no further than to that one."""
+        """Return the decision about a waiter. The planner decides the waiters up to this one, and no further."""
         if self.snapshot is None or status.state is QueueState.ELSEWHERE:
             return PreemptionOutcome(None)
         with acquire(self._lock) as acquired:
@@ -88,7 +90,7 @@ class PoolDecisions:
 
 
 def _with_waiter(snapshot: PoolSnapshot, waiter_to_add: Waiter) -> PoolSnapshot:
-    """A pool of which not all waiters are shown, with one of them."""
+    """Return the snapshot with a waiter added, if it is not there: a snapshot may leave out waiters."""
     if any(waiter.id == waiter_to_add.id for waiter in snapshot.waiters):
         return snapshot
     waiters = sorted((*snapshot.waiters, waiter_to_add), key=lambda waiter: (waiter.queue_score, waiter.submission_number))
@@ -110,14 +112,14 @@ def _build_candidate(verdict: CandidateVerdict, allocation: Allocation) -> Preem
 
 @dataclass(slots=True)
 class _DecisionEntry:
-    """Where a pool is looked at by one after the other."""
+    """The cached decisions of a pool, and the lock for the read."""
 
     lock: Lock = field(default_factory=Lock)
     decisions: PoolDecisions | None = None
 
 
 class DecisionCache:
-    """Looks at pools, one look for all who ask at the same moment."""
+    """The cache: concurrent calls share one read of a pool."""
 
     def __init__(
         self,
@@ -133,11 +135,11 @@ class DecisionCache:
 
     @property
     def size(self) -> int:
-        """Pools of which something is kept."""
+        """Return the number of pools in the cache."""
         return len(self._entries)
 
     def get(self, workspace: str, status: QueueStatus, *, allow_stale: bool = False) -> PoolDecisions:
-        """The pool where somebody stands: as it was then if it can be had; `anyhow` as it was a moment ago."""
+        """Return the decisions of the pool of a status, of the same moment if possible. `allow_stale` accepts older ones."""
         entry = self._entry(workspace, status.pool)
         with acquire(entry.lock) as acquired:
             if not acquired:

@@ -1,7 +1,7 @@
-"""Declarative pools: what a workspace is as one file, what would have to change, and making it so.
+"""Declarations of pools: export, plan and apply.
 
-A plan is made from pools as they were a moment ago and carried out by one script, which does nothing if they are that no
-longer; then a new plan is made. So there is no lock, no order to get wrong, and no state in between that anybody could see.
+A plan is made from a snapshot of the pools. One script applies it, and does nothing if the pools have changed since the
+snapshot; then a new plan is made. So there is no lock, and no client sees a state in between.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from app.store.ledger import Ledger
 from app.store.workspaces import WorkspaceRegistry
 
 ATTEMPTS = 5
-"""How often a plan is made anew because somebody else changed a pool."""
+"""The most plans that are made for one declaration, if other clients change its pools meanwhile."""
 
 MAX_CHANGES = 2000
-"""Pools, groups and policies that one declaration may change: one script changes them, and nobody is served meanwhile."""
+"""The most pools, groups and policies that one declaration may change: while its script runs, Redis serves no other call."""
 
 
 class Declarations:
-    """The pools of every workspace, as files."""
+    """The declarations of every workspace."""
 
     def __init__(self, ledger: Ledger, registry: WorkspaceRegistry, over_limit: OverLimitReader) -> None:
         self._ledger, self._registry, self._over_limit = ledger, registry, over_limit
 
     def export(self, workspace: str) -> Declaration:
-        """The workspace as it is; applied, it changes nothing. It may have more pools than a declaration that is applied."""
+        """Return the present pools as a declaration. It may have more pools than a declaration that is applied may have."""
         pools = self._current_pools(workspace, self._ledger.list_pools(checked_name(workspace)))
         return Declaration.model_construct(pools=[export_pool(pool) for pool in pools.values()])
 
     def plan(self, workspace: str, declaration: Declaration, prune: bool = False) -> DeclarationPlan:
-        """What `apply` would change."""
+        """Return the changes that `apply` would make."""
         quota_validation.validate_quotas(declaration)
         pools = self._current_pools(checked_name(workspace), self._affected_pools(workspace, declaration, prune))
         current = {name: export_pool(pool) for name, pool in pools.items()}
@@ -52,7 +52,7 @@ class Declarations:
         return replace(plan, over_limit=tuple(uses))
 
     def apply(self, workspace: str, declaration: Declaration, prune: bool = False) -> DeclarationPlan:
-        """Make it so, all of it or nothing, and say what was changed. With `prune`, pools that are not listed go."""
+        """Apply all changes or none, and return them. With `prune`, pools that are not listed are deleted."""
         for _ in range(ATTEMPTS):
             plan = self.plan(workspace, declaration, prune)
             if not plan.steps:
@@ -63,14 +63,14 @@ class Declarations:
                     return plan
             except RefusedDeclaration as refusal:
                 raise refusal.at(field_of_account(declaration, refusal.pool, refusal.account, refusal.key)) from None
-        raise Conflict("changed_meanwhile", "others keep changing these pools; nothing was done")
+        raise Conflict("changed_meanwhile", "other clients keep changing these pools; nothing was done")
 
     def _affected_pools(self, workspace: str, declaration: Declaration, prune: bool) -> Iterable[str]:
         names = [pool.name for pool in declaration.pools]
         return dict.fromkeys([*names, *self._ledger.list_pools(workspace)]) if prune else names
 
     def _current_pools(self, workspace: str, pools: Iterable[str]) -> dict[str, Pool]:
-        """Those of the pools that are there, each as of one moment."""
+        """Return the pools that exist, each as of one moment."""
         current = {}
         for pool in pools:
             try:
@@ -84,6 +84,6 @@ def _bounded(plan: DeclarationPlan) -> DeclarationPlan:
     touched = sum(step.change_count for step in plan.steps)
     if touched > MAX_CHANGES:
         raise RuleViolation(
-            "too_many_changes", f"this changes {touched} pools, groups and policies; {MAX_CHANGES} are most at once"
+            "too_many_changes", f"this changes {touched} pools, groups and policies; one call may change {MAX_CHANGES}"
         )
     return plan

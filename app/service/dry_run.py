@@ -39,10 +39,10 @@ from app.store.workspace_copy import WorkspaceCopier, WorkspaceCopy
 from app.store.workspaces import WorkspaceRegistry
 
 MAX_PASSES = 100
-"""Reconcile passes until the copy is stable; far more than any workspace needs."""
+"""The most reconcile passes until the copy is stable: far more than any workspace needs."""
 PAGE_SIZE = 1000
 EVENTS_KEPT = 10**9
-"""Events kept in the copy, whatever the service keeps: the report is made from them."""
+"""The events that the copy keeps: the outcome is made from them, so the setting of the service does not apply."""
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class _CopyServices:
 
     @classmethod
     def on(cls, workspace: str, workspace_copy: WorkspaceCopy, limits: LedgerLimits) -> _CopyServices:
-        """All that is needed, at the copy's own time."""
+        """Return the services on a copy, with the clock of the copy."""
         client, clock = workspace_copy
         ledger, plan_store, registry = (
             Ledger(client, clock, limits),
@@ -81,7 +81,7 @@ class _CopyServices:
         )
 
     def settle(self) -> None:
-        """What workers would decide until nothing is left to be decided."""
+        """Reconcile the copy until there is nothing left to decide."""
         reconciler = Reconciler(self.plan_store, self.ledger)
         for _ in range(MAX_PASSES):
             before = self.ledger.get_last_event_id(self.workspace)
@@ -89,13 +89,13 @@ class _CopyServices:
                 return
 
     def list_events_since(self, event: str) -> Iterator[Event]:
-        """What has happened since."""
+        """Yield the events after an event."""
         while events := self.ledger.read_events(self.workspace, event, PAGE_SIZE):
             yield from events
             event = events[-1].id
 
     def find_preemptible(self) -> frozenset[str]:
-        """Who lies beyond its share."""
+        """Return the allocations that are preemptible, as they lie beyond the share of their policy."""
         snapshots = (
             self.plan_store.read_snapshot(self.workspace, pool, even_if_idle=True)
             for pool in self.ledger.list_pools(self.workspace)
@@ -108,50 +108,50 @@ class _CopyServices:
 
 
 class DryRun:
-    """Tries things out."""
+    """The dry runs of every workspace."""
 
     def __init__(self, copier: WorkspaceCopier, limits: LedgerLimits) -> None:
         self._copier, self._limits = copier, replace(limits, events_kept=EVENTS_KEPT)
 
     def submit(self, workspace: str, spec: RequestSpec, token: LimitedToken | None = None) -> SubmitOutcome:
-        """Return what a submit of this would lead to. Raise LimitReached if it is beyond a limit, also one of the token."""
+        """Return the outcome of a submit. Raise LimitReached beyond a limit of the workspace, the component or the token."""
         with self._copy_services(workspace) as copy:
             before, own_request = copy.ledger.get_last_event_id(workspace), request_id()
             copy.ledger.submit(workspace, spec, own_id=own_request, token=token)
             copy.settle()
             events = list(copy.list_events_since(before))
-            # Last, as it ends with the estimate: what is known is not lost to that.
+            # The explanation comes last: it ends with the estimate, which may take too long.
             explanation = copy.explainer.explain(workspace, own_request)
             return _submit_outcome(explanation.request, events, explanation.pools)
 
     def update_pool(self, workspace: str, name: str, change: PoolUpdate) -> ChangeOutcome:
-        """What a change of a pool would come to."""
+        """Return the outcome of a change of a pool."""
         return self._try_change(workspace, lambda copy: copy.pools.update(workspace, name, change), pools=[name])
 
     def set_policy(self, workspace: str, pool: str, declared_policy: PolicyDeclaration) -> ChangeOutcome:
-        """What a policy that is put would come to."""
+        """Return the outcome of a new or changed policy."""
         spec = PolicySpec.model_validate(declared_policy.model_dump(include=set(PolicySpec.model_fields), exclude_unset=True))
         policy_arguments = declared_policy.component, spec, declared_policy.component_type
         return self._try_change(workspace, lambda copy: copy.pools.set_policy(workspace, pool, *policy_arguments), pools=[pool])
 
     def set_group(self, workspace: str, pool: str, declared_group: GroupDeclaration) -> ChangeOutcome:
-        """What a group that is put would come to."""
+        """Return the outcome of a new or changed group."""
         spec = GroupSpec.model_validate(declared_group.model_dump(include=set(GroupSpec.model_fields), exclude_unset=True))
         return self._try_change(
             workspace, lambda copy: copy.pools.set_group(workspace, pool, declared_group.name, spec), pools=[pool]
         )
 
     def apply(self, workspace: str, declaration: Declaration, *, prune: bool = False) -> ChangeOutcome:
-        """What applying a declaration would come to."""
+        """Return the outcome of a declaration."""
         pools = [pool.name for pool in declaration.pools]
         return self._try_change(workspace, lambda copy: copy.declarations.apply(workspace, declaration, prune), pools=pools)
 
     def cancel(self, workspace: str, request: str) -> ChangeOutcome:
-        """What would come of it if somebody left the queue."""
+        """Return the outcome if a queued request were cancelled."""
         return self._try_change(workspace, lambda copy: copy.requests.cancel(workspace, request), checked_id(request))
 
     def drop(self, workspace: str, request: str) -> ChangeOutcome:
-        """What would come of it if a request were ended."""
+        """Return the outcome if a request were dropped."""
         return self._try_change(workspace, lambda copy: copy.requests.drop(workspace, request), checked_id(request))
 
     def _try_change(
@@ -161,7 +161,7 @@ class DryRun:
         own_request: str = "",
         pools: Sequence[str] = (),
     ) -> ChangeOutcome:
-        """Return the outcome of a change on a copy. `pools`: those whose limits it may lower."""
+        """Return the outcome of a change on a copy. `pools` are the pools whose limits it may lower."""
         with self._copy_services(workspace, own_request) as copy:
             before, preemptible_before = copy.ledger.get_last_event_id(workspace), copy.find_preemptible()
             over_before = copy.list_over_limit(pools)
@@ -207,7 +207,7 @@ def _submit_outcome(request: Request, events: list[Event], pools: tuple[PoolExpl
 
 
 def _moves(events: Iterator[Event]) -> dict[str, tuple[RequestState | None, RequestState]]:
-    """Request → where it was before, and where it is afterwards."""
+    """Return request → its state before and after the events, for each that has another state."""
     moves: dict[str, tuple[RequestState | None, RequestState]] = {}
     for event in events:
         before = moves[event.request][0] if event.request in moves else event.from_status

@@ -17,7 +17,7 @@ from app.domain.dry_run import RUN_TIMEOUT_S, DryRunUnavailable
 from app.service.wait_slots import TokenShareUsed
 
 BURST_S: Final = 2 * RUN_TIMEOUT_S
-"""The time that a token may use at once, if it has used none for long: the two longest dry runs."""
+"""Seconds that a token may use at once after a long time without dry runs: two dry runs of the longest duration."""
 
 
 class DryRunShares:

@@ -1,4 +1,4 @@
-"""A pool as it is played through to see when those who wait may start, made of what the ledger says of it."""
+"""The inputs of an estimate: the state of a pool for the simulation, built from a snapshot of the ledger."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from app.planner.estimates.run_times import RunTimes, step_of
 from app.service.explain_text import join_words
 
 BATCH_GAP_MS = 300_000
-"""Those who come no further apart belong together."""
+"""Milliseconds between two equal requests of a component up to which they belong to one batch."""
 REACTION_S = 2.0
-"""How long a deadline may be over before somebody looks."""
+"""Seconds from a deadline to the reconcile that enforces it, at most."""
 
 
 def build_run_times(counts: Mapping[str, Mapping[int, int]], snapshot: PoolSnapshot) -> tuple[dict[str, RunTimes], RunTimes]:
-    """How long others have run, by component, and of all of them."""
+    """Return the measured run times by component, and those of all components together."""
     all_counts: Counter[int] = Counter()
     for steps in counts.values():
         all_counts.update(steps)
@@ -46,7 +46,7 @@ def build_run_times(counts: Mapping[str, Mapping[int, int]], snapshot: PoolSnaps
 def describe_basis(
     allocations: Iterable[Allocation], waiters: Iterable[Request], all_run_times: RunTimes, *, is_rough: bool = False
 ) -> str:
-    """What an estimate rests on, in words."""
+    """Return the facts that an estimate rests on, in words."""
     allocations = tuple(allocations)
     promised = sum(item.walltime_s is not None for item in allocations) + sum(item.walltime_s is not None for item in waiters)
     leaving = sum(item.leaving_for is not None for item in allocations)
@@ -65,7 +65,7 @@ def build_pool_state(
     run_times: Mapping[str, RunTimes],
     all_run_times: RunTimes,
 ) -> SimulationState:
-    """The pool, with those who wait, and those who were told to leave as they stand."""
+    """Return the state of the pool with its waiters and the deadlines of its victims."""
     tree, indexes = AccountTree(snapshot.accounts), {item.id: index for index, item in enumerate(waiters)}
     batches = _batch_numbers(snapshot.allocations, waiters)
     holds = [hold for hold in snapshot.holds if hold.owner.id in indexes]
@@ -103,8 +103,9 @@ def _free_units(snapshot: PoolSnapshot, tree: AccountTree) -> dict[AccountKey, i
 
 
 def _batch_numbers(allocations: Iterable[Allocation], waiters: Iterable[Request]) -> dict[str, int]:
-    """Whose number is the same came one soon after the other, from the same component and asking the same: as what was granted
-    at once came when it was granted."""
+    """Return request → number of its batch: equal requests of a component that came soon after each other.
+
+    An allocation counts from its grant, as if it had been granted at once."""
     arrivals: dict[tuple[object, ...], list[tuple[int, str]]] = {}
     for allocation in allocations:
         arrivals.setdefault((allocation.component, tuple(allocation.amounts.items())), []).append(
@@ -140,7 +141,9 @@ def _simulated_allocation(
 def _leaving_deadline(
     victim: Request | None, allocation: Allocation, snapshot: PoolSnapshot, holds: Mapping[str, int]
 ) -> LeavingDeadline | None:
-    """By when it goes. Who is told to save its work may put that off, may be given more time once, and then has its grace."""
+    """Return the deadline of a victim; None if the allocation is no victim.
+
+    The latest time counts everything that a checkpoint may add: deferrals, one extension, and the grace period."""
     if victim is None or victim.deadline_ms is None or not allocation.leaving_for:
         return None
     due_s = max(0.0, (victim.deadline_ms - snapshot.now_ms) / 1000) + REACTION_S

@@ -1,4 +1,4 @@
-"""When those who wait may start, of a whole pool at once; what was worked out is told again for a few seconds."""
+"""Estimates of the start of waiters, for a whole pool at once, cached for a few seconds."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from app.store.queue_status import QueueStatusStore
 from app.store.snapshot_reader import UnfinishedWork
 
 MAX_WAITERS = 1000
-"""Waiters of a pool, the first of its queue, whose start is worked out at most; of those behind nothing is said."""
+"""The most waiters of a pool with an estimate: the first of its queue. Waiters behind them have none."""
 TTL_S = 3.0
-"""How long an outlook is told again."""
+"""Seconds for which estimates are cached."""
 NEWCOMER_TTL_S = 0.3
-"""How soon a pool is looked at again for somebody who came after it was worked out."""
+"""Seconds after which estimates are computed again for a waiter that they do not have."""
 IDLE_FACTOR = 4
-"""For how many times as long as it took a pool is left alone, so that it costs no more than a fifth of a core."""
+"""The least ratio of the pause after a computation to its duration, so that a pool takes at most a fifth of a core."""
 MAX_POOLS, MAX_AGE_S = 200, 60.0
-"""Pools of which one is kept, and for how long if nobody asks."""
+"""The most pools in the cache, and the seconds after which an unused pool leaves it."""
 
 CHANGING = "the pool was changed just now, and its queue is still being put in order"
-BUSY = "others have it worked out just now; ask again in a moment"
-JUST_QUEUED = "it came only just now; ask again in a moment"
+BUSY = "another call is computing it; ask again in a moment"
+JUST_QUEUED = "the request was queued just now; ask again in a moment"
 
 
 @dataclass(frozen=True, slots=True)
 class EstimateResult:
-    """When a request may start, or why that is not said."""
+    """The estimated start of a request, or the reason why there is none."""
 
     estimate: Estimate | None
     why_not: str | None
@@ -48,27 +48,29 @@ class EstimateResult:
 
 @dataclass(frozen=True, slots=True)
 class _PoolEstimates:
-    """What was worked out of a pool, and when."""
+    """The estimates of a pool, and the time of their computation."""
 
     at_s: float = 0.0
     estimates: Mapping[str, Estimate] = field(default_factory=dict)
     unforeseen: Mapping[str, NoEstimate] = field(default_factory=dict)
     missing: str = ""
-    """Why nothing is known of anybody."""
+    """The reason why no waiter has an estimate; empty if there are estimates."""
     took_s: float = 0.0
+    """Seconds that the computation took."""
 
 
 @dataclass(slots=True)
 class _EstimateEntry:
-    """Of one pool. Who works it out has the lock; the others who ask meanwhile wait for that, as `users` of it."""
+    """The cached estimates of one pool. A thread computes them under the lock, and other threads wait for it."""
 
     lock: Lock = field(default_factory=Lock)
     users: int = 0
+    """The number of threads that use the entry or wait for it."""
     pool_estimates: _PoolEstimates | None = None
 
 
 class Estimator:
-    """Tells when."""
+    """The estimates of every pool, with their cache."""
 
     def __init__(
         self,
@@ -86,15 +88,15 @@ class Estimator:
 
     @property
     def size(self) -> int:
-        """Pools of which an outlook is kept."""
+        """Return the number of pools in the cache."""
         return len(self._entries)
 
     def list_estimates(self, workspace: str, pool: str) -> Mapping[str, Estimate]:
-        """Request → when it may start; of those who wait in a pool and of whom anything can be said."""
+        """Return request → estimated start, for the waiters of a pool that have an estimate."""
         return self._get_pool_estimates(workspace, pool, "").estimates
 
     def get(self, workspace: str, pool: str, request: str, position: int) -> EstimateResult:
-        """When one of those who wait in a pool may start, by its place in the queue; or why that is not said."""
+        """Return the estimated start of a waiter at a queue position, or the reason why there is none."""
         pool_estimates = self._get_pool_estimates(workspace, pool, request if position <= MAX_WAITERS else "")
         if estimate := pool_estimates.estimates.get(request):
             return EstimateResult(estimate, None)
@@ -104,7 +106,7 @@ class Estimator:
         return EstimateResult(None, str(pool_estimates.unforeseen.get(request, default)))
 
     def _get_pool_estimates(self, workspace: str, pool: str, request: str) -> _PoolEstimates:
-        """As it was worked out last, or anew: if that is long ago, or does not know somebody who is asked about."""
+        """Return the cached estimates. Compute them again if they are too old, or do not have the request."""
         key = workspace, pool
         with self._lock:
             entry = self._entries.setdefault(key, _EstimateEntry())
@@ -160,7 +162,7 @@ class Estimator:
         return _PoolEstimates(self._monotonic(), estimates, no_estimates)
 
     def _list_waiters(self, workspace: str, snapshot: PoolSnapshot) -> list[Request]:
-        """The first of the queue, and behind them whoever has a hold."""
+        """Return the first waiters of the queue, and after them the owners of holds."""
         ids, _ = self._ledger.fill_queue_page(workspace, snapshot.pool, None, MAX_WAITERS, max_calls=MAX_WAITERS)
         owners = [hold.owner.id for hold in snapshot.holds] + (
             [snapshot.patience_hold_owner] if snapshot.patience_hold_owner else []
@@ -173,7 +175,7 @@ def _victim_ids(snapshot: PoolSnapshot) -> list[str]:
 
 
 def _estimate(estimate: StartEstimate, now_ms: int, basis: str) -> Estimate:
-    """Who cannot start now is not told that it can, be it that something ends at any moment."""
+    """Return an estimate in milliseconds. Times are rounded up, so that none is now: the waiter cannot start now."""
 
     def time_ms(seconds: float) -> int:
         return now_ms + ceil(seconds * 1000)

@@ -1,8 +1,8 @@
-"""Why somebody waits, for people and programs: what the scripts that grant and the planner that preempts say to it.
+"""Explanations of waiting requests, for people and programs, by the rules that grant and preempt.
 
-Nothing is judged here. Where it stands and what it lacks is read by a script made of the very functions that grant; whom it may
-take from is what the planner decides in the pool as it is just now, of which the reasons are kept. What is told of two moments
-would not agree, so if anything happened or was changed in between, all is read again.
+There are no rules here. A script made of the functions that grant reads the queue position and what is missing. The planner
+decides about victims in a present snapshot of the pool, and keeps its reasons. Both have to be of one moment: if there was an
+event or a change in between, both are read again.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from app.store.plan_store import PlanStore
 from app.store.queue_status import QueueStatusStore
 
 MAX_READS = 3
-"""Looks at a workspace in which something happens all the time; in the last, pools may be told of as they were a moment ago."""
-NO_ESTIMATOR = "it is not worked out here"
+"""The most reads of a workspace that changes all the time. The last read accepts snapshots of a moment ago."""
+NO_ESTIMATOR = "it is not computed here"
 
 
 class Explainer:
-    """Tells why."""
+    """The explanations of every workspace."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Explainer:
         self._decision_cache = decision_cache or DecisionCache(plan_store, ledger)
 
     def explain(self, workspace: str, request: str) -> Explanation:
-        """Why a request is where it is, of one that waits for each pool in whose queue it stands."""
+        """Return the explanation of a request; if it waits, for each pool in whose queue it is."""
         checked_name(workspace)
         checked_id(request)
         record, pools = self._read_consistently(workspace, request)
@@ -66,15 +66,15 @@ class Explainer:
         return Explanation(record, explain_text.describe_waiting(record, pool_views), pool_views)
 
     def summarize(self, workspace: str, request: str) -> WaitSummary:
-        """Return a request as it is now, and why it waits; one script call, without the planner."""
+        """Return a request and the reasons why it waits. This is one script call, without the planner."""
         return WaitSummary(*self._queue_status.list_statuses(checked_name(workspace), checked_id(request)))
 
     def list_estimates(self, workspace: str, request: Request) -> dict[str, EstimateResult]:
-        """When a request that was looked at may start in each pool in whose queue it stands: nothing else is worked out."""
+        """Return pool → estimated start of a request, for each pool in whose queue it is."""
         return {pool: self._estimate(workspace, pool, request, position) for pool, position in request.position.items()}
 
     def list_wait_reasons(self, workspace: str, request: str, *, with_ids: bool) -> dict[str, ShortReason]:
-        """Return why a request waits, for each pool in whose queue it stands. `with_ids` names other requests by id."""
+        """Return pool → reason why a request waits there. `with_ids` names other requests by id."""
         _, statuses = self._queue_status.list_statuses(checked_name(workspace), checked_id(request))
         return {
             status.pool: ShortReason(status.wait_reason, explain_text.describe_briefly(status, with_ids=with_ids))
@@ -89,7 +89,7 @@ class Explainer:
         )
 
     def _read_consistently(self, workspace: str, request: str) -> tuple[Request, list[tuple[QueueStatus, PoolDecisions]]]:
-        """The request, how it stands in each pool, and the pool, all of one moment if that can be had."""
+        """Return the request, its status in each pool, and the decisions there, all of one moment if possible."""
         reads = 0
         while True:
             reads += 1
@@ -132,7 +132,7 @@ def _describe_keys(request: Request, status: QueueStatus) -> dict[str, KeyView]:
 
 
 def _list_holdings(request: Request, status: QueueStatus, snapshot: PoolSnapshot) -> tuple[PolicyHolding, ...]:
-    """Who holds what it lacks, where that is what keeps it: of its policy, of the group, or of the pool; most first."""
+    """Return the policies that hold units of the missing keys in the account that blocks the request, the largest first."""
     blocking, tree = status.blocking, AccountTree(snapshot.accounts)
     account = blocking.account if blocking else "pool"
     short_keys = {shortfall.key for shortfall in status.shortfalls if shortfall.account == account}
@@ -152,7 +152,7 @@ def _list_holdings(request: Request, status: QueueStatus, snapshot: PoolSnapshot
 
 
 def _next_ends(snapshot: PoolSnapshot, keys: Set[str]) -> dict[str, int]:
-    """When the next allocation of each component ends that holds any of these keys and has promised to."""
+    """Return component → earliest end of its allocations that hold one of the keys and have a walltime."""
     ends: dict[str, int] = {}
     for allocation in snapshot.allocations:
         if allocation.walltime_s is not None and not keys.isdisjoint(allocation.amounts):

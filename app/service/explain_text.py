@@ -1,4 +1,4 @@
-"""What is said to people about who waits, and about who does not: one sentence, and what would have to happen."""
+"""The sentences of explanations: why a request waits or where it is, and what would have to happen for its grant."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENDED: Mapping[RequestState, str] = {
 
 
 def describe_state(request: Request) -> str:
-    """Of a request that does not wait: where it is, and why."""
+    """Return the sentence about a request that does not wait: its state, and the reason."""
     why = f": {request.reason.message}" if request.reason else ""
     if request.status in HOLDING_STATES:
         leaves = " and has to leave" if request.status is RequestState.PREEMPTING else ""
@@ -31,7 +31,7 @@ def describe_state(request: Request) -> str:
 
 
 def describe_waiting(request: Request, pools: Sequence[PoolExplanation]) -> str:
-    """Of one that waits: where, and what keeps it there."""
+    """Return the sentence about a waiter: its positions, and the constraint in each pool."""
     if not pools:
         return f"Request {request.id} waits in no pool just now: the pools of its component are being changed."
     sentences = [f"{_position(pool.status)}: {_wait_reason_text(pool)}" for pool in pools]
@@ -39,7 +39,7 @@ def describe_waiting(request: Request, pools: Sequence[PoolExplanation]) -> str:
 
 
 def anonymize(explanation: Explanation) -> Explanation:
-    """The same for somebody who is not to learn the ids of others' requests."""
+    """Return the explanation without the ids of other requests."""
     if not explanation.pools:
         preemptor = explanation.request.preempted_by
         return (
@@ -52,7 +52,7 @@ def anonymize(explanation: Explanation) -> Explanation:
 
 
 def anonymize_view(view: PoolExplanation) -> PoolExplanation:
-    """Why it waits in one pool, in the same way."""
+    """Return the explanation for one pool without the ids of other requests."""
     status = _anonymize_status(view.status)
     return replace(view, status=status, would_start_if=start_condition(status))
 
@@ -62,25 +62,25 @@ def _anonymize_status(status: QueueStatus) -> QueueStatus:
 
 
 def format_units(amounts: Iterable[tuple[str, int]], *, all_keys: bool = False) -> str:
-    """`2 gpu and 4000 mcpu`; unless `all_keys` are told, the slot that everybody holds is left out."""
+    """Return amounts as `2 gpu and 4000 mcpu`. Without `all_keys` the slot that every request holds is left out."""
     texts = [f"{number} {key}" for key, number in amounts if all_keys or key != "step_run"]
     return join_words(texts) or "its slot"
 
 
 def describe_elsewhere(status: QueueStatus) -> str:
-    """Of one for whom others leave in another pool: why nobody is stopped for it in this one."""
-    return f"others are leaving for it in {status.blocker}, so nobody is stopped for it here"
+    """Return why no victim is chosen in this pool for a waiter with victims in another pool."""
+    return f"others are leaving for it in {status.blocker}, so none is preempted for it here"
 
 
 def describe_victims(count: int) -> str:
-    """Of one for whom that many others are leaving."""
+    """Return the sentence about a waiter with this number of victims."""
     if not count:
-        return "those who were stopped for it have left"
+        return "the allocations that were preempted for it have left"
     return f"{count} {'other is' if count == 1 else 'others are'} leaving for it"
 
 
 def start_condition(status: QueueStatus) -> str:
-    """What would have to happen for it to be granted."""
+    """Return what would have to happen for the grant."""
     if status.state is QueueState.OWNER:
         return "all victims that are leaving for it, and for requests that are served before it, have left"
     steps = []
@@ -97,7 +97,7 @@ def start_condition(status: QueueStatus) -> str:
 
 
 def _waiters_ahead(status: QueueStatus) -> str:
-    """Of those who stand before it."""
+    """Return the condition for the waiters before it."""
     count = status.position - 1
     if count == 1:
         return f"the one before it is served or {'leaves the queue' if status.strict else 'does not fit'}"
@@ -105,7 +105,7 @@ def _waiters_ahead(status: QueueStatus) -> str:
 
 
 def _largest_by_account(shortfalls: Sequence[Shortfall]) -> dict[str, list[Shortfall]]:
-    """By account what lacks most of each key, whatever for."""
+    """Return account → its shortfalls: for each key, and for fixed work apart, the one with the most missing units."""
     largest: dict[tuple[str, str, bool], Shortfall] = {}
     for shortfall in shortfalls:
         key = (shortfall.account, shortfall.key, shortfall.kind == "fixed")
@@ -147,7 +147,7 @@ def _account_name(account: str, pool: str = "the pool") -> str:
 
 
 def describe_briefly(status: QueueStatus, *, with_ids: bool) -> str:
-    """Why it waits in one pool, where there is no room for more, with the ids of others or without."""
+    """Return a short reason why a request waits in one pool. `with_ids` names other requests by id."""
     status = status if with_ids else _anonymize_status(status)
     if status.wait_reason is WaitReason.WAITING_FOR_VICTIMS:
         return "others are leaving for it"
@@ -155,7 +155,7 @@ def describe_briefly(status: QueueStatus, *, with_ids: bool) -> str:
 
 
 def describe_summary(request: Request, statuses: Sequence[QueueStatus], *, with_ids: bool) -> str:
-    """Return one sentence why a queued request waits, with the ids of others or without."""
+    """Return one sentence why a queued request waits. `with_ids` names other requests by id."""
     if not statuses:
         return describe_waiting(request, ())
     sentences = [f"{_position(status)}: {describe_briefly(status, with_ids=with_ids)}" for status in statuses]

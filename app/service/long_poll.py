@@ -1,7 +1,7 @@
 """Long polls and event streams: wait until a request changes, or yield the events of a workspace as they come.
 
-Each wait holds a wait slot (`wait_slots.py`); without a free one the answer comes at once. A wait reads again after each
-notification, and every POLL_INTERVAL_S in case one was lost: a lost notification delays the answer and never makes it wrong.
+Each wait holds a wait slot (`wait_slots.py`); without a free slot the answer comes at once. A wait reads again after each
+notification, and every POLL_INTERVAL_S: a lost notification delays the answer, but never makes it wrong.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ from app.service.wait_slots import WaitSlots
 from app.store.change_notifications import ChangeNotifications, ChangeWatch
 
 POLL_INTERVAL_S: Final = 5.0
-"""How long a wait goes without reading again, at most."""
+"""Seconds between two reads of a wait, at most."""
 DISCONNECT_CHECK_S: Final = 2.0
-"""How often a wait checks whether its client has disconnected."""
+"""Seconds between two checks of a wait if its client has disconnected."""
 KEEPALIVE_S: Final = 10.0
-"""How long a stream stays silent, at most."""
+"""Seconds for which a stream is silent, at most."""
 BATCH_DELAY_S: Final = 0.05
-"""The time between two reads of a stream, at least: events of that time are sent together."""
+"""Seconds between two reads of a stream, at least: events of that time are sent together."""
 
 
 class PollResult(NamedTuple):
-    """A request as it stands, and whether there was no slot to wait for its change."""
+    """The result of a long poll."""
 
     request: Request
+    """The request in its present state."""
     no_slot: bool = False
+    """True if there was no wait slot, so that the answer came at once."""
 
 
 class KnownState(NamedTuple):
@@ -67,9 +69,9 @@ class LongPolls:
     ) -> PollResult:
         """Return a request once its state differs from `known_state`, or its directive from `known_directive`.
 
-        Without a `known_state` the state of now counts as known; without a `known_directive` directives do not count. The
-        request is returned as it is when time is up, the client has disconnected, the process ends, or there is no slot. A wait
-        counts as a poll: the queue TTL of the request starts anew.
+        Without a `known_state` the present state counts as known; without a `known_directive` directives do not count. The
+        unchanged request is returned when the time is over, the client has disconnected, the process ends, or there is no
+        slot. A wait counts as a poll: the queue TTL of the request starts again.
         """
         deadline = time.monotonic() + wait_s
         record = self._requests.poll(workspace, request)
@@ -108,10 +110,10 @@ class LongPolls:
         kind: Literal["stream", "dashboard"] = "stream",
         token: str | None = None,
     ) -> Generator[Event | None]:
-        """Yield the events of a workspace after one of them, until the process ends, the client disconnects or it is closed.
+        """Yield the events of a workspace after an event, until the process ends, the client disconnects or it is closed.
 
-        The first value is None, once the stream has begun; a refusal (TooManyWaiters, StoreUnavailable, a bad name or id) is
-        raised in its place. A later None is a sign of life after `keepalive_s` of silence. The stream outlasts a Redis outage.
+        The first value is None, when the stream has begun; a refusal (TooManyWaiters, StoreUnavailable, a bad name or id) is
+        raised in its place. A later None is a keepalive after `keepalive_s` of silence. The stream outlasts a Redis outage.
         """
         with self.slots.required_slot(kind, token), self._notifications.watch(checked_name(workspace)) as watch:
             page = self._requests.list_events(workspace, after, MAX_PAGE_ROWS)
@@ -155,7 +157,7 @@ class LongPolls:
 
 
 def _wait_connected(watch: ChangeWatch, deadline: float, is_disconnected: Callable[[], bool]) -> bool:
-    """Wait for a notification until the deadline; False as soon as the client is seen to have disconnected."""
+    """Wait for a notification until the deadline. Return False as soon as the client has disconnected."""
     notified = False
     while not notified and (remaining_s := deadline - time.monotonic()) > 0:
         notified = watch.wait(min(remaining_s, DISCONNECT_CHECK_S))

@@ -23,13 +23,13 @@ from app.store.queries import QueryStore
 from app.store.snapshot_reader import UnfinishedWork
 
 MAX_CALLS = 50
-"""Bounded calls that resume unfinished work before a pool is read."""
+"""The most bounded calls that resume unfinished work before a pool is read."""
 MAX_REQUESTS = 100
-"""Requests whose owners are read, at most."""
+"""The most requests whose owners are read."""
 
 
 class OverLimitReader:
-    """Reads which use of a pool is beyond a limit."""
+    """The reader of the use beyond limits."""
 
     def __init__(self, plan_store: PlanStore, ledger: Ledger, query_store: QueryStore) -> None:
         self._plan_store, self._ledger, self._query_store = plan_store, ledger, query_store
@@ -92,7 +92,7 @@ def _is_beyond(used: Amounts, limit: Amounts, is_pool: bool) -> bool:
 
 
 def _declared_policies(pool: Pool, declared: PoolDeclaration) -> dict[str, PolicyDeclaration]:
-    """Return policy → its declaration; of an instance that of its template."""
+    """Return policy → its declaration; for an instance, that of its template."""
     policies = {each.name: each for each in declared.policies}
     instances = {each.name: policies[each.template] for each in pool.policies.values() if each.template in policies}
     return instances | policies
@@ -101,8 +101,8 @@ def _declared_policies(pool: Pool, declared: PoolDeclaration) -> dict[str, Polic
 def _with_declaration(
     snapshot: PoolSnapshot, declared: PoolDeclaration, declared_policies: Mapping[str, PolicyDeclaration]
 ) -> PoolSnapshot:
-    """Return the pool as it is used now, with the limits and settings of a declaration. Groups and policies that the
-    declaration leaves out stay: the ledger does not delete what is used."""
+    """Return the pool with its present use, and the limits and settings of a declaration. Groups and policies that the
+    declaration leaves out stay: the ledger does not delete accounts that are in use."""
     present = snapshot.accounts
     values = declared.settings.explicit_values()
     discipline = declared.settings.discipline
@@ -140,7 +140,7 @@ def _account(
 
 
 def _texts(settings: Mapping[str, object]) -> dict[str, str]:
-    """Return the settings that accounts inherit as the ledger has them: those that are null are left out."""
+    """Return the settings that accounts inherit, in the form of the ledger. Null settings are left out."""
     return {
         name: str(value)
         for name, value in settings.items()

@@ -31,7 +31,7 @@ RECONCILE_RUN_S, CLEANUP_RUN_S, USAGE_RUN_S, AUDIT_RUN_S = 20, 20, 20, 300
 
 
 class PeriodicJobs:
-    """The jobs of the workers. Each returns what became of it in every workspace it came to."""
+    """The jobs of the workers. Each returns its outcome in every workspace that it reached."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class PeriodicJobs:
         self._usage_histories, self._reconcile_lock, self._monotonic = usage_histories, reconcile_lock, monotonic
 
     def reconcile(self) -> dict[str, JobOutcome]:
-        """Reconcile every workspace; where another worker does so, wait until it has, for about a second at most."""
+        """Reconcile every workspace. If another worker is at one, wait until it has done so, for about a second at most."""
         outcomes = self._run_everywhere("reconcile", self._reconcile_lock.run, RECONCILE_RUN_S)
         skipped = [workspace for workspace, outcome in outcomes.items() if outcome == "skipped"]
         try:
@@ -57,7 +57,7 @@ class PeriodicJobs:
         return outcomes
 
     def update_fair_shares(self) -> dict[str, JobOutcome]:
-        """Reconcile the workspaces that have pools with fair shares, which computes the shares anew."""
+        """Reconcile the workspaces that have pools with fair shares, which computes the shares again."""
 
         def update(workspace: str) -> JobOutcome:
             return self._reconcile_lock.run(workspace, "shares")
@@ -96,7 +96,7 @@ class PeriodicJobs:
             random.shuffle(workspaces)
             for workspace in workspaces:
                 if self._monotonic() > deadline:
-                    log.warning("%s came to %d of %d workspaces in %g s", name, len(outcomes), len(workspaces), max_run_s)
+                    log.warning("%s reached %d of %d workspaces in %g s", name, len(outcomes), len(workspaces), max_run_s)
                     break
                 outcomes[workspace] = job(workspace)
         except StoreUnavailable as error:

@@ -1,4 +1,4 @@
-"""Fair shares for who looks: what everybody in a pool has, wants and is due just now, worked out as decisions do it."""
+"""The shares of a pool for people: demand, usage and fair share of each account, computed as the planner does."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from app.store.plan_store import PlanStore
 from app.store.snapshot_reader import UnfinishedWork
 
 MAX_CALLS = 50
-"""Bounded calls that finish what is unfinished, before the pool is looked at."""
+"""The most bounded calls that finish unfinished work before the pool is read."""
 
 
 class PoolShares:
-    """Tells what is whose."""
+    """The shares of every pool."""
 
     def __init__(self, plan_store: PlanStore, ledger: Ledger) -> None:
         self._plan_store, self._ledger = plan_store, ledger
 
     def get(self, workspace: str, pool: str) -> tuple[ShareAccount, ...]:
-        """The pool, its groups and policies, depth first: groups before policies, by name; of a pool that was changed just now
-        when that is through. StoreUnavailable if it takes long."""
+        """Return the shares of the pool, its groups and policies: depth first, groups before policies, by name.
+
+        After a change of the pool the queue is put in order first. Raise StoreUnavailable if that takes long."""
         for _ in range(MAX_CALLS):
             try:
                 snapshot = self._plan_store.read_snapshot(workspace, pool, even_if_idle=True)
@@ -58,7 +59,7 @@ class _SharesTable:
         self._protection_reason = Protection(snapshot.settings, snapshot.now_ms).reason
 
     def rows(self) -> Iterator[ShareAccount]:
-        """All, depth first."""
+        """Yield the shares of all accounts, depth first."""
         yield from self._rows_below(self._root)
 
     def _rows_below(self, account: AccountSnapshot) -> Iterator[ShareAccount]:
@@ -70,7 +71,7 @@ class _SharesTable:
         yield from rows
 
     def _satisfaction_of(self, account: AccountSnapshot, below: list[float | None]) -> float | None:
-        """Of a policy its own; of others the least below it. None is infinite."""
+        """Return the satisfaction of a policy, or the least below another account. None is infinite."""
         if not account.name.startswith(POLICY):
             return min((ratio for ratio in below if ratio is not None), default=None)
         ratio = satisfaction.satisfaction_ratio(self._shares.account(account.name), self._shares.scale)
@@ -104,7 +105,7 @@ class _SharesTable:
         )
 
     def _split(self, component: str) -> PreemptibleSplit:
-        """As decisions see it; what may never be stopped is told as that, wherever it lies."""
+        """Return the split that the planner uses, but with all allocations that are never preempted in the first group."""
         allocations = self._allocations.get(component, [])
         split = self._shares.split(component, allocations)
         profile = self._snapshot.accounts[POLICY + component].profile
@@ -128,5 +129,5 @@ class _SharesTable:
 
 
 def _display_order(account: AccountSnapshot) -> tuple[bool, str, str]:
-    """1. groups before policies 2. the name 3. the type."""
+    """Return the sort key of an account: 1. groups before policies 2. the name 3. the type."""
     return account.name.startswith(POLICY), account.name.rpartition("/")[2], account.name

@@ -24,7 +24,7 @@ _SECONDS: Final = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
 
 
 class InvalidDeclaration(ValueError):  # noqa: N818
-    """A file that is no declaration: one line for people and, if the file is YAML, each fault as (field, reason)."""
+    """A file that is not a declaration: one line for people and, if the file is YAML, each fault as (field, reason)."""
 
     def __init__(self, line: str, faults: Sequence[tuple[str, str]] = ()) -> None:
         super().__init__(line)
@@ -32,7 +32,7 @@ class InvalidDeclaration(ValueError):  # noqa: N818
 
 
 def read(text: str) -> Declaration:
-    """Return the declaration of a YAML text. Raise InvalidDeclaration, with one line for people, if it is none."""
+    """Return the declaration of a YAML text. Raise InvalidDeclaration, with one line for people, if it is not one."""
     try:
         document = load(text)
         if not isinstance(document, Mapping) or (document and "pools" not in document):
@@ -68,7 +68,7 @@ def _kind(document: object) -> str:
 
 
 def _expand(value: Any, field: str = "") -> Any:
-    """Return a value in the form of the API. A text that is no shorthand stays as it is, and is judged with the declaration."""
+    """Return a value in the form of the API. A text that is no shorthand stays, and the models check it."""
     if isinstance(value, list):
         return [_expand(item) for item in value]
     if isinstance(value, dict):

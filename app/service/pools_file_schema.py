@@ -1,6 +1,6 @@
-"""The JSON schema of the pools file, for editors: that of the declaration, with the shorthands that a file may use.
+"""The JSON schema of the pools file, for editors: the schema of the declaration, with the shorthands that a file may use.
 
-`make generated` writes it to `config/pools.schema.json`, and the API answers it. It is draft 7, which editors read.
+`make generated` writes it to `config/pools.schema.json`, and the API serves it. It is draft 7, which editors read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from app.domain.declaration import Declaration
 from app.domain.pool_settings import SETTINGS
 
 AMOUNTS: Final = ("capacity", "reserved", "limit", "non_preemptible_usage_threshold")
-"""Fields whose amounts may be one text."""
+"""The fields whose amounts may be one text."""
 AMOUNT_PATTERN: Final = r" *[a-z][a-z0-9_.-]{0,62} *= *[0-9]{1,16} *"
 DURATION_PATTERN: Final = r"([0-9]{1,9}d)?([0-9]{1,9}h)?([0-9]{1,9}m)?([0-9]{1,9}s?)?"
 

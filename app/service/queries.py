@@ -43,9 +43,9 @@ class RequestQueries:
         *,
         with_positions: bool = False,
     ) -> tuple[list[Request], int | None]:
-        """A page of requests, newest first, at times short, and where the next begins (None: that was all).
+        """Return a page of requests, the newest first, and the start of the next page (None: no further page).
 
-        With positions the queued ones have their places in the queues, the first of them at least.
+        A page may be short. With positions, queued requests have their queue positions; on a long page only the first of them.
         """
         before = None if before is None else checked_number("before", before)
         requests, last = self._query_store.list_requests(
@@ -58,7 +58,7 @@ class RequestQueries:
         return requests, last
 
     def count_requests(self, workspace: str, filter_: RequestFilter | None = None) -> RequestCounts:
-        """Return the numbers of requests by state: exact without conditions, else of the newest requests alone."""
+        """Return the number of requests in each state: exact without conditions, else of the newest requests only."""
         if filter_ is None or not filter_.has_conditions:
             return self._query_store.count_requests(checked_name(workspace))
         return self._query_store.count_matching_requests(checked_name(workspace), filter_)
@@ -66,7 +66,7 @@ class RequestQueries:
     def list_pool_requests(
         self, workspace: str, pool: str, view: str = "all", cursor: str | None = None, count: int = 100
     ) -> tuple[list[PoolRequest], str | None]:
-        """A page of a pool's requests: those that hold units in order of grant, then those that wait, in queue order."""
+        """Return a page of a pool's requests: those that hold units in order of grant, then those that wait in queue order."""
         checked_name(workspace), checked_name(pool), checked_count(count)
         part, after, position = _parse_cursor(cursor or ("q:" if view == "queued" else "a:"))
         if part == "a":
@@ -80,7 +80,7 @@ class RequestQueries:
         return rows, None if last is None else f"q:{last}:{position + len(ids)}"
 
     def list_component_policies(self, workspace: str, component: str, kind: str = "orchestrator") -> list[tuple[Pool, Policy]]:
-        """A component's policies in all pools, the most preferred first."""
+        """Return the policies of a component in all pools, the preferred pool first."""
         component_name = checked_component(kind, component)
         pools = (
             self._ledger.get_pool(workspace, pool)
@@ -89,11 +89,11 @@ class RequestQueries:
         return [(pool, pool.policies[component_name]) for pool in pools if component_name in pool.policies]
 
     def list_latest_events(self, workspace: str, count: int = 100, before: str | None = None) -> list[Event]:
-        """Return the last events of a workspace before an event, the newest first; without it the last of all."""
+        """Return the events of a workspace before an event, or the last of all, the newest first."""
         return self._query_store.read_latest_events(checked_name(workspace), checked_count(count), before)
 
     def read_open_requests(self, workspaces: Iterable[str]) -> OpenRequests:
-        """Return how many requests of these workspaces hold units and how many wait, with their first and last deadline."""
+        """Return the numbers of requests of these workspaces that hold units and that wait, with their deadlines."""
         total = OpenRequests()
         for workspace in workspaces:
             requests = self._query_store.read_deadlines(checked_name(workspace))
@@ -123,12 +123,12 @@ class MetricQueries:
 
 
 def _parse_cursor(cursor: str) -> tuple[str, int | None, int]:
-    """Which part of a pool's list, after what, and how many of the queue came before."""
+    """Return the part of a pool's list (`a` or `q`), the row after which it goes on, and the queue position there."""
     match = re.fullmatch(r"(?:(a):([0-9]{1,16})?|(q):(?:(-?[0-9]{1,17}):([0-9]{1,16}))?)", cursor)
     if not match:
-        raise ValueError("the cursor is not one that was answered")
+        raise ValueError("the cursor is not one of an answer")
     part, after = match[1] or match[3], match[2] or match[4]
     number = int(after) if after else None
     if number is not None and abs(number) > (BORROWING_STEP if part == "q" else MAX_AMOUNT):
-        raise ValueError("the cursor is not one that was answered")
+        raise ValueError("the cursor is not one of an answer")
     return part, number, int(match[5] or 0)

@@ -1,10 +1,10 @@
-"""A reconcile pass over a workspace: what no single script can decide.
+"""A reconcile pass over a workspace: the decisions that no single script can make.
 
 1. Enforce the deadlines of victims. Bounded calls follow each other until none is left.
 2. Decide each pool:
    a. Read a snapshot.
    b. Plan (`app.planner`), leaving out each waiter that prefers a pool which is not decided yet.
-   c. Write what the plan says about accounts: fair shares, starvation, use over a limit.
+   c. Write the plan's results for accounts: fair shares, starvation, use over a limit.
    d. Apply the steps one by one. A step that no longer holds is not applied, and the pool begins again with a.
 3. Give the patience hold of each pool to a waiter that capacity has blocked for too long.
 
@@ -33,16 +33,16 @@ log = logging.getLogger(__name__)
 MAX_CALLS = 150
 """The most bounded calls of one kind in a pass; the next pass does the rest."""
 LOG_INTERVAL_S = 30.0
-"""How often an error of one pool is logged, at most: each nudge tries that pool again."""
+"""Seconds between two logged errors of one pool, at least: each nudge tries that pool again."""
 MAX_SNAPSHOTS = 200
-"""How many snapshots of one pool a pass reads, at most."""
+"""The most snapshots of one pool that a pass reads."""
 MAX_STALE_PLANS = 5
-"""After so many stale plans in a row, a pool is left to the next pass."""
+"""The number of stale plans in a row after which a pool is left to the next pass."""
 
 
 @dataclass(slots=True)
 class UndecidedPools:
-    """Pools that a pass has yet to decide, and the waiters deferred in those it has decided."""
+    """The pools that a pass has yet to decide, and the waiters that it deferred in the others."""
 
     pools: set[str]
     deferred: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class UndecidedPools:
 
 
 class Reconciler:
-    """Runs reconcile passes."""
+    """The reconcile passes of every workspace."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Reconciler:
         self._logged_until: dict[tuple[str, str], float] = {}
 
     def run(self, workspace: str) -> bool:
-        """Run one bounded pass; True if something is left to do at once.
+        """Run one bounded pass. Return True if there is more to do at once.
 
         1. Enforce deadlines.
         2. Decide each pool.
@@ -110,7 +110,7 @@ class Reconciler:
         return has_more
 
     def _isolate_failures(self, workspace: str, pool: str, work: Callable[[], object]) -> bool:
-        """Return whether the work has more to do. An error is logged, so that other pools are decided all the same."""
+        """Return True if the work has more to do. An error is logged, and other pools are decided all the same."""
         try:
             return bool(work())
         except StoreUnavailable:
@@ -123,7 +123,7 @@ class Reconciler:
             return False
 
     def _decide_pool(self, workspace: str, pool: str, undecided: UndecidedPools) -> bool:
-        """Decide one pool until its plan is empty; True if it could not be done."""
+        """Decide one pool until its plan is empty. Return True if that could not be done."""
         stale_plans, replanned = 0, False
         for _ in range(MAX_SNAPSHOTS):
             try:
@@ -151,14 +151,14 @@ class Reconciler:
         return True
 
     def _publish_shares(self, workspace: str, snapshot: PoolSnapshot, publication: Publication) -> bool:
-        """Write what the plan says about accounts; False if the rules of the pool have changed meanwhile."""
+        """Write the plan's results for accounts. Return False if the rules of the pool have changed meanwhile."""
         result = self._plan_store.write_fair_shares(workspace, snapshot, publication)
         if result.is_unfinished:
             self._finish_unfinished_work(workspace)
         return result.applied
 
     def _apply(self, workspace: str, snapshot: PoolSnapshot, steps: Sequence[PlanStep]) -> bool:
-        """Apply steps while they hold and the pool is as the plan expected; False if not even the first could be applied."""
+        """Apply steps until one is stale or the pool differs from the plan. Return False if the first one is stale."""
         for number, step in enumerate(steps):
             result = self._apply_step(workspace, snapshot, step)
             if not result.applied:

@@ -1,6 +1,6 @@
 """The lock of reconcile passes: one process at a time reconciles a workspace, and no trigger is lost.
 
-A reconcile pass must not come late, so its job lock is short, extended during the pass, and never just left to another process:
+A reconcile pass must not come late, so its job lock is short and extended during the pass, and no trigger is dropped:
 
 1. Take the lock. If another process has it, record in Redis that this trigger was skipped.
 2. Run a pass (`app.service.reconcile`).
@@ -27,17 +27,17 @@ from app.store.nudges import BeginOutcome, Nudges, PassResult, PassTrigger
 log = logging.getLogger(__name__)
 
 JobOutcome = Literal["done", "idle", "skipped", "failed"]
-"""Of a job in one workspace: `idle` if there was nothing to do, `skipped` if another process has the job lock."""
+"""The outcome of a job in one workspace. `idle`: nothing to do; `skipped`: another process has the job lock."""
 
 RECONCILE_LOCK_S = 1
 MAX_LOCKED_S = 5
-"""How long passes of one workspace follow each other, at most, before the next workspace."""
+"""Seconds for which passes of one workspace follow each other, at most, before the next workspace."""
 MAX_PASSES = 20
-"""How many passes follow each other, at most."""
+"""The most passes that follow each other."""
 MAX_PASS_S = 30
-"""How long one pass extends its lock, at most; then another process may take it."""
+"""Seconds for which one pass extends its lock, at most. After that another process may take it."""
 RETRY_S = 0.05
-"""How soon a skipped tick tries to take the lock again."""
+"""Seconds after which a skipped tick tries again to take the lock."""
 
 _OUTCOMES: Mapping[BeginOutcome, JobOutcome] = {"begun": "done", "seen": "done", "idle": "idle", "held": "skipped"}
 
@@ -46,12 +46,12 @@ class ReconcilePass(Protocol):
     """One bounded pass over a workspace: a `Reconciler`."""
 
     def run(self, workspace: str) -> bool:
-        """Run the pass; True if something is left to do at once."""
+        """Run the pass. Return True if there is more to do at once."""
         ...
 
 
 class ReconcileLock:
-    """Runs the reconcile passes of a workspace under its job lock, and measures how long each takes."""
+    """The reconcile passes of a workspace under its job lock, with their durations."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class ReconcileLock:
         self._nudges, self._reconciler, self._monotonic, self._lock_s = nudges, reconciler, monotonic, lock_s
 
     def run(self, workspace: str, trigger: PassTrigger = "tick") -> JobOutcome:
-        """Take the lock and run passes; `done` also if another process has done what this trigger is for."""
+        """Take the lock and run passes. Return `done` also if another process has served this trigger."""
         token_prefix, deadline = secrets.token_hex(8), self._monotonic() + MAX_LOCKED_S
         try:
             outcome = self._nudges.begin_reconcile(workspace, f"{token_prefix}.1", self._lock_s, trigger)
@@ -78,7 +78,7 @@ class ReconcileLock:
         return _OUTCOMES[outcome]
 
     def run_skipped(self, workspaces: Iterable[str]) -> dict[str, JobOutcome]:
-        """Run in each workspace where a tick was skipped, once its lock is free; one with a long pass stays `skipped`."""
+        """Run in each workspace that a tick skipped, when its lock is free. One with a long pass stays `skipped`."""
         outcomes, waiting = dict[str, JobOutcome](), sorted(workspaces)
         deadline = self._monotonic() + self._lock_s + 2 * RETRY_S
         while waiting and self._monotonic() < deadline:
@@ -88,7 +88,7 @@ class ReconcileLock:
         return outcomes
 
     def _run_pass(self, workspace: str, token_prefix: str, number: int, deadline: float) -> bool:
-        """Run one pass; True if the lock is kept for the next one."""
+        """Run one pass. Return True if the lock is kept for the next one."""
         token, started_s = f"{token_prefix}.{number}", self._monotonic()
         result: PassResult = "failed"
         try:

@@ -1,4 +1,4 @@
-"""What requesters and holders do: submit, poll, heartbeat, release, cancel; and what an operator does: drop."""
+"""Requests: submit, poll, heartbeat, checkpoint, release, cancel, drop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from app.store.ledger import Ledger
 from app.store.workspaces import WorkspaceRegistry
 
 MAX_BATCH = 50
-"""Asks a single script call takes in."""
+"""The most requests that one script call submits."""
 
 OUTCOMES = ("succeeded", "failed", "vacated", "lost")
 CHECKPOINT_STATES = ("started", "progress", "defer", "completed", "failed")
@@ -32,16 +32,16 @@ class Requests:
         self._ledger, self._registry = ledger, registry
 
     def submit(self, workspace: str, spec: RequestSpec, key: str | None = None, token: LimitedToken | None = None) -> Request:
-        """Submit a request: it is allocated, queued (with its positions) or rejected when this returns.
+        """Submit a request. It is allocated, queued (with its positions) or rejected when this returns.
 
-        LimitReached is raised beyond a limit of the workspace, the component or the token.
+        Raise LimitReached beyond a limit of the workspace, the component or the token.
         """
         return self.submit_explained(workspace, spec, key, token).request
 
     def submit_explained(
         self, workspace: str, spec: RequestSpec, key: str | None = None, token: LimitedToken | None = None
     ) -> WaitSummary:
-        """Submit a request as `submit` does. Tell why a queued one waits, if the ledger has read that at once."""
+        """Submit a request as `submit` does. Return also why a queued one waits, if the ledger has read that at once."""
         self._register_workspace(workspace)
         return self._ledger.submit_explained(workspace, spec, checked_key(key), token)
 
@@ -52,7 +52,7 @@ class Requests:
         keys: Sequence[str | None] = (),
         token: LimitedToken | None = None,
     ) -> list[Request | Refusal]:
-        """Take in many, in order, each wholly or not at all."""
+        """Submit many requests in order, each wholly or not at all."""
         self._register_workspace(workspace)
         checked_keys = [checked_key(key) for key in keys] or [None] * len(specs)
         submissions = [(request_id(), spec, key) for spec, key in zip(specs, checked_keys, strict=True)]
@@ -62,27 +62,27 @@ class Requests:
         return answers
 
     def poll(self, workspace: str, request: str) -> Request:
-        """A request as it stands; asked by its owner, so it does not go stale for a while."""
+        """Return a request, for its owner: its queue TTL starts again."""
         return self._ledger.get_request(checked_name(workspace), checked_id(request), poll=True)
 
     def record_refused_poll(self, workspace: str, request: str, components: Sequence[str] | None) -> None:
-        """Count a poll that is refused for its rate. The caller may see these components; None: all."""
+        """Record a poll that is refused for its rate. The caller may see these components; None: all."""
         if is_name(request):
             self._ledger.record_refused_poll(checked_name(workspace), request, components)
 
     def get(self, workspace: str, request: str) -> Request:
-        """A request as it stands, for somebody else."""
+        """Return a request, for other readers: its queue TTL does not change."""
         return self._ledger.get_request(checked_name(workspace), checked_id(request))
 
     def heartbeat(self, workspace: str, request: str, fence: int) -> HeartbeatResult:
-        """Prolong a lease."""
+        """Renew the lease of an allocation."""
         return self._ledger.heartbeat(checked_name(workspace), checked_id(request), checked_number("fence", fence))
 
     def release(
         self, workspace: str, request: str, fence: int, outcome: str = "succeeded", exit_code: int | None = None
     ) -> Request:
-        """Give an allocation back; its work has `succeeded` or `failed`, it left because it had to (`vacated`), or
-        the process that did a task's work is gone (`lost`). `exit_code`: of the work; a negative one is a signal."""
+        """Release an allocation. Its work has `succeeded` or `failed`, it left by its directive (`vacated`), or the process of
+        its task is gone (`lost`). A negative `exit_code` of the work is a signal."""
         if outcome not in OUTCOMES:
             raise ValueError(f"an outcome is one of {', '.join(OUTCOMES)}")
         if exit_code is not None and not MIN_EXIT_CODE <= exit_code <= MAX_EXIT_CODE:
@@ -101,7 +101,7 @@ class Requests:
         *,
         routine: bool = False,
     ) -> HeartbeatResult:
-        """Word of a checkpoint: one of CHECKPOINT_STATES, `seconds` with `defer`, and perhaps more with `completed`."""
+        """Report one of CHECKPOINT_STATES. `seconds` goes with `defer`, `reference` and `routine` with `completed`."""
         if state not in CHECKPOINT_STATES:
             raise ValueError(f"the state of a checkpoint is one of {', '.join(CHECKPOINT_STATES)}")
         if state == "defer":
@@ -110,30 +110,30 @@ class Requests:
         return self._ledger.checkpoint(*allocation, state, seconds, reference, routine=routine)
 
     def cancel(self, workspace: str, request: str) -> Request:
-        """Leave the queue."""
+        """Cancel a queued request."""
         return self._ledger.cancel(checked_name(workspace), checked_id(request))
 
     def drop(self, workspace: str, request: str) -> Request:
-        """End a request whatever its state."""
+        """Drop a request in any state."""
         return self._ledger.drop(checked_name(workspace), checked_id(request))
 
     def list_events(self, workspace: str, after: str = "0", count: int = 100) -> list[Event]:
-        """A stretch of the workspace's events after one of them."""
+        """Return the events of the workspace after an event."""
         if not re.fullmatch(r"\d{1,16}(-\d{1,16})?", after, re.ASCII):
             raise ValueError("an event's id is two numbers with a - between them")
         return self._ledger.read_events(checked_name(workspace), after, checked_count(count))
 
     def read_counters(self, workspace: str) -> Mapping[str, int]:
-        """What the ledger counts for the metrics."""
+        """Return the counters of the ledger."""
         return self._ledger.read_counters(checked_name(workspace))
 
     def _register_workspace(self, workspace: str) -> None:
         self._registry.add(checked_name(workspace))
 
     def check_ready(self) -> None:
-        """Raises StoreUnavailable unless Redis answers, knows the scripts and takes a write."""
+        """Raise StoreUnavailable unless Redis answers, has the scripts and accepts a write."""
         self._ledger.take_job_lock(OWN, "ready", "any", ttl_s=1)
 
     def get_last_event_id(self, workspace: str) -> str:
-        """The newest event of the workspace, to go on after; 0-0 if there is none."""
+        """Return the id of the newest event of the workspace; 0-0 if there is none."""
         return self._ledger.get_last_event_id(checked_name(workspace))

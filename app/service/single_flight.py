@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Generic, TypeVar
 
 TIMEOUT_S = 5.0
-"""How long a thread waits for the lock. Otherwise, while Redis hangs, waiting threads would run into its timeout in turn."""
+"""Seconds that a thread waits for the lock. Without it, waiting threads would time out one after the other if Redis hangs."""
 
 Value = TypeVar("Value")
 CacheKey = tuple[str, ...]
@@ -26,7 +26,7 @@ def acquire(lock: Lock) -> Iterator[bool]:
 
 
 class TtlCache(Generic[Value]):
-    """Values by key, each for some seconds. One thread computes a value, and the others wait for it."""
+    """A cache of values by key, each for some seconds. One thread computes a value, and the other threads wait for it."""
 
     def __init__(self, ttl_s: float, max_entries: int, monotonic: Callable[[], float]) -> None:
         self._ttl_s, self._max_entries, self._monotonic = ttl_s, max_entries, monotonic

@@ -1,8 +1,7 @@
-"""Tokens: made, told apart, throttled and revoked.
+"""Tokens: create, authenticate, throttle and revoke.
 
-A secret is 32 bytes of chance, so that its SHA-256 is as good as a slow hash and costs nothing: that is what is kept. What a
-process found it remembers for a second, so that a request makes no call of its own for it, and a revoked token is refused
-within that second.
+A secret is 32 random bytes, so its SHA-256 is as safe as a slow hash, and cheap. Only the hash is stored. A process caches a
+token for a second: most requests need no read of their own, and a revoked token is refused within that second.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from app.store.tokens import TokenStore
 
 CACHE_TTL_S = 1.0
 MAX_CACHED = 1000
-"""How many secrets a process remembers at a time; only good ones."""
+"""The most secrets that a process caches; only valid ones."""
 
 EXPIRES_SOON_S = 7 * 86_400
-"""`token list` and the metrics name a token that expires within this time."""
+"""Seconds before its end from which `token list` and the metrics name a token."""
 MAX_EXPIRING = 20
 """The most tokens that the metrics name at a time."""
 
@@ -62,7 +61,7 @@ class Tokens:
         limits: Mapping[str, int | None] = MappingProxyType({}),
         expires_s: int | None = None,
     ) -> tuple[Token, str]:
-        """Return a new token and its secret, which is not stored. Raise ValueError with the reason if it cannot be.
+        """Return a new token and its secret, which is not stored. Raise ValueError with the reason if a value is invalid.
 
         `limits` are `max_waiting` and `max_shapes`; None is no limit, and an absent limit has the default of the role.
         """
@@ -83,12 +82,12 @@ class Tokens:
         return created, secret
 
     def list_tokens(self) -> list[Token]:
-        """Every token, the oldest first; those that have expired are among them until they are revoked."""
+        """Return every token, the oldest first. Expired tokens are included until they are revoked."""
         return self._store.list_tokens()
 
     def read_wait_use(self, token: Token, workspaces: Iterable[str]) -> WaitUse:
-        """Return the use of a token's limits: each number is the largest in any of these workspaces that it may use."""
-        if token.wait_limits.is_unlimited:  # then its waiters are not counted
+        """Return the use of a token's limits: each number is the largest in one of these workspaces that it may use."""
+        if token.wait_limits.is_unlimited:  # the waiters of such a token are not counted
             return WaitUse(0, 0)
         counts = [self._store.count_waiters(token.id, workspace) for workspace in workspaces if token.can_access(workspace)]
         return WaitUse(max((waiting for waiting, _ in counts), default=0), max((shapes for _, shapes in counts), default=0))
@@ -98,7 +97,7 @@ class Tokens:
         return self._store.list_expiring_tokens(EXPIRES_SOON_S, count)
 
     def revoke(self, id_or_name: str) -> Token:
-        """Make a token worthless: here at once, in other processes within a second."""
+        """Revoke a token: in this process at once, in others within a second."""
         token = self._store.revoke_token(id_or_name)
         with self._lock:
             self._cache.clear()
@@ -106,7 +105,7 @@ class Tokens:
         return token
 
     def authenticate(self, secret: str) -> Token | None:
-        """Whose secret this is; None if it is nobody's, or that of a token that has expired or was revoked."""
+        """Return the token with this secret; None if there is none, or if it has expired or was revoked."""
         if not _SECRET.fullmatch(secret):
             return None
         digest, now = _digest(secret), self._monotonic()
@@ -126,7 +125,7 @@ class Tokens:
                 del self._cache[next(iter(self._cache))]
 
     def any_exist(self) -> bool:
-        """Whether there is any token, also one that has expired; as of a second ago."""
+        """True if there is any token, even an expired one; the answer may be a second old."""
         exists, until = self._existence
         now = self._monotonic()
         if now >= until:
@@ -135,7 +134,7 @@ class Tokens:
         return exists
 
     def charge(self, token: Token, count: int) -> None:
-        """Charge a token for the further asks of a batch that has passed as one call."""
+        """Charge a token for the further requests of a batch that was counted as one call."""
         rate = self._rate(token)
         if rate and count > 0:
             self._store.charge_token(token.id, rate, count)
@@ -144,7 +143,7 @@ class Tokens:
         return self._default_rate if token.rate_per_s is None else token.rate_per_s
 
     def throttle(self, token: Token) -> float | None:
-        """Count a request of a token: None if it may pass, else the seconds until one may."""
+        """Count a call of a token. Return None if it may pass, else the seconds until the next call may."""
         rate = self._rate(token)
         wait_ms = self._store.throttle_token(token.id, rate) if rate else 0
         return wait_ms / 1000 if wait_ms else None
@@ -183,9 +182,9 @@ def _checked_workspaces(names: Iterable[str]) -> tuple[str, ...]:
 def _checked_components(role: str, names: Iterable[str]) -> tuple[str, ...]:
     components = tuple(dict.fromkeys(full_component(name) if is_template(name) else name for name in names))
     if role == Role.REQUESTER and not components:
-        raise ValueError("a requester acts for the components it lists: name one at least")
+        raise ValueError("a requester acts for the components of its token: name at least one")
     if role != Role.REQUESTER and components:
-        raise ValueError(f"only a requester lists components, and this is to be {role}")
+        raise ValueError(f"only a requester has components, and the role is {role}")
     for component in components:
         if not is_component_pattern(component):
             raise ValueError(f"component {component!r}: {COMPONENT_TEXT}")

@@ -1,4 +1,4 @@
-"""The use of pools over the last hours: noted each minute, and told to who looks."""
+"""The use of pools over the last hours, from samples that are recorded each minute."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from app.store.ledger import Ledger
 from app.store.usage_samples import UsageSample, UsageSampleStore
 
 MAX_COMPONENTS = 100
-"""Policies that are told of one by one, those that used most over all: what the others used is in the pool's own series."""
+"""The most policies with a series of their own: those that used most. The series of the pool includes all policies."""
 
 
 class UsageHistories:
-    """Notes the use of every pool, and tells what was noted."""
+    """The usage histories of every pool."""
 
     def __init__(self, samples: UsageSampleStore, ledger: Ledger) -> None:
         self._samples, self._ledger = samples, ledger
 
     def record(self, workspace: str) -> None:
-        """Note how every pool of a workspace stands, unless that was done just now."""
+        """Record a sample of every pool of a workspace, unless there is a new one already."""
         for pool in self._ledger.list_pools(workspace):
             self._samples.sample_usage(workspace, pool)
 
     def get(self, workspace: str, pool: str) -> UsageHistory:
-        """What was used of a pool at each time that was noted: in all, and by the policies it has now."""
+        """Return the use of a pool at the time of each sample: in all, and by its present policies."""
         samples = _drop_clock_jumps(self._samples.read_usage_history(checked_name(workspace), checked_name(pool)))
         keys, components = sorted({key for sample in samples for key in sample.keys}), _largest_users(samples)
 
@@ -45,12 +45,12 @@ class UsageHistories:
 
 
 def _units_of(component: str, sample: UsageSample, policies: Mapping[str, tuple[int, ...]]) -> Sequence[int | None]:
-    """Return the units of a policy. One that is not in a complete sample used nothing; in another, its use is unknown."""
+    """Return the units of a policy. If it is not in a complete sample it used 0; in an incomplete one its use is unknown."""
     return policies.get(component) or (0 if sample.is_complete else None,) * len(sample.keys)
 
 
 def _drop_clock_jumps(samples: Sequence[UsageSample]) -> list[UsageSample]:
-    """Times only rise: what a clock that was wrong has noted ahead of them is left out."""
+    """Return the samples with rising times. Samples that a wrong clock dated ahead of later ones are left out."""
     ordered: list[UsageSample] = []
     for sample in reversed(samples):
         if not ordered or sample.at_ms < ordered[-1].at_ms:
@@ -59,7 +59,7 @@ def _drop_clock_jumps(samples: Sequence[UsageSample]) -> list[UsageSample]:
 
 
 def _largest_users(samples: Sequence[UsageSample]) -> list[str]:
-    """1. Who used the largest parts of the pool 2. the name; those few by name."""
+    """Return the components that used the largest parts of the pool (1. the part 2. the name), sorted by name."""
     parts = defaultdict[str, float](float)
     for sample in samples:
         for component, peaks in sample.policy_peaks.items():

@@ -1,8 +1,8 @@
-"""The wait slots of one process: how many clients it holds in long polls, streams and large bodies, and how many one token has.
+"""The wait slots of one process: the bounds of its long polls, streams and large bodies, in all and for one token.
 
-Each wait holds a thread, so wait slots are counted. A token has a share of each kind, so that the clients of one token cannot
-keep out those of another. The streams of dashboards have slots of their own. A call with a large body takes a slot as well: the
-client may send slowly, and what it has sent stays in memory until the call is answered.
+Each wait holds a thread, so wait slots are counted. A token has a share of each kind, so that its clients cannot take the slots
+of all others. The streams of dashboards have slots of their own. A call with a large body takes a slot as well: the client may
+send slowly, and its data stays in memory until the call is answered.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _KIND_TEXTS: dict[SlotKind, str] = {
 
 
 class TooManyWaiters(Exception):  # noqa: N818 - a state of the world
-    """All wait slots of this process are taken, or a shared computation took too long; a later try may succeed."""
+    """All wait slots of this process are taken, or a shared computation takes too long. A later try may succeed."""
 
 
 class TokenShareUsed(TooManyWaiters):
-    """The token already holds its share of this process; a try after `retry_after_s` may succeed."""
+    """The token holds its whole share of this process. A try after `retry_after_s` may succeed."""
 
     def __init__(self, message: str, retry_after_s: int = 1) -> None:
         super().__init__(message)
@@ -39,9 +39,9 @@ LEAST_SHARES: dict[SlotKind, int] = {"poll": 1, "stream": 1, "dashboard": 8, "bo
 
 
 class WaitSlots:
-    """The wait slots of one process. A stream takes one of the `polls`, of which `streams` at most are streams.
+    """The wait slots of one process. Streams take slots of `polls`, at most `streams` of them.
 
-    A caller without a token (None) has no share: without tokens all callers are users of this machine.
+    The share does not apply to a caller without a token (None): without tokens all callers are on this machine.
     """
 
     def __init__(self, polls: int, streams: int, dashboards: int = 1, bodies: int = 1, share_percent: int = 100) -> None:
@@ -55,7 +55,7 @@ class WaitSlots:
         self._used_by_token: Counter[tuple[SlotKind, str]] = Counter()
         self._lock = Lock()
         self.on_change: Callable[[SlotKind, int], None] = lambda kind, change: None
-        """Called with 1 for each slot taken, and with -1 for each slot freed."""
+        """A function that is called with 1 for each slot taken, and with -1 for each slot freed."""
 
     @contextmanager
     def slot(self, kind: SlotKind, token: str | None = None) -> Iterator[bool]:
@@ -81,7 +81,7 @@ class WaitSlots:
             return {kind: self._used[kind] for kind in get_args(SlotKind)}
 
     def refused(self) -> dict[SlotKind, int]:
-        """Return the number of callers so far that got no slot, by kind."""
+        """Return the number of callers that got no slot so far, by kind."""
         with self._lock:
             return {kind: self._refused[kind] for kind in get_args(SlotKind)}
 

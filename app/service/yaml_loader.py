@@ -1,8 +1,7 @@
-"""YAML that people wrote, as plain data: one document, read safely and strictly.
+"""A strict and safe YAML loader for files that people write: one document, as plain data.
 
-YAML can say the same thing twice, by duplicate keys, or a billion times, by aliases, and by tags it can mean anything; none of
-that has a place in a file of settings. So a document is first gone through event by event, which costs no more than its length,
-and only then made into data.
+Duplicate keys, aliases and tags are refused: aliases can grow a small file without bound, and tags can create any object. So a
+document is first checked event by event, which costs no more than its length, and only then made into data.
 """
 
 from __future__ import annotations
@@ -14,17 +13,17 @@ import yaml
 
 MAX_CHARACTERS = 2_000_000
 MAX_DEPTH = 32
-"""How far lists and mappings may be nested."""
+"""The most levels of nested lists and mappings."""
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class InvalidYaml(ValueError):  # noqa: N818
-    """What is wrong with a document, in one line."""
+    """A document that is refused; the message is one line."""
 
 
-class _UniqueKeyLoader(_Loader):  # type: ignore[misc]  # the C one where it is built in, and ten times as fast
-    """Refuses a key that is there twice."""
+class _UniqueKeyLoader(_Loader):  # type: ignore[misc]  # the C loader if it is built in: it is ten times as fast
+    """A loader that refuses duplicate keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys: set[Hashable] = set()
@@ -32,7 +31,7 @@ class _UniqueKeyLoader(_Loader):  # type: ignore[misc]  # the C one where it is 
             if key_node.tag == "tag:yaml.org,2002:merge":
                 raise InvalidYaml(f"line {key_node.start_mark.line + 1}: merge keys are not allowed")
             key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable):  # what is not is refused below
+            if isinstance(key, Hashable):  # other keys are refused below
                 if key in keys:
                     raise InvalidYaml(f"line {key_node.start_mark.line + 1}: {key} is there twice")
                 keys.add(key)
@@ -40,7 +39,7 @@ class _UniqueKeyLoader(_Loader):  # type: ignore[misc]  # the C one where it is 
 
 
 def load(text: str) -> Any:
-    """The data of the one document in a text; Unreadable for anything else."""
+    """Return the data of the one document in a text. Raise InvalidYaml for any other text."""
     if len(text) > MAX_CHARACTERS:
         raise InvalidYaml(f"must have at most {MAX_CHARACTERS} characters")
     try:
@@ -77,7 +76,7 @@ def _located(error: yaml.MarkedYAMLError) -> str:
 
 
 def line_of(text: str, path: Sequence[str]) -> int:
-    """Return the line of a field of a document, or that of the innermost object on its path that is there."""
+    """Return the line of a field of a document, or of the innermost object on its path that exists."""
     node, line = yaml.compose(text, _Loader), 1
     for part in path:
         pair = _child(node, part)
@@ -88,7 +87,7 @@ def line_of(text: str, path: Sequence[str]) -> int:
 
 
 def _child(node: Any, part: str) -> tuple[Any, Any] | None:
-    """Return the key and the value of a member of a mapping; of a list the item as both."""
+    """Return the key and the value of a member of a mapping; for a list, the item as both."""
     if isinstance(node, yaml.MappingNode):
         return next(((key, value) for key, value in node.value if key.value == part), None)
     if isinstance(node, yaml.SequenceNode) and part.isdigit() and int(part) < len(node.value):

@@ -231,7 +231,7 @@ def test_after_a_service_was_killed_a_server_is_started(folder: Path) -> None:
     ("words", "code", "message"),
     [
         (("create", "two words", "--role", "viewer"), 1, "poolkeeperd: a token cannot be called 'two words'"),
-        (("create", "ci", "--role", "requester"), 1, "poolkeeperd: a requester acts for the components it lists"),
+        (("create", "ci", "--role", "requester"), 1, "poolkeeperd: a requester acts for the components of its token"),
         (("revoke", "missing"), 1, "poolkeeperd: there is no ledger in"),
         (("list",), 1, "poolkeeperd: there is no ledger in"),
         (("create", "ci", "--role", "king"), 2, "'king' is not one of 'admin', 'operator', 'requester', 'viewer'"),

@@ -167,7 +167,7 @@ def test_a_declaration_of_very_many_pools_is_refused_before_any_is_looked_at(sit
 def test_a_declaration_may_not_change_too_much_at_once(site: Site) -> None:
     pools = [{"name": f"p{number}", "capacity": {"gpu": 1}, "groups": [{"name": "g"}]} for number in range(1001)]
     detail = site.put("/declaration", {"pools": pools}).refused(422, "too_many_changes")["detail"]
-    assert detail == "this changes 2002 pools, groups and policies; 2000 are most at once"
+    assert detail == "this changes 2002 pools, groups and policies; one call may change 2000"
     assert site.get("/pools").items == []
 
 

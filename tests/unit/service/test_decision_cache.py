@@ -149,7 +149,7 @@ def test_no_call_waits_without_end_for_another_ones_pass(eye: Eye, world: World,
     other = Thread(target=eye.see, args=[waits])
     other.start()
     assert inside.wait(20)
-    with pytest.raises(TooManyWaiters, match="pool p: others look at it"):
+    with pytest.raises(TooManyWaiters, match="pool p: other calls are reading it"):
         eye.see(waits)
     go_on.set()
     other.join(20)

@@ -261,7 +261,7 @@ def test_no_call_waits_without_end_for_another_ones_estimates(here: Here, monkey
         futures = threads.submit(here.foreseeing.list_estimates, here.world.workspace, "p")
         assert slow.began.wait(30)
         assert here.get_result(here.world.submit(gpu=1)) == EstimateResult(
-            None, "others have it worked out just now; ask again in a moment"
+            None, "another call is computing it; ask again in a moment"
         )
         assert here.foreseeing.list_estimates(here.world.workspace, "p") == {}
         slow.go_on.set()

@@ -116,7 +116,7 @@ def test_a_round_ends_when_its_time_is_up(client: RedisClient, here: Services, c
         lambda: float(next(ticks)),
     )
     assert len(slow.cleanup()) == 2
-    assert "came to 2 of 3 workspaces" in caplog.text
+    assert "reached 2 of 3 workspaces" in caplog.text
     assert len(untidy(client)) == 1
 
 
