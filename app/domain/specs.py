@@ -124,7 +124,7 @@ class RequestSpec(StrictModel):
 
 
 class PoolSpec(StrictModel):
-    """A new pool."""
+    """The spec of a new pool."""
 
     name: Name
     """The name of the pool; it cannot be changed."""

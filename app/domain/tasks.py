@@ -39,7 +39,9 @@ class ReplacedAllocationSpec(StrictModel):
     """The allocation that a running task gives up to be parked again."""
 
     request: Annotated[str, Field(min_length=1, max_length=64)]
+    """The id of the request of that allocation."""
     fence: Annotated[int, Field(ge=0, le=MAX_AMOUNT)]
+    """The fence of that allocation."""
 
 
 class TaskSpec(StrictModel):
