@@ -12,30 +12,30 @@ from poolkeeper.formatting import one_line
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 BodyChange: TypeAlias = Callable[[Mapping[str, Any], Sequence[str]], dict[str, Any]]
-"""What is there, and which fields are put → the whole to put."""
+"""The present document and the names of the fields of the new one → the whole new document."""
 
 RESERVED = click.option(
-    "--reserved", type=param_types.Amounts(removable=True), multiple=True, help="What is its own: gpu=4. May be repeated."
+    "--reserved", type=param_types.Amounts(removable=True), multiple=True, help="Units reserved for it: gpu=4. May be repeated."
 )
 LIMIT = click.option(
     "--limit",
     type=param_types.Amounts(removable=True),
     multiple=True,
-    help="The most it may use: gpu=8; else the pool's total.",
+    help="Most units it may use: gpu=8 (the pool's capacity). May be repeated.",
 )
-WEIGHT = click.option("--weight", type=click.IntRange(min=1), help="Its part among its siblings (1).")
+WEIGHT = click.option("--weight", type=click.IntRange(min=1), help="Weight of its fair share among its siblings (1).")
 SETTING = click.option(
     "--setting",
     "--settings",
     "settings",
     type=param_types.Setting(pool_settings.ACCOUNT_SETTINGS),
     multiple=True,
-    help="Of its own, such as starvation_timeout_s=2m or preemption_threshold=0.5; none: inherited again. May be repeated.",
+    help="Own setting, such as starvation_timeout_s=2m or preemption_threshold=0.5; none inherits it again. May be repeated.",
 )
 
 
 def show_over_limit(document: Mapping[str, Any]) -> None:
-    """Print, for people, which use a change has put beyond a limit."""
+    """Print, for people, the use that a change has put beyond a limit."""
     if not options.current_options().for_programs:
         for use in document.get("over_limit") or ():
             click.echo(one_line(use["sentence"]))
@@ -56,13 +56,13 @@ def body_of(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def change_of(values: Mapping[str, Any], cleared: Mapping[str, bool]) -> BodyChange:
-    """Return a function that applies the options to a document. Without any option it is a usage error."""
+    """Return a function that applies the options to a document. Raise UsageError if no option is given."""
     changes = {field: _merge_option(field, value) for field, value in values.items() if value not in (None, ())}
     cleared_fields = [field for field, clear in cleared.items() if clear]
     if both := [field for field in cleared_fields if field in changes]:
         raise click.UsageError(f"--{both[0]} and --no-{both[0]} exclude each other", click.get_current_context())
     if not changes and not cleared_fields:
-        raise click.UsageError("nothing to change was given", click.get_current_context())
+        raise click.UsageError("nothing to change: give an option", click.get_current_context())
 
     def apply(current: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
         body = {field: current[field] for field in fields if current.get(field) is not None}

@@ -1,4 +1,4 @@
-"""The shorthand `--KEY N` for an amount: `--gpu 2` is `--resource gpu=2`, and where a pool is made `--capacity gpu=2`."""
+"""The shorthand `--KEY N` for an amount: `--gpu 2` is `--resource gpu=2` for a request, and `--capacity gpu=2` for a pool."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ OPTION_BY_KEY = {
     "memory": "--memory",
     "memory_mb": "--memory",
 }
-"""Keys that people give an amount with a unit or a fraction, and the option that takes it."""
+"""Keys whose amounts people give with a unit or a fraction → the option for such an amount."""
 _OPTION = re.compile(r"--([a-z][a-z0-9_.-]{0,62})(?:=(.*))?", re.DOTALL)
 _QUANTITY = re.compile(r"[+-]?[0-9]*[.,]?[0-9]+[A-Za-z%]{0,5}")
-"""A number, also with a sign, a fraction or a unit: the argument is meant as an amount."""
+"""A number, also with a sign, a fraction or a unit: such an argument is meant as an amount."""
 _FRACTION = re.compile(r"[+]?([0-9]*)[.,]([0-9]+)")
 
 
 class AmountCommand(VerbCommand):
-    """A verb for which `--KEY N` is an amount unless it is an option. `amounts` is the option that takes all amounts."""
+    """A verb for which `--KEY N` is an amount, unless `--KEY` is an option. `amounts` is the option that takes all amounts."""
 
     def __init__(self, *words: Any, amounts: str = "--resource", **settings: Any) -> None:
         super().__init__(*words, **settings)
@@ -49,7 +49,7 @@ class AmountCommand(VerbCommand):
 
 
 class AmountShorthand:
-    """Rewrites arguments, one by one. `check_word` sees each that is neither an option nor the value of one."""
+    """The rewriting of arguments, one by one. `check_word` gets each that is neither an option nor the value of one."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class AmountShorthand:
             if not (argument.startswith("-") or has_unknown_option):
                 self._check_word(argument)
             yield argument
-            # click refuses an option that it does not know; until then the next word may be its value
+            # click refuses an unknown option later; here the next word may be its value
             has_unknown_option = has_unknown_option or argument.partition("=")[0] not in self._takes_a_value
             if self._takes_a_value.get(argument):
                 yield from (value for value in [next(rest, None)] if value is not None)
@@ -98,7 +98,7 @@ class AmountShorthand:
             advice = f"; {option} takes it" if option in self._takes_a_value else _advice_on_parts(key, value)
             raise self._error(f"--{key} takes a whole number, not {value}{advice}")
         text = "nothing" if value is None else value
-        raise self._error(f"No such option '--{key}'. (As an amount it needs a whole number after it, not {text})")
+        raise self._error(f"No such option '--{key}'. (An amount needs a whole number, not {text})")
 
     def _similar_options(self, key: str) -> list[str]:
         max_distance = 1 if len(key) <= 5 else 2
@@ -110,7 +110,7 @@ class AmountShorthand:
 
 
 def _advice_on_parts(key: str, value: str) -> str:
-    """Return what to do for parts of a unit: they are thousandths in a key of their own, as `mcpu` is of a CPU."""
+    """Return the advice for parts of a unit: thousandths in a key of their own, as `mcpu` is for a CPU."""
     part = _FRACTION.fullmatch(value)
     if part is None:
         return ""
@@ -126,12 +126,12 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def asks_for_help(arguments: Sequence[str]) -> bool:
-    """True if the help of the verb is asked for, not that of a command after `--`."""
+    """True if `--help` is for the verb, not for a command after `--`."""
     return any(word in ("-h", "--help") for word in split_arguments(arguments)[0])
 
 
 def edit_distance(word: str, other: str) -> int:
-    """Return how many letters have to be added, left out, replaced or swapped with the next to turn one word into the other."""
+    """Return the number of letters to add, delete, replace or swap with the next to turn one word into the other."""
     before, row = [0] * (len(other) + 1), list(range(len(other) + 1))
     for i, letter in enumerate(word, 1):
         last, before, row = before, row, [i]

@@ -1,4 +1,4 @@
-"""`poolkeeper login`, `logout` and `whoami`: who you are, and where that is kept."""
+"""`poolkeeper login`, `logout` and `whoami`: the identity of the caller, and the file that stores it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @click.command("whoami", cls=VerbCommand, example="poolkeeper whoami")
 def whoami() -> None:
-    """Who the service says you are, and what you may."""
+    """Show the caller that the service sees, and its permissions."""
     client = options.client()
     caller = client.call("GET", "/whoami")
     output.show_item(caller, str(caller["name"]), lambda: output.show_fields(_facts(caller, client.url)))
@@ -37,33 +37,33 @@ def whoami() -> None:
     "pass show poolkeeper | poolkeeper login --url https://pools.example.org",
 )
 def login() -> None:
-    """Keep --url, --token and --workspace for the next time, once the service has been asked whether they are right.
+    """Check --url, --token and --workspace with the service, and store them for later calls.
 
-    A token that is not given is asked for, or read from stdin if that is no terminal; an empty one is none.
+    Without --token, the command asks for the token; without a terminal it reads the token from stdin. An empty token is none.
     """
     chosen = options.current_options()
     if chosen.token is None:
         chosen.token = _token()
     client = _client_of(chosen)
     if chosen.token and client.url.startswith("http://") and not _is_loopback(client.url):
-        print_message(f"{client.url} is not encrypted: whoever is on the way can read the token")
+        print_message(f"{client.url} is not encrypted: the token can be read on its way through the network")
     caller = client.call("GET", "/whoami")
     path = _write_configuration({"url": client.url, "token": chosen.token, "workspace": client.workspace})
     output.show_result(
-        caller, str(caller["name"]), f"{caller['name']} at {client.url}, workspace {client.workspace}; kept in {path}"
+        caller, str(caller["name"]), f"{caller['name']} at {client.url}, workspace {client.workspace}; stored in {path}"
     )
 
 
 @click.command("logout", cls=VerbCommand, example="poolkeeper logout")
 def logout() -> None:
-    """Forget what `login` kept; the token stays valid until it is revoked."""
+    """Remove the stored address, token and workspace. The token stays valid until it is revoked."""
     from poolkeeper.config import file_path
 
     path = file_path()
     try:
         path.unlink()
     except FileNotFoundError:
-        output.show_result(None, str(path), "there was nothing to forget")
+        output.show_result(None, str(path), "nothing was stored")
     except OSError as error:
         raise CommandError(f"{path} cannot be removed: {error.strerror}") from error
     else:

@@ -1,4 +1,4 @@
-"""`poolkeeper checkpoint`: said from within a command that `poolkeeper run` runs, how far the saving of its work is."""
+"""`poolkeeper checkpoint`: reports of a command of `poolkeeper run` about its checkpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from poolkeeper.cli.error_output import CommandError
 from poolkeeper.runner.checkpoint_files import FILE_VARIABLE, CheckpointReport, write_report
 
 checkpoint = NounGroup(
-    "checkpoint", help="Checkpoints, from within a command of `poolkeeper run`: its work is saved, or will be."
+    "checkpoint", help="Checkpoints: for a command of `poolkeeper run`, to report that its work is saved, or will be."
 )
 
 
@@ -22,33 +22,33 @@ checkpoint = NounGroup(
     "done",
     example="poolkeeper checkpoint done\npoolkeeper checkpoint done --reference s3://runs/42/step-9000",
 )
-@click.option("--reference", help="Where to go on from: POOLKEEPER_CHECKPOINT_REFERENCE of the next start.")
+@click.option("--reference", help="Reference to resume from: POOLKEEPER_CHECKPOINT_REFERENCE of the next start.")
 def done(reference: str | None) -> None:
-    """All is saved; who was told to leave has no more to do."""
+    """Report that the work is saved. A command that was told to leave needs to do no more."""
     _send(CheckpointReport("completed", reference))
 
 
 @checkpoint.command("progress", example="poolkeeper checkpoint progress")
 def progress() -> None:
-    """It is being saved; if that takes longer than it may, this is worth half as much time again, once."""
+    """Report that the work is being saved. If that takes too long, the deadline is extended once, by half of the time."""
     _send(CheckpointReport("progress"))
 
 
 @checkpoint.command("failed", example="poolkeeper checkpoint failed")
 def failed() -> None:
-    """It cannot be saved; who was told to leave has to end now."""
+    """Report that the work cannot be saved. A command that was told to leave has to end now."""
     _send(CheckpointReport("failed"))
 
 
 def _send(report: CheckpointReport) -> None:
-    """Report to `run` by its file; without a file, to the service."""
+    """Send a report to `run` in its file; without a file, to the service."""
     if file := os.environ.get(FILE_VARIABLE):
         _write(Path(file), report)
         return
     request, fence = os.environ.get("POOLKEEPER_REQUEST"), os.environ.get("POOLKEEPER_FENCE", "")
     if not (request and fence.isascii() and fence.isdigit()):
         raise click.UsageError(
-            f"this is for a command of `poolkeeper run`: neither {FILE_VARIABLE} nor POOLKEEPER_REQUEST and its FENCE are set",
+            f"this is for a command of `poolkeeper run`: neither {FILE_VARIABLE} nor POOLKEEPER_REQUEST is set",
             click.get_current_context(),
         )
     body: dict[str, Any] = {"fence": int(fence), "state": report.state}
@@ -66,4 +66,4 @@ def _write(file: Path, report: CheckpointReport) -> None:
     try:
         write_report(file, report)
     except OSError as error:
-        raise CommandError(f"`poolkeeper run` does not listen at {file} any more: {error.strerror}") from error
+        raise CommandError(f"`poolkeeper run` does not read {file} any more: {error.strerror}") from error

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PAGE = 200
 LIMIT = click.option(
-    "--limit", type=click.IntRange(min=0), default=100, show_default=True, metavar="N", help="How many at most; 0 is all."
+    "--limit", type=click.IntRange(min=0), default=100, show_default=True, metavar="N", help="Most rows to list; 0: all."
 )
 
 POOLS = (
@@ -136,7 +136,7 @@ def tree(groups: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def with_optional_columns(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[Column, ...]:
-    """Return the columns. Those of templates, modes and settings are in it only if a row has a value for them."""
+    """Return the columns, without those of templates, modes and settings for which no row has a value."""
     has_templates = any(row.get("template") or row.get("policies") is not None for row in rows)
     has_modes = any(row.get("mode", "fair_share") != "fair_share" for row in rows)
     has_settings = any(row.get("settings") for row in rows)
@@ -149,7 +149,7 @@ def limited_requests(path: str, query: Mapping[str, Any], limit: int) -> None:
     requests, is_cut = read_requests(options.client(), path, query, limit)
     output.show_list(requests, REQUESTS, lambda row: str(row["id"]))
     if is_cut:
-        print_message(f"there are more than these {limit}; --limit 0 lists all")
+        print_message(f"there are more than {limit}; --limit 0 lists all")
 
 
 def read_requests(client: Client, path: str, query: Mapping[str, Any], limit: int) -> tuple[list[dict[str, Any]], bool]:

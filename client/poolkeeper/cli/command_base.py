@@ -18,7 +18,7 @@ CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 
 
 
 class VerbCommand(click.Command):
-    """A command that makes calls and prints the result."""
+    """A command that makes calls and prints their result."""
 
     def __init__(self, *words: Any, example: str = "", **settings: Any) -> None:
         super().__init__(*words, **settings)
@@ -27,7 +27,7 @@ class VerbCommand(click.Command):
         self.params = [*self.params, *self.global_options]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write its own options; the global ones in one line."""
+        """Write the options of the verb; the global options take one line."""
         own = [param for param in self.get_params(ctx) if param not in self.global_options]
         records = [record for param in own if (record := param.get_help_record(ctx)) and isinstance(param, click.Option)]
         with formatter.section("Options"):
@@ -73,7 +73,7 @@ class NounGroup(click.Group):
 
 
 class RootGroup(click.Group):
-    """The program. Its commands are imported at their first use, and every end is an exit code."""
+    """The program. It imports commands at their first use, and always ends with an exit code."""
 
     def __init__(self, *words: Any, modules: Mapping[str, tuple[str, str]], **settings: Any) -> None:
         super().__init__(*words, **settings)
@@ -93,7 +93,7 @@ class RootGroup(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, but suggest commands that are not imported yet, and the nouns that have a verb of this name."""
+        """Resolve a command like click. Suggest commands that are not imported yet, and nouns that have a verb of this name."""
         if args[0] not in self.modules and not args[0].startswith("-") and not ctx.resilient_parsing:
             if nouns := [noun for noun in self.modules if args[0] in getattr(self.get_command(ctx, noun), "commands", ())]:
                 commands = " or ".join(f"'{noun} {args[0]}'" for noun in nouns)
@@ -112,7 +112,7 @@ class RootGroup(click.Group):
             formatter.write(as_table() + "\n")
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **settings: Any) -> Any:  # type: ignore[override]
-        """Run, and exit with an exit code; a traceback is only for bugs."""
+        """Run the program and exit with its code. Only a bug prints a traceback."""
         _escape_unencodable()
         settings.setdefault("color", False if os.environ.get("NO_COLOR") else None)
         try:

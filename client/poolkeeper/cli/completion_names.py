@@ -1,4 +1,4 @@
-"""Names for shell completion, read from the service within `TIMEOUT_S` or left out."""
+"""Names for shell completion, read from the service within `TIMEOUT_S`, else left out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Row = TypeVar("Row")
 
 
 def names(ctx: click.Context, listing: Sequence[str]) -> list[str]:
-    """Return the names in a list of the API. `{pool}` in its path is the pool that was typed before."""
+    """Return the names in a list of the API. `{pool}` in its path stands for the pool on the command line."""
     parts = [str(ctx.params.get(part.strip("{}")) or "") if part.startswith("{") else part for part in listing]
     if not parts or not all(parts):
         return []
@@ -30,14 +30,14 @@ def requests(ctx: click.Context, status: Sequence[str]) -> list[Mapping[str, Any
 
 
 def components(ctx: click.Context) -> list[str]:
-    """Return the components with a policy in the pool that was typed before, else in any pool."""
+    """Return the components with a policy in the pool on the command line, else in any pool."""
     return _unique_or_none(
         ctx, lambda: [formatting.component(policy) for pool in _pools(ctx) for policy in pool.get("policies") or ()]
     )
 
 
 def keys(ctx: click.Context) -> list[str]:
-    """Return the keys of the pool that was typed before, else of every pool."""
+    """Return the keys of the pool on the command line, else of every pool."""
     return _unique_or_none(ctx, lambda: [key for pool in _pools(ctx) for key in pool["capacity"]])
 
 

@@ -1,4 +1,4 @@
-"""`poolkeeper completion`: the script for a shell; the names in it are asked of the service while you type."""
+"""`poolkeeper completion`: the script for a shell, which asks the service for names while you type."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from poolkeeper.cli.command_base import VerbCommand
 PROGRAM = "poolkeeper"
 BASH_APPEND = "COMPREPLY+=($value)"
 BASH_NO_SPACE = "[[ $value == *= ]] && compopt -o nospace"
-"""After `gpu=` the amount is to follow, and not a space."""
+"""The line that keeps bash from adding a space after `gpu=`: the amount follows."""
 
 
 @click.command(

@@ -12,7 +12,7 @@ from poolkeeper.formatting import printable
 
 
 def is_confirmed(question: Callable[[], str]) -> bool:
-    """True if the change shall be made; without a terminal always."""
+    """True if the user confirms the change, or if there is no terminal."""
     if not is_interactive():
         return True
     return click.confirm(printable(question()), default=False, err=True)

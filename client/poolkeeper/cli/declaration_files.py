@@ -1,4 +1,4 @@
-"""Declarations as YAML files: read strictly, so that no field is lost silently, and written as a person would.
+"""Declarations as YAML files: read strictly, so that no field is lost silently, and written for people.
 
 Each error names its file, pool, group or policy, and its line. All errors are reported, not only the first.
 """
@@ -23,14 +23,14 @@ AMOUNTS = ("capacity", "reserved", "limit", "non_preemptible_usage_threshold")
 
 
 LIST_KINDS = {"pools": "pool", "groups": "group", "policies": "policy"}
-"""Lists of a declaration → what is in them."""
+"""Lists of a declaration → the name of one item."""
 FieldError = tuple[str, str]
-"""A field, dotted as the API does it, and what is wrong with it."""
+"""The path of a field with dots, as the API writes it, and its error."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeclarationFile:
-    """A declaration file: its name, its text, and the declaration in it."""
+    """A declaration file: its name, its text, and its declaration."""
 
     source: str
     text: str
@@ -73,7 +73,7 @@ def read(name: str) -> DeclarationFile:
 
 
 def _split_path(document: Any, parts: list[str]) -> tuple[list[str], str]:
-    """Return the objects that a field is in (`pool gpus`, `policy team`), and the field inside the last of them."""
+    """Return the objects around a field (`pool gpus`, `policy team`), and the path of the field inside the last object."""
     path: list[str] = []
     while len(parts) > 1 and parts[0] in LIST_KINDS and parts[1].isdigit():
         rows, number = document.get(parts[0]) if isinstance(document, dict) else None, int(parts[1])
@@ -113,7 +113,7 @@ def to_yaml(declaration: Mapping[str, Any]) -> str:
     import yaml
 
     class DeclarationDumper(yaml.SafeDumper):
-        """Lists are indented, amounts stand in braces."""
+        """A dumper that indents lists and writes amounts in braces."""
 
         def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
             super().increase_indent(flow, False)
@@ -156,7 +156,7 @@ def _parse(text: str, source: str) -> Any:
     import yaml
 
     class StrictLoader(yaml.SafeLoader):
-        """YAML lets the last of two equal keys win; here that is an error."""
+        """A loader that refuses two equal keys of a mapping; plain YAML takes the last one."""
 
     def mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value]
@@ -173,7 +173,7 @@ def _parse(text: str, source: str) -> Any:
 
 
 def _describe_yaml_error(error: yaml.YAMLError) -> str:
-    """Return one line of YAML's five."""
+    """Return the error of YAML, which takes five lines, as one line."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     text = str(problem or error).splitlines()[0]
     if text.startswith("expected <block end>"):
@@ -182,25 +182,25 @@ def _describe_yaml_error(error: yaml.YAMLError) -> str:
 
 
 def _kind(document: Any) -> str:
-    """Return what the top level of a file is."""
+    """Return the kind of the top level of a file in words."""
     if isinstance(document, dict):
         return ", ".join(f"`{name}`" for name in list(document)[:3])
     return "a list" if isinstance(document, list) else "a text" if isinstance(document, str) else "a number"
 
 
 def _to_json(value: Any, field: str, field_errors: list[FieldError]) -> Any:
-    """Return the value as JSON has it; a value that JSON does not have, such as a date, is a field error."""
+    """Return the value for JSON. A value that JSON lacks, such as a date, is a field error."""
     if isinstance(value, dict):
         return {str(key): _read_value(key, each, f"{field}.{key}".lstrip("."), field_errors) for key, each in value.items()}
     if isinstance(value, list):
         return [_to_json(each, f"{field}.{number}", field_errors) for number, each in enumerate(value)]
     if value is None or isinstance(value, (str, bool, int)) or (isinstance(value, float) and abs(value) < float("inf")):
         return value
-    return field_errors.append((field, f"is {value}, which is no value here; put it in quotes if it is a text"))
+    return field_errors.append((field, f"is {value}, which no field takes; a text needs quotes"))
 
 
 def _read_value(key: Any, value: Any, field: str, field_errors: list[FieldError]) -> Any:
-    """Return a value as the API has it: amounts, durations and `none` may be written as on the command line."""
+    """Return the value for the API: amounts, durations and `none` may be written as on the command line."""
     is_setting = field.split(".")[-2:-1] == ["settings"]
     if is_setting and value == NONE:
         return {} if key in AMOUNTS else None
@@ -216,7 +216,7 @@ def _read_value(key: Any, value: Any, field: str, field_errors: list[FieldError]
 
 
 def _seconds(text: str) -> int | str:
-    """Return a duration in seconds; a text that is none stays, and the service refuses it."""
+    """Return a duration in seconds. A text that is no duration is returned as it is; the service refuses it."""
     try:
         return parse_duration(text)
     except ValueError:

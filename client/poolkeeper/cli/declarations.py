@@ -1,5 +1,6 @@
-"""`poolkeeper plan`, `apply` and `export`: pools, groups and policies as one file. The service compares and changes; this
-module reads and writes files.
+"""`poolkeeper plan`, `apply` and `export`: pools, groups and policies as one file.
+
+The service compares and changes; this module reads and writes files.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from poolkeeper.formatting import one_line, printable
 if TYPE_CHECKING:
     from poolkeeper import Client
 
-FILE = click.option("-f", "--file", "name", metavar="FILE", required=True, help="The file; - is stdin.")
-PRUNE = click.option("--prune", is_flag=True, help="Also delete what is not in the file.")
+FILE = click.option("-f", "--file", "name", metavar="FILE", required=True, help="Declaration file; - is stdin.")
+PRUNE = click.option("--prune", is_flag=True, help="Also delete pools, groups and policies that are not in the file.")
 SIGNS = {"create": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "red")}
 
 
@@ -31,9 +32,9 @@ SIGNS = {"create": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "r
 )
 @FILE
 @PRUNE
-@click.option("--exit-code", is_flag=True, help="End with 10 if there is something to change.")
+@click.option("--exit-code", is_flag=True, help="Exit with code 10 if there is something to change.")
 def plan(name: str, prune: bool, exit_code: bool) -> None:
-    """Show what `apply` would change, and what that would mean to those who wait and hold units; nothing is changed."""
+    """Show what `apply` would change, and its effect on queued requests and allocations. Nothing is changed."""
     file, client = declaration_files.read(name), options.client()
     plan_document = dict(_plan(client, file, prune=prune))
     if plan_document["changes"]:
@@ -46,12 +47,11 @@ def plan(name: str, prune: bool, exit_code: bool) -> None:
 @click.command("apply", cls=VerbCommand, example="poolkeeper apply -f pools.yaml\npoolkeeper apply -f pools.yaml --prune --yes")
 @FILE
 @PRUNE
-@click.option("--yes", "-y", is_flag=True, help="Do not ask. Needed without a terminal.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask; needed without a terminal.")
 def apply(name: str, prune: bool, yes: bool) -> None:
-    """Make pools, groups and policies what the file says. On a terminal the changes are shown first and asked for; without one
-    --yes is needed."""
+    """Change pools, groups and policies to what a file declares. On a terminal, show the changes and ask first."""
     if not yes and not is_interactive():
-        message = "apply asks on a terminal, and there is none: --yes applies without asking; nothing was changed"
+        message = "apply needs a terminal to ask, or --yes to apply without asking; nothing was changed"
         raise click.UsageError(message, click.get_current_context())
     file, client = declaration_files.read(name), options.client()
     plan_document = _plan(client, file, prune=prune)
@@ -63,8 +63,8 @@ def apply(name: str, prune: bool, yes: bool) -> None:
 
 
 @click.command("export", cls=VerbCommand, example="poolkeeper export > pools.yaml\npoolkeeper export -f pools.yaml --yes")
-@click.option("-f", "--file", "name", metavar="FILE", default="-", help="Where to; - is stdout, the default.")
-@click.option("--yes", "-y", is_flag=True, help="Even if there is such a file.")
+@click.option("-f", "--file", "name", metavar="FILE", default="-", help="File to write; - is stdout, the default.")
+@click.option("--yes", "-y", is_flag=True, help="Overwrite an existing file.")
 def export(name: str, yes: bool) -> None:
     """Write pools, groups and policies as a file for `apply`."""
     client = options.client()
@@ -95,7 +95,7 @@ def _send(client: Client, method: str, path: str, file: declaration_files.Declar
         if not field_errors or any(
             field.partition(".")[0] not in ("", "pools", *file.declaration) for field, _ in field_errors
         ):
-            raise  # of something else than the file
+            raise  # the error is not about the file
         if isinstance(error, BadRequest):
             raise file.error(field_errors) from error
         raise CommandError(file.locate(error.detail, field_errors[0][0])) from error
@@ -103,7 +103,7 @@ def _send(client: Client, method: str, path: str, file: declaration_files.Declar
 
 
 def _dry_run(client: Client, file: declaration_files.DeclarationFile, *, prune: bool) -> dict[str, Any]:
-    """Return the `effect` on requests; else why the change would be `refused`, or why that is `unknown`."""
+    """Return the `effect` on requests, else the reason why the change would be `refused` or its effect is `unknown`."""
     from poolkeeper.errors import ApiError, Conflict, UnprocessableRequest
 
     body = {"pools": file.declaration["pools"], "prune": prune}
@@ -117,8 +117,8 @@ def _dry_run(client: Client, file: declaration_files.DeclarationFile, *, prune: 
 
 
 def _save(path: Path, text: str, *, yes: bool) -> None:
-    if path.exists() and not yes and not (is_interactive() and is_confirmed(lambda: f"write over {path}?")):
-        raise CommandError(f"{path} is there already", hints=["--yes writes over it"])
+    if path.exists() and not yes and not (is_interactive() and is_confirmed(lambda: f"overwrite {path}?")):
+        raise CommandError(f"{path} exists already", hints=["--yes overwrites it"])
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -128,7 +128,7 @@ def _save(path: Path, text: str, *, yes: bool) -> None:
 
 def _question(plan_document: Mapping[str, Any]) -> str:
     click.echo("\n".join(_lines(plan_document)), err=True)
-    return "change that?"
+    return "apply these changes?"
 
 
 def _show(plan_document: Mapping[str, Any], prefix: str = "") -> None:

@@ -19,10 +19,10 @@ EFFECT_SENTENCES = {
     "rejected": "would be rejected, as it could never be granted any more",
     "ended": "would end",
 }
-"""List of the answer → what is said of who is in it."""
+"""List of the answer → the sentence about each request in it."""
 MAX_SHOWN = 10
 TIMEOUT_S = 20.0
-"""How long to wait for an answer: longer than the service takes for one at most."""
+"""The seconds to wait for an answer: more than the service takes at most."""
 
 
 def describe_submit(outcome: Mapping[str, Any]) -> None:
@@ -61,5 +61,5 @@ def _short_ids(requests: Iterable[str]) -> str:
 
 
 def show_submit(outcome: Mapping[str, Any]) -> None:
-    """Print the outcome: in full for people, as it is for programs."""
+    """Print the outcome: in words for people, as the document for programs."""
     output.show_item(outcome, str(outcome["outcome"]), lambda: describe_submit(outcome))

@@ -1,4 +1,4 @@
-"""Errors, in one or two lines on stderr and an exit code."""
+"""Errors: one or two lines on stderr, and an exit code."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from poolkeeper.formatting import printable
 
 PROGRAM = "poolkeeper"
 
-ADDRESS_HINTS = ["where is it? --url, POOLKEEPER_URL, or `poolkeeper login --url …` once"]
+ADDRESS_HINTS = ["give the address of the service: --url, POOLKEEPER_URL, or `poolkeeper login --url …` once"]
 HINTS_BY_CODE = {
-    "no_token": ["`poolkeeper login` keeps one; POOLKEEPER_TOKEN goes before it"],
-    "unknown_token": ["`poolkeeper login` keeps another; POOLKEEPER_TOKEN goes before it"],
+    "no_token": ["`poolkeeper login` stores one; POOLKEEPER_TOKEN takes precedence"],
+    "unknown_token": ["`poolkeeper login` stores another one; POOLKEEPER_TOKEN takes precedence"],
     "unreachable": ADDRESS_HINTS,
     "no_tls": ADDRESS_HINTS,
     "not_http": ADDRESS_HINTS,
-    "no_such_route": ["is the URL right? --url, POOLKEEPER_URL: http://host:port, without the path of a page"],
+    "no_such_route": ["check --url or POOLKEEPER_URL: http://host:port, without the path of a page"],
     "no_such_request": ["`poolkeeper request list --all` lists the requests that are kept"],
-    "not_queued": ["who holds units gives them back by `poolkeeper request release`"],
+    "not_queued": ["`poolkeeper request release` returns the units of an allocation"],
 }
-"""What helps with some refusals, by their code."""
+"""Code of a refusal → hints for the user."""
 
-ANSWER_LOST_HINTS = ["an answer was lost on the way, so an earlier try may have done it: look before you go on"]
-BUG_HINTS = ["is there a Poolkeeper at that address? POOLKEEPER_TRACEBACK=1 shows where it went wrong"]
+ANSWER_LOST_HINTS = ["the answer to an earlier try was lost, so the change may be made already: check before you repeat it"]
+BUG_HINTS = ["check that Poolkeeper answers at that address; POOLKEEPER_TRACEBACK=1 prints the traceback"]
 
 
 class CommandError(click.ClickException):
@@ -40,7 +40,7 @@ class CommandError(click.ClickException):
 
 
 def is_bug(error: Exception) -> bool:
-    """True if the exception is not raised on purpose."""
+    """True if no code raises the exception on purpose."""
     from poolkeeper.errors import PoolkeeperError
 
     return not isinstance(error, (click.ClickException, click.exceptions.Abort, PoolkeeperError))
@@ -78,7 +78,7 @@ def _report_service_error(error: Exception) -> int:
         return _print_error(exit_code(error), _detail(error), *hints)
     if isinstance(error, errors.PoolkeeperError):
         return _print_error(ExitCode.USAGE if isinstance(error, errors.InvalidUrl) else ExitCode.REFUSED, str(error))
-    return _print_error(ExitCode.REFUSED, f"this should not have happened: {type(error).__name__}: {error}", *BUG_HINTS)
+    return _print_error(ExitCode.REFUSED, f"unexpected error: {type(error).__name__}: {error}", *BUG_HINTS)
 
 
 def exit_code(error: Any) -> ExitCode:
@@ -96,7 +96,7 @@ def exit_code(error: Any) -> ExitCode:
 
 
 def _detail(error: Any) -> str:
-    """Return the sentence; without its fields if they are listed below it."""
+    """Return the sentence, without its fields if they are listed below it."""
     detail = str(error.detail or error)
     return detail.partition(": ")[0] if error.errors else detail
 

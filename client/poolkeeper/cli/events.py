@@ -31,14 +31,14 @@ COLUMNS = (
     cls=VerbCommand,
     example="poolkeeper events --pool gpus --follow\npoolkeeper events --since 1763467200000-0 -o json",
 )
-@click.option("--follow", "-f", is_flag=True, help="Go on as they happen, until Ctrl-C; without --since from now.")
-@click.option("--pool", type=param_types.POOL, help="Only of this pool.")
-@click.option("--component", type=param_types.COMPONENT, help="Only of this component.")
-@click.option("--request", type=param_types.REQUEST, help="Only of this request.")
+@click.option("--follow", "-f", is_flag=True, help="Print new events until Ctrl-C; past ones only with --since.")
+@click.option("--pool", type=param_types.POOL, help="Only events of this pool.")
+@click.option("--component", type=param_types.COMPONENT, help="Only events of this component.")
+@click.option("--request", type=param_types.REQUEST, help="Only events of this request.")
 @last_option
-@click.option("--since", metavar="ID", help="After the event with this id (-o wide shows it); 0 is from the beginning.")
+@click.option("--since", metavar="ID", help="Only events after this id (-o wide shows ids); 0: from the beginning.")
 def events(follow: bool, pool: str | None, component: tuple[str, str] | None, request: str | None, since: str | None) -> None:
-    """What happened, oldest first."""
+    """Print past events, oldest first; with --follow new ones as they happen."""
     filters = {"pool": pool, "component": component[1] if component else None, "request": request}
     if follow:
         return _follow(options.client().events(after=since, **filters))

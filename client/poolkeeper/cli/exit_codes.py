@@ -1,4 +1,4 @@
-"""Exit codes: every end of the program, for scripts to tell apart. The help of `poolkeeper` lists them.
+"""Exit codes: a script can tell every end of the program apart. The help of `poolkeeper` lists them.
 
 `poolkeeper run` exits as its command does, and with one of these only if the command did not end by itself.
 """
@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """How the program ended."""
+    """An end of the program."""
 
     OK = 0
     REFUSED = 1
@@ -31,19 +31,19 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.OK: "done",
     ExitCode.REFUSED: "refused: against the rules or the present state",
     ExitCode.USAGE: "wrong usage, or malformed input",
-    ExitCode.NOT_FOUND: "there is nothing of that name",
-    ExitCode.DENIED: "not allowed, or the token is not known",
+    ExitCode.NOT_FOUND: "not found: nothing has that name or id",
+    ExitCode.DENIED: "not permitted, or the token is not valid",
     ExitCode.UNAVAILABLE: "the service cannot be reached or is overloaded",
     ExitCode.REJECTED: "the request was rejected: no pool can ever grant it",
-    ExitCode.TIMED_OUT: "the time to wait was up; the request stays queued (of `run`: is cancelled)",
-    ExitCode.ENDED: "the request ended before it was granted to you: released, expired, cancelled or preempted",
-    ExitCode.LOST: "run: the units were lost while the command ran: its lease lapsed, or somebody dropped the request",
+    ExitCode.TIMED_OUT: "the wait timed out; the request stays queued (run: it is cancelled)",
+    ExitCode.ENDED: "the request ended before this caller got its units: released, expired, cancelled or preempted",
+    ExitCode.LOST: "run: the units were lost while the command ran: the lease lapsed, or an operator dropped the request",
     ExitCode.CHANGES: "plan --exit-code: there is something to change",
     ExitCode.UNSTARTABLE: "run: the command cannot be started",
     ExitCode.NO_COMMAND: "run: there is no such command",
     ExitCode.INTERRUPTED: "stopped by Ctrl-C",
 }
-"""Each in words for people."""
+"""The meaning of each exit code, for people."""
 
 
 def as_table() -> str:

@@ -47,7 +47,7 @@ CANDIDATE_COLUMNS = (
 )
 @id_argument(param_types.REQUEST)
 def explain(request: str) -> None:
-    """Say why a request waits, who holds the units, whether others could be stopped for it, and when it may start."""
+    """Explain why a request waits: holders of the units, candidates for preemption, and the likely start."""
     explanation = options.call("GET", options.path("requests", request, "explain"))
     output.show_item(explanation, request, lambda: describe(explanation))
 
@@ -60,7 +60,7 @@ def describe(explanation: Mapping[str, Any]) -> None:
 
 
 def describe_pool(pool: Mapping[str, Any]) -> None:
-    """Print why the request is queued, or would be, in one pool."""
+    """Print why the request is queued, or would be queued, in one pool."""
     output.show_heading(f"In {pool['pool']}: number {pool['position']} of {pool['waiting']}, {pool['verdict']}")
     keys = [key for key in pool["keys"] if _is_relevant(key, pool)]
     if keys:
@@ -68,7 +68,7 @@ def describe_pool(pool: Mapping[str, Any]) -> None:
     facts = [
         ("Blocked at", _blocked(pool["blocking_account"])),
         ("Starts if", pool["would_start_if"]),
-        ("Estimated", format_estimate(pool["estimated_start"]) or pool.get("no_estimate") or "nothing can be said of it"),
+        ("Estimated", format_estimate(pool["estimated_start"]) or pool.get("no_estimate") or "not known"),
         ("Preemption", _preemption(pool["preemption"])),
     ]
     for name, value in facts:
@@ -78,11 +78,11 @@ def describe_pool(pool: Mapping[str, Any]) -> None:
         {**row, **{part: _nonzero(row[part], keys) for part in ("used", "in_share", "borrowed")}} for row in pool["holders"]
     ]
     _print_list("Holders of the units", holders, HOLDER_COLUMNS, pool["more_holders"])
-    _print_list("Who could be stopped", pool["preemption"]["candidates"], CANDIDATE_COLUMNS, pool["preemption"]["more"])
+    _print_list("Candidates for preemption", pool["preemption"]["candidates"], CANDIDATE_COLUMNS, pool["preemption"]["more"])
 
 
 def format_estimate(document: Mapping[str, Any] | None) -> str:
-    """Return when it may start: `likely 12:40:00Z, from 12:30:00Z to 13:10:00Z (from promised walltimes)`."""
+    """Return the estimated start: `likely 12:40:00Z, from 12:30:00Z to 13:10:00Z (from promised walltimes)`."""
     if document is None:
         return ""
     latest = f"to {formatting.timestamp(document['latest'])}" if document["latest"] else "with no latest time"
@@ -113,7 +113,7 @@ def _print_list(title: str, rows: Sequence[Row], columns: Sequence[Column], more
 
 
 def _is_relevant(key: str, pool: Mapping[str, Any]) -> bool:
-    """True if the key is to be shown; `step_run`, which every request has, only if it is short."""
+    """True if the key is shown. Every request has `step_run`, so it is shown only if units of it are lacking."""
     blocking, numbers = pool["blocking_account"], pool["keys"][key]
     is_short = numbers["needed"] > numbers["free"] - numbers["held_for_others"] or (
         blocking is not None and blocking["key"] == key

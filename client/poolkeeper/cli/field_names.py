@@ -1,4 +1,4 @@
-"""Fields of the API by the names of their options: an error of `settings.memory` is one of `--memory`."""
+"""Options of the fields of the API: an error of `settings.memory` is an error of `--memory`."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ GROUP = click.argument("group", type=param_types.GROUP)
 MODE = click.option(
     "--mode",
     type=click.Choice(["fair_share", "fifo"]),
-    help="In discipline fair_share: its children share by weight (fair_share), or are served one after the other.",
+    help="With discipline fair_share: its children share by weight (fair_share), or are served in order (fifo).",
 )
 FIELDS = ("parent", "reserved", "limit", "weight", "mode", "settings")
 
@@ -37,14 +37,14 @@ group = NounGroup(
 @click.argument("name", type=param_types.ANY_NAME)
 @RESERVED
 @LIMIT
-@group_option("--parent", "The group it is part of.")
+@group_option("--parent", "Group above it; without one, the pool.")
 @WEIGHT
 @MODE
 @SETTING
 def create(pool: str, name: str, **values: Any) -> None:
     """Create a group NAME in POOL.
 
-    It is looked whether there is one already, and then put: of two who do that at the same moment the later one counts.
+    The command looks for an existing group and then writes. Of two simultaneous calls, the later one counts.
     """
     from poolkeeper.errors import NotFound
 
@@ -55,7 +55,7 @@ def create(pool: str, name: str, **values: Any) -> None:
         if error.code != "no_such_group":
             raise
     else:
-        raise CommandError(f"pool {pool} already has a group {name}", hints=["`group update` changes what is given"])
+        raise CommandError(f"pool {pool} already has a group {name}", hints=["`group update` changes it"])
     document = client.call("PUT", _path(pool, name), body=body_of(values))
     output.show_result(document, name, f"created group {name} in pool {pool}")
 
@@ -87,13 +87,13 @@ def show(pool: str, group: str) -> None:
 @GROUP
 @RESERVED
 @LIMIT
-@group_option("--parent", "The group it is part of; with --no-parent, none.")
-@click.option("--no-parent", is_flag=True, help="Directly below the pool.")
+@group_option("--parent", "Group above it.")
+@click.option("--no-parent", is_flag=True, help="Put it directly below the pool.")
 @WEIGHT
 @MODE
 @SETTING
 def update(pool: str, group: str, no_parent: bool, **values: Any) -> None:
-    """Change a group: what is not given stays, key by key; gpu=none takes a key away, NAME=none a setting."""
+    """Change a group. Options and keys that are not given stay; gpu=none removes a key, NAME=none a setting."""
     change = change_of(values, {"parent": no_parent})
     client = options.client()
     document = client.call("PUT", _path(pool, group), body=change(client.call("GET", _path(pool, group)), FIELDS))
@@ -105,7 +105,7 @@ def update(pool: str, group: str, no_parent: bool, **values: Any) -> None:
 @POOL
 @GROUP
 def delete(pool: str, group: str) -> None:
-    """Delete a group; refused while policies or groups are below it."""
+    """Delete a group. Refused while it has policies or groups below it."""
     options.call("DELETE", _path(pool, group))
     output.show_result(None, group, f"deleted group {group} of pool {pool}")
 

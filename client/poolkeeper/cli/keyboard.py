@@ -1,4 +1,4 @@
-"""Keys as they are pressed, on a terminal that does not echo them, and a wake-up from another thread."""
+"""Keys pressed on a terminal that does not echo them, and a wake-up call from another thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import FrameType
 
 ARROWS = {"\x1b[A": "up", "\x1bOA": "up", "\x1b[B": "down", "\x1bOB": "down"}
 KEY_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.)?|.", re.DOTALL)
-"""What one key sends: a letter, or a sequence that begins with Escape."""
+"""The characters of one key: a letter, or a sequence that begins with Escape."""
 
 
 class Keyboard:
@@ -26,11 +26,11 @@ class Keyboard:
 
     def wake(self) -> None:
         """End the current wait, or the next."""
-        with suppress(BlockingIOError, OSError):  # it is awake already, or over
+        with suppress(BlockingIOError, OSError):  # a wake-up call is pending, or the pipe is closed
             os.write(self._write_end, b".")
 
     def wait(self, within_s: float) -> list[str]:
-        """Return the keys that were pressed (`up`, `down`, or a letter), at a key, a wake-up or after this time."""
+        """Return the pressed keys (`up`, `down`, or a letter). Return at a key, at a wake-up call, or after this time."""
         stdin = sys.stdin.fileno()
         ready, _, _ = select.select([stdin, self._read_end], [], [], within_s)
         if self._read_end in ready:
@@ -45,7 +45,7 @@ class Keyboard:
 
 
 def parse_keys(text: str) -> Iterator[str]:
-    """Yield the keys of this input; of the keys that send a sequence only the arrows."""
+    """Yield the keys of this input. Of the keys that send a sequence, yield only the arrows."""
     if not text:  # the terminal is gone
         yield "q"
     for sequence in KEY_SEQUENCE.findall(text):
@@ -55,8 +55,8 @@ def parse_keys(text: str) -> Iterator[str]:
 
 @contextmanager
 def open_keyboard() -> Iterator[Keyboard]:
-    """Yield a keyboard whose keys need no Enter and are not echoed. Ctrl-C stays, Ctrl-Z is off. A resize of the terminal wakes
-    it.
+    """Yield a keyboard whose keys need no Enter and are not echoed. Ctrl-C works, Ctrl-Z does not. A resize of the window is a
+    wake-up call.
     """
     import termios
     import tty

@@ -1,4 +1,4 @@
-"""The entry point: nouns and verbs of the program, and the module of each. For its help nothing but click is imported."""
+"""The entry point: nouns and verbs of the program, and the module of each. The help imports nothing but click."""
 
 from __future__ import annotations
 
@@ -8,23 +8,26 @@ from poolkeeper.cli.command_base import CONTEXT_SETTINGS, RootGroup
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "pool": ("pools", "Named capacities: create, list, describe, update, delete, requests, shares."),
-    "policy": ("policies", "Who may use a pool, and how much: attach, list, show, update, detach."),
+    "policy": ("policies", "Use of a pool by a component, and how much: attach, list, show, update, detach."),
     "group": ("groups", "Accounts between a pool and its policies: create, list, show, update, delete."),
-    "request": ("requests", "Asks: submit, list, describe, explain, wait, heartbeat, checkpoint, release, cancel, delete."),
-    "run": ("run", "Wait for units, run a command as long as it holds them, give them back."),
-    "checkpoint": ("checkpoint", "From within such a command, how far the saving of its work is: done, progress, failed."),
-    "plan": ("declarations", "Show what `apply` would change, and for whom."),
-    "apply": ("declarations", "Make pools, groups and policies what a file says."),
+    "request": (
+        "requests",
+        "Asks for capacity: submit, list, describe, explain, wait, heartbeat, checkpoint, release, cancel, delete.",
+    ),
+    "run": ("run", "Wait for units, run a command while it holds them, and release them."),
+    "checkpoint": ("checkpoint", "Report from within such a command that its work is saved: done, progress, failed."),
+    "plan": ("declarations", "Show what `apply` would change, and its effect on requests."),
+    "apply": ("declarations", "Change pools, groups and policies to what a file declares."),
     "export": ("declarations", "Write pools, groups and policies as such a file."),
-    "top": ("top", "Pools, policies and queues as they change."),
-    "events": ("events", "What happened, as it happens with --follow."),
+    "top": ("top", "Show pools, policies and queues as they change."),
+    "events": ("events", "Print events; with --follow new ones as they happen."),
     "workspace": ("workspaces", "Settings of the whole workspace: show, update."),
-    "whoami": ("auth", "Who the service says you are, and what you may."),
-    "login": ("auth", "Keep address, token and workspace for the next time."),
-    "logout": ("auth", "Forget what `login` kept."),
+    "whoami": ("auth", "Show the caller that the service sees, and its permissions."),
+    "login": ("auth", "Check address, token and workspace, and store them for later calls."),
+    "logout": ("auth", "Remove what `login` stored."),
     "completion": ("completion_script", "Print the script that completes commands and names in your shell."),
 }
-"""Name of a command → its module, and what the help page says of it."""
+"""Name of a command → its module, and its line on the help page."""
 
 
 def _root() -> RootGroup:
@@ -33,7 +36,7 @@ def _root() -> RootGroup:
         modules=COMMANDS,
         context_settings=CONTEXT_SETTINGS,
         help="Poolkeeper shares scarce capacity between the teams of an ML platform.\n\n"
-        "Results go to stdout, messages to stderr. Options of this page may also stand after the verb.\n\n"
+        "Results go to stdout, messages to stderr. The options of this page may also follow the verb.\n\n"
         "The --help of each verb, such as `poolkeeper request submit --help`, has examples.",
     )
     return click.version_option(package_name="poolkeeper", message="poolkeeper %(version)s")(program)

@@ -16,7 +16,7 @@ FORMATS = ("table", "wide", "json", "yaml", "name")
 
 @dataclass
 class GlobalOptions:
-    """The values of the global options; None is left to the environment and the config file."""
+    """The values of the global options. None leaves a value to the environment and the config file."""
 
     url: str | None = None
     token: str | None = None
@@ -82,9 +82,12 @@ def _option(*words: str, **how: Any) -> click.Option:
 
 
 _OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
-    (("-o", "--output"), {"type": click.Choice(FORMATS), "help": "How to print: table (the default), wide, or for programs."}),
-    (("--no-headers",), {"is_flag": True, "help": "Tables without their first line."}),
-    (("--url",), {"metavar": "URL", "help": "Where the service is, such as http://127.0.0.1:8080."}),
-    (("--token",), {"metavar": "TOKEN", "help": "Who you are; better kept by `poolkeeper login`."}),
-    (("--workspace",), {"metavar": "NAME", "help": "The tenant to look at."}),
+    (
+        ("-o", "--output"),
+        {"type": click.Choice(FORMATS), "help": "Format: table (default) or wide for people, the others for programs."},
+    ),
+    (("--no-headers",), {"is_flag": True, "help": "Print tables without their titles."}),
+    (("--url",), {"metavar": "URL", "help": "Address of the service, such as http://127.0.0.1:8080."}),
+    (("--token",), {"metavar": "TOKEN", "help": "Token of the caller; better stored by `poolkeeper login`."}),
+    (("--workspace",), {"metavar": "NAME", "help": "Workspace (tenant) of the call."}),
 )

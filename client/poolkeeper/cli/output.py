@@ -29,15 +29,16 @@ STYLES = {
     "expired": "red",
     "preempted": "red",
 }
-"""How a status looks where there are colours."""
+"""Status → its style on a terminal with colours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: its title, and its cell of a row. `wide`: only in -o wide; `long`: may take two lines.
+    """A column of a table: its title, and the function that makes its cell of a row. `wide`: only with -o wide. `long`: a cell
+    may take two lines.
 
-    On a terminal that is too narrow, a column with a `rank` may be left out, the lowest first (0: never), and one with
-    `below` has its cells on a line below the row.
+    On a terminal that is too narrow, a column with a `rank` may be left out, the lowest rank first (0: never). A column with
+    `below` then has its cells on a line below the row.
     """
 
     title: str
@@ -90,7 +91,7 @@ def show_data(value: Any) -> None:
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """Return JSON in the characters that stdout has."""
+    """Return JSON in the characters that stdout can encode."""
     encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "")
     return json.dumps(value, indent=indent, ensure_ascii=encoding != "utf8")
 
@@ -149,7 +150,7 @@ def _print_plain(columns: Sequence[Column], cells: list[list[str]], indent: int)
 
 
 def _print_rich(columns: Sequence[Column], cells: list[list[str]], indent: int) -> None:
-    """Print a table as wide as the terminal: long columns take more lines. A cell to be copied, such as an id, is never cut."""
+    """Print a table as wide as the terminal. Long columns take more lines; a cell to copy, such as an id, is never cut."""
     from rich.console import Console
     from rich.padding import Padding
     from rich.table import Table

@@ -20,7 +20,7 @@ _DURATION = re.compile(r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9
 
 
 class Name(click.ParamType[str]):
-    """A name, completed from the existing ones."""
+    """A name, completed from the existing names."""
 
     name = "name"
 
@@ -28,13 +28,13 @@ class Name(click.ParamType[str]):
         self.listing = listing
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name itself."""
+        """Return the name if it is valid."""
         if not _NAME.fullmatch(value):
             self.fail(f"{value!r} is no name: 1 to 63 of A-Z a-z 0-9 _ . - beginning with a letter or digit", param, ctx)
         return value
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Names that begin so; none if the service does not answer at once."""
+        """Return the names that begin with the text; none if the service does not answer at once."""
         return [CompletionItem(name) for name in completion_names.names(ctx, self.listing) if name.startswith(incomplete)]
 
 
@@ -48,7 +48,7 @@ class RequestId(Name):
         self.status = status
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the ids that begin so, and the short ids that do, each with what shells show beside it."""
+        """Return the ids and the short ids that begin with the text, each with the help that shells show beside it."""
         rows = completion_names.requests(ctx, self.status)
         words = [(str(row["id"]), row) for row in rows]
         if incomplete:
@@ -64,7 +64,7 @@ def _request_description(row: Mapping[str, Any]) -> str:
 
 
 class Component(click.ParamType[tuple[str | None, str]]):
-    """`team` or `step_operator/team`: (type or None, name)."""
+    """A component, `team` or `step_operator/team`: (type or None, name)."""
 
     name = "component"
 
@@ -72,7 +72,7 @@ class Component(click.ParamType[tuple[str | None, str]]):
         self.may_be_template = may_be_template
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str | None, str]:
-        """Both parts."""
+        """Return the type, if any, and the name."""
         if isinstance(value, tuple):
             return value
         kind, slash, name = value.rpartition("/")
@@ -85,12 +85,12 @@ class Component(click.ParamType[tuple[str | None, str]]):
         return kind or None, name
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the components with a policy, in the pool that was named or in any."""
+        """Return the components with a policy in the pool on the command line, else in any pool."""
         return [CompletionItem(name) for name in completion_names.components(ctx) if name.startswith(incomplete)]
 
 
 class Amounts(click.ParamType[dict[str, int | None]]):
-    """`gpu=2,mcpu=4000`, or the same as JSON or YAML. With `removable`, `none` instead of a number says: not any more."""
+    """Amounts, `gpu=2,mcpu=4000`, or the same as JSON or YAML. With `removable`, `none` as a number removes the key."""
 
     name = "amounts"
 
@@ -102,7 +102,7 @@ class Amounts(click.ParamType[dict[str, int | None]]):
         return "KEY=UNITS[,…]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, int | None]:
-        """Key → units."""
+        """Return the units by key."""
         if isinstance(value, dict):
             return value
         try:
@@ -112,12 +112,12 @@ class Amounts(click.ParamType[dict[str, int | None]]):
             self.fail(f"{error}{f'; {option} takes it' if option else ''}", param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The keys of the pool that was named or of any, with what is to follow."""
+        """Return the keys of the pool on the command line, else of any pool, each with the `=` that follows."""
         return [CompletionItem(f"{key}=") for key in completion_names.keys(ctx) if key.startswith(incomplete)]
 
 
 def parse_amounts(text: str, *, removable: bool = False) -> dict[str, int | None]:
-    """Return the amounts in this text. Raise ValueError with the key and its error."""
+    """Return the amounts of a text. Raise ValueError with the key and its error."""
     amounts: dict[str, int | None] = {}
     for key, amount in _parse_pairs(text):
         if key in amounts:
@@ -168,7 +168,7 @@ def _parse_units(key: str, amount: str, *, removable: bool) -> int | None:
 
 
 def merge(values: Iterable[dict[str, Any]], option: str) -> dict[str, Any]:
-    """Return the sum of an option that was given several times."""
+    """Return the values of a repeated option as one mapping. Raise BadOptionUsage if a key is given twice."""
     result: dict[str, Any] = {}
     for each in values:
         if duplicates := result.keys() & each.keys():
@@ -178,11 +178,11 @@ def merge(values: Iterable[dict[str, Any]], option: str) -> dict[str, Any]:
 
 
 NONE = "none"
-"""What a duration of None is called on the command line; click takes None itself for not given."""
+"""The word for a duration of None on the command line; None itself means to click that the option is not given."""
 
 
 class Duration(click.ParamType[int | str]):
-    """`90`, `90s`, `15m`, `2h`, `1d`, `1h30m` as seconds; `none` too, where there may be none."""
+    """A duration in seconds, written `90`, `90s`, `15m`, `2h`, `1d` or `1h30m`; with `none` also `none`."""
 
     name = "duration"
 
@@ -194,7 +194,7 @@ class Duration(click.ParamType[int | str]):
         return "DURATION|none" if self.none else "DURATION"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        """Seconds, or NONE."""
+        """Return the seconds, or NONE."""
         if isinstance(value, int):
             return value
         if self.none and value.lower() in (NONE, "null"):
@@ -214,12 +214,12 @@ def parse_duration(text: str) -> int:
 
 
 def seconds(duration: int | str) -> int | None:
-    """Return the value of the API: none is null."""
+    """Return a duration as the API takes it: None for NONE."""
     return None if duration == NONE else int(duration)
 
 
 class Setting(click.ParamType[dict[str, Any]]):
-    """`queueing=strict`, `patience_s=5m`, `patience_s=none`, `max_victims=3`, `requeue_failed_checkpoint=false`,
+    """A setting: `queueing=strict`, `patience_s=5m`, `patience_s=none`, `max_victims=3`, `requeue_failed_checkpoint=false`,
     `preemption_threshold=0.5`, `non_preemptible_usage_threshold=gpu=2`."""
 
     name = "setting"
@@ -232,7 +232,7 @@ class Setting(click.ParamType[dict[str, Any]]):
         return "KEY=VALUE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
-        """One setting, its value as JSON would have it."""
+        """Return one setting, with its value for JSON."""
         if isinstance(value, dict):
             return value
         key, equals, text = (part.strip() for part in value.partition("="))
@@ -244,7 +244,7 @@ class Setting(click.ParamType[dict[str, Any]]):
             self.fail(f"{key}: {error}", param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the names of settings; after a name, its choices."""
+        """Return the names of settings, or the choices of the setting that is named."""
         words = [f"{name}={word}" for name, may_be in self.choices.items() if f"{name}=" in incomplete for word in may_be]
         words = words or [f"{name}=" for name in self.choices]
         return [CompletionItem(word) for word in words if word.startswith(incomplete)]
@@ -266,12 +266,12 @@ def _parse_value(key: str, text: str) -> Any:
         try:
             return parse_duration(text)
         except ValueError:
-            return text  # the service says what it may be
+            return text  # the service judges it
     return text
 
 
 class Label(click.ParamType[dict[str, str]]):
-    """`owner=ana`."""
+    """A label, `owner=ana`."""
 
     name = "label"
 
@@ -280,7 +280,7 @@ class Label(click.ParamType[dict[str, str]]):
         return "KEY=VALUE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, str]:
-        """One label."""
+        """Return one label."""
         if isinstance(value, dict):
             return value
         key, equals, text = value.partition("=")

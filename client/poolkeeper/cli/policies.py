@@ -20,17 +20,17 @@ TYPE = click.option(
     "--component-type",
     "kind",
     type=param_types.ANY_NAME,
-    help="Type of the component, orchestrator if not said; or TYPE/NAME.",
+    help="Type of the component (orchestrator), if COMPONENT has none.",
 )
-PRIORITY = click.option("--priority", type=click.IntRange(0, 9999), help="The higher, the sooner.")
+PRIORITY = click.option("--priority", type=click.IntRange(0, 9999), help="Priority in the queue: higher is served first.")
 PROFILE = click.option(
     "--profile",
     type=click.Choice(["batch", "training", "service", "sensitive", "interactive"]),
-    help="What its work is (batch): how dear it is to stop in a pool of discipline classes, and whether it may be.",
+    help="Kind of its work (batch): with discipline classes, it sets the cost of a preemption, or forbids it.",
 )
 FIELDS = ("priority", "reserved", "limit", "weight", "group", "profile", "settings")
 
-policy = NounGroup("policy", help="Policies: which component may use a pool, what is its own there, and how much it may use.")
+policy = NounGroup("policy", help="Policies: the components that may use a pool, with their reserved units and limits.")
 
 
 @policy.command(
@@ -45,23 +45,23 @@ policy = NounGroup("policy", help="Policies: which component may use a pool, wha
 @PRIORITY
 @RESERVED
 @LIMIT
-@group_option("--group", "The group it is part of.")
+@group_option("--group", "Group above it; without one, the pool.")
 @WEIGHT
 @PROFILE
 @SETTING
-@click.option("--replace", is_flag=True, help="Even if there is one: it is then as said here, and nothing of it stays.")
+@click.option("--replace", is_flag=True, help="Replace an existing policy as a whole: options that are not given are defaults.")
 def attach(pool: str, component: tuple[str | None, str], kind: str | None, replace: bool, **values: Any) -> None:
-    """Connect COMPONENT to POOL; what it waits for may be granted here from now on.
+    """Connect COMPONENT to POOL: from now on the pool may grant its requests.
 
-    'user-*' is a template: each component whose name begins so and that has no policy gets one of its own when it asks. '*' is
-    every component of the type.
+    'user-*' is a template: a component whose name begins with user- and that has no policy gets one with its first request. '*'
+    matches every component of the type.
 
-    It is looked whether there is a policy already, and then put: of two who do that at the same moment the later one counts.
+    The command looks for an existing policy and then writes. Of two simultaneous calls, the later one counts.
     """
     owner = param_types.full_component(component, kind)
     client = options.client()
     if not replace and _exists(client, pool, owner):
-        hint = "`policy update` changes what is given, --replace puts this in its place"
+        hint = "`policy update` changes it, --replace replaces it as a whole"
         raise CommandError(f"pool {pool} already has a policy for {_owner_name(owner)}", hints=[hint])
     document = client.call("PUT", _path(pool, owner), query=_query(owner), body=body_of(values))
     output.show_result(document, _owner_name(owner), f"attached {_owner_name(owner)} to pool {pool}: {_summary(document)}")
@@ -70,7 +70,9 @@ def attach(pool: str, component: tuple[str | None, str], kind: str | None, repla
 
 @policy.command("list", example="poolkeeper policy list gpus\npoolkeeper policy list --component team-ml")
 @click.argument("pool", type=param_types.POOL, required=False)
-@click.option("--component", type=param_types.COMPONENT, help="Instead of a pool: the policies of a component in all pools.")
+@click.option(
+    "--component", type=param_types.COMPONENT, help="Instead of POOL: list the policies of this component in all pools."
+)
 @TYPE
 def list_(pool: str | None, component: tuple[str | None, str] | None, kind: str | None) -> None:
     """List the policies of POOL, or of a component in all pools."""
@@ -108,14 +110,16 @@ def show(pool: str, component: tuple[str | None, str], kind: str | None) -> None
 @PRIORITY
 @RESERVED
 @LIMIT
-@group_option("--group", "The group it is part of; with --no-group, none.")
-@click.option("--no-group", is_flag=True, help="Directly below the pool.")
+@group_option("--group", "Group above it.")
+@click.option("--no-group", is_flag=True, help="Put it directly below the pool.")
 @WEIGHT
 @PROFILE
 @SETTING
 def update(pool: str, component: tuple[str | None, str], kind: str | None, no_group: bool, **values: Any) -> None:
-    """Change the policy of COMPONENT in POOL: what is not given stays, key by key; gpu=none takes a key away,
-    NAME=none a setting."""
+    """Change the policy of COMPONENT in POOL.
+
+    Options and keys that are not given stay; gpu=none removes a key, NAME=none a setting.
+    """
     owner = param_types.full_component(component, kind)
     change = change_of(values, {"group": no_group})
     client = options.client()
@@ -130,7 +134,7 @@ def update(pool: str, component: tuple[str | None, str], kind: str | None, no_gr
 @COMPONENT
 @TYPE
 def detach(pool: str, component: tuple[str | None, str], kind: str | None) -> None:
-    """Part COMPONENT from POOL; refused while it waits or holds anything there."""
+    """Detach COMPONENT from POOL. Refused while it has queued requests or allocations there."""
     owner = param_types.full_component(component, kind)
     options.call("DELETE", _path(pool, owner), query=_query(owner))
     output.show_result(None, _owner_name(owner), f"detached {_owner_name(owner)} from pool {pool}")

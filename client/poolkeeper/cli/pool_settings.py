@@ -1,4 +1,4 @@
-"""The settings of pools, groups and policies as they are typed and shown; the table itself is generated (`setting_table`)."""
+"""Input and output of the settings of pools, groups and policies; their table is generated (`setting_table`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ACCOUNT_SETTINGS", "AMOUNT_SETTINGS", "POOL_SETTINGS", "changed_sett
 
 
 def changed_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a pool that differ from their default. A setting that this client does not know is among them."""
+    """Return the settings of a pool that differ from their defaults, with those that this client does not know."""
     return {name: value for name, value in settings.items() if name not in DEFAULTS or value != DEFAULTS[name]}
 
 
@@ -26,7 +26,7 @@ def setting_rows(settings: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def _text(name: str, value: Any, discipline: Any) -> str:
-    """Return a value as it is typed; one that is left to the discipline as `5 (as the discipline)`."""
+    """Return a value as it is typed; a value that the discipline decides is `5 (as the discipline)`."""
     defaults = DISCIPLINE_DEFAULTS.get(name, {})
     if value is None and discipline in defaults:
         return f"{format_value(defaults[discipline])} (as the discipline)"

@@ -22,7 +22,7 @@ CAPACITY = click.option(
     "--capacity",
     type=param_types.Amounts(),
     multiple=True,
-    help="Units of each key: gpu=8,mcpu=64000, or JSON or YAML. May be repeated. --gpu 8 is the same as --capacity gpu=8.",
+    help="Units of each key: gpu=8,mcpu=64000, or as JSON or YAML. May be repeated. --gpu 8 is the same as --capacity gpu=8.",
 )
 SETTING = click.option(
     "--setting",
@@ -30,9 +30,9 @@ SETTING = click.option(
     "settings",
     type=param_types.Setting(known.POOL_SETTINGS),
     multiple=True,
-    help="Such as discipline=fair_share, patience_s=5m or preemption_threshold=0.5; none is null. May be repeated.",
+    help="Setting, such as discipline=fair_share, patience_s=5m or preemption_threshold=0.5; none is null. May be repeated.",
 )
-DESCRIPTION = click.option("--description", help="For people.")
+DESCRIPTION = click.option("--description", help="Description for people.")
 REQUESTS_SHOWN = 10
 OptionValues: TypeAlias = tuple[dict[str, Any], ...]
 
@@ -62,7 +62,7 @@ def create(name: str, capacity: OptionValues, description: str | None, settings:
 
 @pool.command("list", example="poolkeeper pool list\npoolkeeper pool list -o name")
 def list_() -> None:
-    """List the pools with what is used and free."""
+    """List the pools with their used and free units."""
     output.show_list(options.client().items("/pools"), columns.POOLS, lambda row: str(row["name"]))
 
 
@@ -70,7 +70,7 @@ def list_() -> None:
 @POOL
 @click.option("--settings", "all_settings", is_flag=True, help="List all settings, each with its default.")
 def describe(pool: str, all_settings: bool) -> None:
-    """Show a pool: each key, its groups and policies, what runs the longest, and the head of its queue."""
+    """Show a pool: its keys, groups and policies, its oldest allocations, and the head of its queue."""
     client = options.client()
     document = dict(client.call("GET", options.path("pools", pool)))
     document["groups"] = list(client.items(options.path("pools", pool, "groups")))
@@ -93,7 +93,7 @@ def describe(pool: str, all_settings: bool) -> None:
 @DESCRIPTION
 @SETTING
 def update(pool: str, capacity: OptionValues, description: str | None, settings: OptionValues) -> None:
-    """Change a pool: what is not given stays; 0 units take a key away."""
+    """Change a pool. Options and keys that are not given stay; 0 units remove a key."""
     body = _body(capacity, description, settings)
     if not body:
         raise click.UsageError("nothing to change: give amounts, --description or --setting", click.get_current_context())
@@ -105,7 +105,7 @@ def update(pool: str, capacity: OptionValues, description: str | None, settings:
 @pool.command("delete", example="poolkeeper pool delete gpus")
 @POOL
 def delete(pool: str) -> None:
-    """Delete a pool with its policies and groups; refused while anything of it is queued or held."""
+    """Delete a pool with its policies and groups. Refused while it has queued requests or allocations."""
     options.call("DELETE", options.path("pools", pool))
     output.show_result(None, pool, f"deleted pool {pool}")
 
@@ -113,11 +113,11 @@ def delete(pool: str) -> None:
 @pool.command("requests", example="poolkeeper pool requests gpus --view all")
 @POOL
 @click.option(
-    "--view", type=click.Choice(["queued", "active", "all"]), default="queued", show_default=True, help="Which of them."
+    "--view", type=click.Choice(["queued", "active", "all"]), default="queued", show_default=True, help="Requests to list."
 )
 @columns.LIMIT
 def requests(pool: str, view: str, limit: int) -> None:
-    """List a pool's requests: those waiting in the order of the queue, those active in the order of grant."""
+    """List the requests of a pool: queued ones in the order of the queue, active ones in the order of grant."""
     columns.limited_requests(options.path("pools", pool, "requests"), {"view": view}, limit)
 
 
@@ -160,13 +160,13 @@ def _describe(pool: Mapping[str, Any], *, all_settings: bool) -> None:
 
 
 def _settings_summary(settings: Mapping[str, Any]) -> str:
-    """Return the settings that differ from their default, and how to see the others."""
+    """Return the settings that differ from their defaults, and the option that shows the others."""
     changed = known.changed_settings(settings)
     return f"{pairs(changed)}; the others are defaults (--settings)" if changed else "all are defaults (--settings)"
 
 
 def _show_requests(title: str, count: int, requests: Sequence[Row], table: Sequence[Column]) -> None:
-    """Print the first requests of a list under a heading with the number of all."""
+    """Print the first requests of a list under a heading with the number of all requests."""
     shown = len(requests)
     output.show_heading(f"{title}: {count}" + (f", the first {shown} of them" if 0 < shown < count else ""))
     if requests:

@@ -26,7 +26,7 @@ EVENT_SENTENCES = {
     "passed_on": "leaves{in_pool}{for_other} from now on",
     "clearing": "is to be granted{in_pool} once {victims} left",
 }
-"""Each event in words; one that is not here is told by its name."""
+"""Event → its words. An event that is not here is shown by its name."""
 
 REASON_SENTENCES: dict[str, str] = {
     "no_policy": "no pool has a policy for its component",
@@ -39,16 +39,16 @@ REASON_SENTENCES: dict[str, str] = {
     "lease_lapsed": "no heartbeat came before its lease lapsed",
     "worker_lost": "the process that did its work is gone",
     "not_started": "no worker began it in time",
-    "not_polled": "nobody asked for it while it was queued",
+    "not_polled": "no client polled it within its queue TTL",
     "dropped": "an operator dropped it",
-    "priority": "the one it leaves for ranks higher",
-    "reclaim": "the one it leaves for fits into what its policy has reserved",
-    "starvation": "the one it leaves for has been below its fair share for too long",
-    "aggressive_starvation": "the one it leaves for has been below its fair share for far too long",
+    "priority": "the request it leaves for ranks higher",
+    "reclaim": "the request it leaves for fits into what its policy has reserved",
+    "starvation": "the request it leaves for has been below its fair share for too long",
+    "aggressive_starvation": "the request it leaves for has been below its fair share for far too long",
     "limit": "its policy, a group above it or the pool was over its limit",
-    "sensitive": "the one it leaves for is of class 10",
+    "sensitive": "the request it leaves for is of class 10",
 }
-"""Each code of a reason in words, for lines that have the code alone."""
+"""Code of a reason → its words, for lines that have only the code."""
 
 
 def event_sentence(event: Mapping[str, Any]) -> str:

@@ -20,9 +20,9 @@ from poolkeeper.runner.origin_labels import user_name
 ID_LENGTH = 20
 MIN_FRAGMENT = 4
 MAX_CANDIDATES = 10
-"""Candidates of an ambiguous fragment that are listed."""
+"""The most candidates that are listed for an ambiguous fragment."""
 MAX_SEARCHED = 200
-"""The newest requests that `--last` examines."""
+"""The number of newest requests that `--last` examines."""
 LIST_HINT = "`poolkeeper request list --all` lists the requests that are kept"
 _FRAGMENT = re.compile(r"[0-9a-hjkmnp-tv-z]+")
 """The characters of an id: digits, and the letters but i, l, o and u."""
@@ -47,7 +47,7 @@ def last_option(function: Function) -> Function:
         is_flag=True,
         expose_value=False,
         callback=_store_last,
-        help="In place of ID: the newest request that has your name as the label user, or no such label.",
+        help="Instead of ID: the newest request whose label user is your name, or that has no such label.",
     )(function)
 
 
@@ -70,7 +70,7 @@ def _full_id_or_none(ctx: click.Context, param: click.Parameter, text: str | Non
         return newest_id()
     if text is None:
         if isinstance(param, click.Argument):
-            raise click.UsageError("Missing argument 'ID'; --last takes the newest one of yours.", ctx)
+            raise click.UsageError("Missing argument 'ID'; --last takes your newest request.", ctx)
         return None
     return full_id(text)
 
@@ -89,7 +89,7 @@ def full_id(text: str) -> str:
         )
     rows = list(islice(_requests(MAX_CANDIDATES + 1, id=fragment), MAX_CANDIDATES + 1))
     if not rows:
-        message = f"there is no request {text}: no id begins or ends so"
+        message = f"there is no request {text}: no id begins or ends with it"
         raise CommandError(message, ExitCode.NOT_FOUND, [LIST_HINT])
     if len(rows) > 1:
         count = f"more than {MAX_CANDIDATES}" if len(rows) > MAX_CANDIDATES else str(len(rows))

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 DEFAULT_INTERVAL_S = 2.0
 MIN_INTERVAL_S = 0.5
 TIMEOUT_S = 5.0
-"""Seconds until an answer of the service is given up."""
+"""The seconds that an answer of the service may take."""
 FRAME_LINES = 3
-"""Lines that are no requests: the head, the titles and the number of those that do not fit."""
+"""The lines without requests: the head, the titles and the number of requests that do not fit."""
 
 
 def watch(path: str, query: Mapping[str, Any], limit: int, interval_s: float) -> None:
-    """Show a list of requests until q or Ctrl-C. A service that is away is tried again."""
+    """Show a list of requests until q or Ctrl-C. If the service cannot be reached, try again."""
     is_live = is_terminal(sys.stdout) and is_terminal(sys.stdin) and os.environ.get("TERM") != "dumb"
     if not is_live:
-        raise CommandError("--watch draws on a terminal, and this is none; without it the list is printed once", ExitCode.USAGE)
+        raise CommandError("--watch needs a terminal; without --watch the list is printed once", ExitCode.USAGE)
     if options.current_options().for_programs:
         message = "--watch draws for people; for a program, poll with `-o json` or follow `poolkeeper events --follow -o json`"
         raise CommandError(message, ExitCode.USAGE)
@@ -48,7 +48,7 @@ class RequestWatch:
         self._wide = options.current_options().output == "wide"
 
     def read(self) -> None:
-        """Read the list. If the service is away or busy, the rows stay and the error is shown."""
+        """Read the list. If the service cannot be reached or is busy, the rows stay and the error is shown."""
         from poolkeeper.errors import TooManyRequests, Unavailable
 
         try:
@@ -79,7 +79,7 @@ class RequestWatch:
                         return
 
     def screen(self, width: int, height: int) -> Any:
-        """Return what fits into the window: a head, and the newest requests. A reason without room in its row is below it."""
+        """Return a head and as many of the newest requests as fit. A reason without room in its row is below the row."""
         from rich.console import Group
         from rich.text import Text
 
@@ -92,7 +92,7 @@ class RequestWatch:
         return Group(*lines)
 
     def _visible(self, width: int, height: int) -> tuple[int, list[Any]]:
-        """Return how many requests fit into so many lines, and the lines of the table with those."""
+        """Return the number of requests that fit into this many lines, and the lines of their table."""
         visible = [column for column in columns.REQUESTS if self._wide or not column.wide]
         cells = [[output.cell_text(column.cell(row)) for column in visible] for row in self._rows[: max(1, height)]]
         titles, *texts = table_layout.lines(visible, cells, width, output.STYLES)
@@ -114,6 +114,6 @@ class RequestWatch:
         return Text.assemble(("requests", "bold"), f"  {time.strftime('%H:%M:%S')}  ", ("q ends", "dim"), f"  {location}")
 
     def _rest(self, row_count: int) -> str:
-        """Return how many requests do not fit into the window; an empty text if all do."""
+        """Return the number of requests that do not fit into the window, in words; an empty text if all fit."""
         count = len(self._rows) - row_count
         return f"and {count} more" + (" at least" if self._has_more else "") if count or self._has_more else ""

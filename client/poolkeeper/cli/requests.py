@@ -24,15 +24,15 @@ from poolkeeper.cli.wait_progress import submit_and_wait, wait_for
 ID = id_argument(param_types.REQUEST)
 QUEUED_ID = id_argument(param_types.QUEUED_REQUEST)
 ALLOCATED_ID = id_argument(param_types.ALLOCATED_REQUEST)
-TIMEOUT = click.option("--timeout", type=param_types.Duration(), help="How long to wait at most; then the exit code is 7.")
+TIMEOUT = click.option("--timeout", type=param_types.Duration(), help="Longest wait; after it the exit code is 7.")
 TYPE = click.option("--type", "--component-type", "kind", type=param_types.ANY_NAME, help="Type of the component.")
 FENCE = click.option(
-    "--fence", type=click.IntRange(min=0), help="The fence it is held under; else the present one is read first."
+    "--fence", type=click.IntRange(min=0), help="Fence of the allocation; without it, the present one is read first."
 )
 LIVE_STATUSES = ("queued", "allocated", "preempting")
 STATUSES = (*LIVE_STATUSES, "preempted", "released", "expired", "cancelled", "rejected")
 
-request = NounGroup("request", help="Requests: asks for several resources at once, granted whole or not at all.")
+request = NounGroup("request", help="Requests for amounts of one or more keys, granted as a whole or not at all.")
 
 
 @request.command(
@@ -43,19 +43,19 @@ request = NounGroup("request", help="Requests: asks for several resources at onc
     "poolkeeper request submit --component team-ml --gpu 8 --dry-run",
 )
 @submit_options
-@click.option("--key", help="Idempotency key: the same key and the same ask give the same request back.")
-@click.option("--wait", is_flag=True, help="Until it is granted, or can no longer be.")
+@click.option("--key", help="Idempotency key: a repeated submit with the same key and options returns the same request.")
+@click.option("--wait", is_flag=True, help="Wait until it is granted or has ended.")
 @TIMEOUT
-@click.option("--dry-run", is_flag=True, help="Say what would come of it, and do nothing; exit code 6 if it would be rejected.")
+@click.option("--dry-run", is_flag=True, help="Show the outcome without submitting; exit code 6 if it would be rejected.")
 def submit(key: str | None, wait: bool, timeout: int | None, dry_run: bool, **values: Any) -> None:
-    """Ask for capacity: allocated, queued or rejected (exit code 6) at once.
+    """Submit a request for capacity: at once it is allocated, queued or rejected (exit code 6).
 
     --KEY N asks for an amount: --gpu 2, --mcpu 4000, --seats=3.
     """
     if timeout is not None and not wait:
-        raise click.UsageError("--timeout is for --wait", click.get_current_context())
+        raise click.UsageError("--timeout needs --wait", click.get_current_context())
     if dry_run and (wait or key):
-        raise click.UsageError("--dry-run goes with neither --wait nor --key", click.get_current_context())
+        raise click.UsageError("--dry-run excludes --wait and --key", click.get_current_context())
     body, key = spec_of(values), key or secrets.token_hex(16)
     client = options.client()
     if dry_run:
@@ -70,16 +70,23 @@ def submit(key: str | None, wait: bool, timeout: int | None, dry_run: bool, **va
     "poolkeeper request list --status rejected --label owner=ana --component team-ml -o wide",
 )
 @click.option("--all", "every_status", is_flag=True, help="Also list requests that have ended.")
-@click.option("--status", type=click.Choice(STATUSES), multiple=True, help="Only with this status. May be repeated.")
-@click.option("--component", type=param_types.COMPONENT, help="Only of this component.")
+@click.option("--status", type=click.Choice(STATUSES), multiple=True, help="Only requests with this status. May be repeated.")
+@click.option("--component", type=param_types.COMPONENT, help="Only requests of this component.")
 @TYPE
-@click.option("--pool", type=param_types.POOL, help="Only queued in this pool or allocated from it.")
-@click.option("--label", "labels", type=param_types.Label(), multiple=True, help="Only with this label. May be repeated.")
-@click.option("--search", metavar="TEXT", help="Text in the id, the name, the component or a label (user=ana).")
-@columns.LIMIT
-@click.option("--watch", "-w", is_flag=True, help="Draw the list again and again, on a terminal, until q or Ctrl-C.")
+@click.option("--pool", type=param_types.POOL, help="Only requests that are queued in this pool, or were granted in it.")
 @click.option(
-    "--interval", type=click.FloatRange(min=MIN_INTERVAL_S), metavar="SECONDS", help="With --watch: time between two reads (2)."
+    "--label", "labels", type=param_types.Label(), multiple=True, help="Only requests with this label. May be repeated."
+)
+@click.option(
+    "--search", metavar="TEXT", help="Only requests with this text in the id, the name, the component or a label (user=ana)."
+)
+@columns.LIMIT
+@click.option("--watch", "-w", is_flag=True, help="Keep the list up to date on a terminal, until q or Ctrl-C.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=MIN_INTERVAL_S),
+    metavar="SECONDS",
+    help="With --watch: seconds between two reads (2).",
 )
 def list_(
     every_status: bool,
@@ -93,9 +100,9 @@ def list_(
     watch: bool,
     interval: float | None,
 ) -> None:
-    """List the requests that wait or hold units, newest first; with --all or --status others, too."""
+    """List queued and allocated requests, newest first; with --all or --status others, too."""
     if interval is not None and not watch:
-        raise click.UsageError("--interval is for --watch", click.get_current_context())
+        raise click.UsageError("--interval needs --watch", click.get_current_context())
     written_kind, name = component or (None, None)
     query = {
         "status": status or (() if every_status else LIVE_STATUSES),
@@ -114,7 +121,7 @@ def list_(
 @request.command("describe", example="poolkeeper request describe 1v4f2t\npoolkeeper request describe --last")
 @ID
 def describe(request: str) -> None:
-    """Show a request and its story."""
+    """Show a request and its events."""
     client = options.client()
     document = dict(client.call("GET", _path(request)))
     document["story"] = list(client.items(options.path("requests", request, "events")))
@@ -125,7 +132,7 @@ def describe(request: str) -> None:
 @QUEUED_ID
 @TIMEOUT
 def wait(request: str, timeout: int | None) -> None:
-    """Wait until a request is granted (exit code 0), or can no longer be (6, 8)."""
+    """Wait until a request is granted (exit code 0) or has ended (6, 8)."""
     client = options.client()
     document = client.call("GET", _path(request))
     if document["status"] == "queued":
@@ -141,14 +148,14 @@ def wait(request: str, timeout: int | None) -> None:
 )
 @ALLOCATED_ID
 @FENCE
-@click.option("--failed", is_flag=True, help="The work has failed: --outcome failed.")
+@click.option("--failed", is_flag=True, help="Short for --outcome failed.")
 @click.option(
     "--outcome",
     type=click.Choice(["succeeded", "failed", "vacated"]),
-    help="What became of the work (succeeded); vacated: it is not done, and has left because it was told to.",
+    help="Outcome of the work (succeeded). vacated: it has left unfinished because of a directive.",
 )
 def release(request: str, fence: int | None, failed: bool, outcome: str | None) -> None:
-    """Give a request's units back; who can be granted with them is granted at once."""
+    """Release the units of a request. Waiters that fit are granted at once."""
     if failed and outcome not in (None, "failed"):
         raise click.UsageError(f"--failed and --outcome {outcome} exclude each other", click.get_current_context())
     client = options.client()
@@ -162,7 +169,7 @@ def release(request: str, fence: int | None, failed: bool, outcome: str | None) 
 @ALLOCATED_ID
 @FENCE
 def heartbeat(request: str, fence: int | None) -> None:
-    """Prolong the lease of a request, from a shell script that holds it; told is what it has to do."""
+    """Prolong the lease of a request from a shell script, and print the directive for its work."""
     client = options.client()
     fence = _current_fence(client.call("GET", _path(request))) if fence is None else fence
     document = client.call("POST", options.path("requests", request, "heartbeat"), body={"fence": fence})
@@ -181,14 +188,14 @@ def heartbeat(request: str, fence: int | None) -> None:
     "--state",
     type=click.Choice(["started", "progress", "defer", "completed", "failed"]),
     required=True,
-    help="How far it is: at it (started, progress), not now (defer), all is saved (completed), it cannot be (failed).",
+    help="State of the work: being saved (started, progress), saved later (defer), saved (completed), not saved (failed).",
 )
-@click.option("--for", "seconds", type=param_types.Duration(), help="With defer: by how long.")
-@click.option("--reference", help="With completed: where the work is to go on from.")
+@click.option("--for", "seconds", type=param_types.Duration(), help="With defer: time until the work can be saved.")
+@click.option("--reference", help="With completed: reference to resume from.")
 def checkpoint(request: str, fence: int | None, state: str, seconds: int | None, reference: str | None) -> None:
-    """Say how far the saving of the work is; who completes it because it had to leave has left with that."""
+    """Report the progress of a checkpoint. A completed one releases the units if the request was told to leave."""
     if (seconds is None) == (state == "defer"):
-        raise click.UsageError("--for goes with --state defer, and is needed there", click.get_current_context())
+        raise click.UsageError("--for is for --state defer, which needs it", click.get_current_context())
     client = options.client()
     fence = _current_fence(client.call("GET", _path(request))) if fence is None else fence
     fields = {"fence": fence, "state": state, "seconds": seconds, "reference": reference}
@@ -200,7 +207,7 @@ def checkpoint(request: str, fence: int | None, state: str, seconds: int | None,
 @request.command("cancel", example="poolkeeper request cancel 1v4f2t")
 @QUEUED_ID
 def cancel(request: str) -> None:
-    """Take a request out of the queue."""
+    """Cancel a queued request."""
     document = options.call("POST", options.path("requests", request, "cancel"))
     output.show_result(document, request, sentence(document))
 
@@ -209,7 +216,7 @@ def cancel(request: str) -> None:
 @ID
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def delete(request: str, yes: bool) -> None:
-    """Drop a request whatever its state: a waiter is cancelled, a holder loses its units at once. For operators."""
+    """Drop a request in any state: a queued one is cancelled, an allocation loses its units at once. For operators."""
     client = options.client()
     if not yes and not is_confirmed(lambda: _drop_question(client.call("GET", _path(request)))):
         raise CommandError("nothing was dropped")
@@ -235,7 +242,7 @@ def sentence(request: Mapping[str, Any]) -> str:
 
 
 def _drop_question(request: Mapping[str, Any]) -> str:
-    """Return the question whether to drop a request: its state, whose it is, and its amounts."""
+    """Return the question before a drop: the state of the request, its owner and its amounts."""
     labels = request["labels"]
     origin = [request_origin.owner(labels), formatting.shorten(request_origin.title(request.get("name"), labels))]
     facts = [formatting.component(request), *filter(None, origin), formatting.requested_amounts(request)]
@@ -282,7 +289,7 @@ def _show_dry_run(outcome: Mapping[str, Any]) -> None:
 
 def _current_fence(request: Mapping[str, Any]) -> int:
     if request["fence"] is None:
-        raise CommandError(f"{sentence(request)}; it holds nothing", hints=_cancel_hint(request))
+        raise CommandError(f"{sentence(request)}; it holds no units", hints=_cancel_hint(request))
     return int(request["fence"])
 
 

@@ -17,19 +17,19 @@ _EXAMPLE = "poolkeeper run --component team-ml --gpu 1 -- python train.py"
 
 
 class _RunCommand(AmountCommand):
-    """A verb with amounts, for which everything after `--` is the command."""
+    """A verb with amounts; the arguments after `--` are the command."""
 
     def rewrite(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Return the arguments for click. Raise UsageError for a wrong amount, or if there is no command."""
         own, command = split_arguments(args)
 
         def refuse_word(word: str) -> NoReturn:
-            raise click.UsageError(f"what is {word}? The command stands after a --, at the end: {_EXAMPLE}", ctx)
+            raise click.UsageError(f"unexpected argument {word}: the command stands at the end, after --: {_EXAMPLE}", ctx)
 
         shorthand = AmountShorthand(ctx, self.get_params(ctx), self.amounts, refuse_word)
         arguments = list(shorthand.rewrite(own)) if command else []
         if len(command) < 2:
-            raise click.UsageError(f"which command? It stands after a --, at the end: {_EXAMPLE}", ctx)
+            raise click.UsageError(f"the command is missing: it stands at the end, after --: {_EXAMPLE}", ctx)
         return [*arguments, *command]
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
@@ -45,24 +45,27 @@ class _RunCommand(AmountCommand):
     "poolkeeper run --component team-ml --matlab=1 --timeout 10m -- matlab -batch report",
 )
 @submit_options
-@click.option("--key", help="Idempotency key of the request, for one run at a time: a new one if not said.")
+@click.option("--key", help="Idempotency key of the request, for one run at a time (a new key).")
 @click.option(
     "--timeout",
     type=param_types.Duration(),
-    help="How long to wait at most, each time; then it leaves the queue (exit code 7).",
+    help="Longest wait each time it is queued; after it the request is cancelled (exit code 7).",
 )
 @click.option(
-    "--on-lost", type=click.Choice(["stop", "keep"]), default="stop", help="What becomes of it without its units (stop)."
+    "--on-lost",
+    type=click.Choice(["stop", "keep"]),
+    default="stop",
+    help="Stop the command if its units are lost, or keep it running (stop).",
 )
-@click.option("--grace", type=param_types.Duration(), default="30s", help="From being stopped to SIGKILL (30s).")
+@click.option("--grace", type=param_types.Duration(), default="30s", help="Time from the first signal to SIGKILL (30s).")
 @click.option(
     "--record-arguments/--no-record-arguments",
     default=True,
     envvar="POOLKEEPER_RECORD_ARGUMENTS",
     show_envvar=True,
-    help="Record the program with its arguments in the label `command`, or the program alone.",
+    help="Record the program with its arguments in the label `command`, or only the program.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Say only what goes wrong.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only warnings and errors.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def run(
     key: str | None,
@@ -74,23 +77,23 @@ def run(
     command: tuple[str, ...],
     **values: Any,
 ) -> None:
-    """Wait for units, run a command as long as it holds them, give them back.
+    """Wait for units, run a command while it holds them, and release them.
 
-    --KEY N asks for an amount: --gpu 2, --mcpu 4000, --seats=3. The exit code is the command's, 128 and the signal's number if
-    one ended it; 6 to 9, 126 and 127 are as in `poolkeeper --help`.
+    --KEY N asks for an amount: --gpu 2, --mcpu 4000, --seats=3. The exit code is that of the command, or 128 plus the number of
+    the signal that ended it; 6 to 9, 126 and 127 are as in `poolkeeper --help`.
 
     \b
-    When others need the units, the command gets
-      SIGUSR1  save your work and end; with --checkpoint auto or manual
+    If other requests need the units, the command gets
+      SIGUSR1  save the work and end; with --checkpoint auto or manual
       SIGTERM  end now
-      SIGKILL  shortly before its time is up
-    and is started again when the units are there again. It says that its work is saved by
-    `poolkeeper checkpoint done --reference WHERE`, or by writing to the file $POOLKEEPER_CHECKPOINT_FILE.
+      SIGKILL  shortly before the deadline
+    and is started again after the next grant. To report that its work is saved, it calls
+    `poolkeeper checkpoint done --reference WHERE`, or writes to the file $POOLKEEPER_CHECKPOINT_FILE.
 
     The request gets the labels user, host, pid and command, unless --label gives them. Arguments that look like secrets are
     masked; not every secret can be recognised.
 
-    A command with a checkpoint may be preempted without bound, any other one three times, unless --retries says otherwise.
+    A command with a checkpoint may be preempted any number of times, any other command three times. --retries changes that.
     """
     from poolkeeper import errors
     from poolkeeper.runner.guarded_process import CommandStartError
@@ -102,7 +105,7 @@ def run(
 
     spec = spec_of(values)
     if key is not None and spec.get("lease_s", 0) is None:
-        message = "--key needs a lease: without one nobody can tell whether another run of that key has died"
+        message = "--key needs a lease: without one, the end of an earlier run with this key cannot be noticed"
         raise click.UsageError(message, click.get_current_context())
     if spec.get("checkpoint") in ("manual", "auto"):
         spec.setdefault("retries", -1)  # its work is saved, so a further preemption costs little

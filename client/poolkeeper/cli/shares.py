@@ -34,13 +34,13 @@ SHARES = (
 @click.command("shares", cls=VerbCommand, example="poolkeeper pool shares gpus\npoolkeeper pool shares gpus -o wide")
 @click.argument("pool", type=param_types.POOL)
 def shares(pool: str) -> None:
-    """Show what each group and policy of POOL has and is due by fair share.
+    """Show usage, demand and fair share of each group and policy of POOL.
 
-    USED, DEMAND (used and waited for), FAIR, GUARANTEE and LIMIT are percentages of the pool; in a pool of several keys each
-    has a line below the account, as :gpu. RATIO is how much a policy has of what is due to it, of a group the least below it:
-    the lowest is served first. SPLIT counts the allocations of a policy: those that cannot be preempted, those that only an
-    aggressively starving policy may preempt, those that any starving one may preempt. STATUS says for how long the account has
-    been below its fair share. -o wide adds UNITS, used of demanded.
+    USED, DEMAND (used and queued), FAIR, GUARANTEE and LIMIT are percentages of the pool. In a pool of several keys, each key
+    has a line below the account, such as :gpu. RATIO is the part of its fair share that a policy uses; a group has the least
+    ratio below it. The lowest ratio is served first. SPLIT counts the allocations of a policy by the policies that may preempt
+    them: none, aggressively starving ones, all starving ones. STATUS tells how long the account has been below its fair share.
+    -o wide adds UNITS: used of demanded.
     """
     accounts = options.call("GET", options.path("pools", pool, "shares"))["accounts"]
     shown = accounts if options.current_options().for_programs else list(lines(accounts))
@@ -48,7 +48,7 @@ def shares(pool: str) -> None:
 
 
 def lines(accounts: Sequence[Row]) -> Iterator[dict[str, Any]]:
-    """A line for each account, and below it one for each key if the pool has several; what is deeper stands further right."""
+    """Yield a line for each account, indented by its depth. If the pool has several keys, a line for each key follows."""
     for depth, account in _with_depth(accounts):
         row, lead = {**account, "of_account": True, "key": None}, "  " * depth
         keys = list(account["fair_share"])
@@ -61,7 +61,7 @@ def lines(accounts: Sequence[Row]) -> Iterator[dict[str, Any]]:
 
 
 def _with_depth(accounts: Sequence[Row]) -> Iterator[tuple[int, Row]]:
-    """They come parents first, each followed by all that is below it."""
+    """Yield each account with its depth. In the answer a parent stands before the accounts below it."""
     above: list[str] = []
     for account in accounts:
         while above and above[-1] != account["parent"]:
@@ -72,33 +72,33 @@ def _with_depth(accounts: Sequence[Row]) -> Iterator[tuple[int, Row]]:
 
 
 def name(account: Mapping[str, Any]) -> str:
-    """What an account is called where one has to type it."""
+    """Return the name of an account as it is typed on the command line."""
     if account["kind"] != "policy":
         return str(account["name"])
     return formatting.component({"component": account["name"], "component_type": account["component_type"]})
 
 
 def percent(share: float) -> str:
-    """A share as people read it: whole percents, one decimal where there are few of them."""
+    """Return a share in percent: whole numbers, with one decimal below 10 %."""
     if 0 < share < 0.0005:
         return "<0.1%"
     return f"{share:.0%}" if share >= 0.0995 else f"{share:.1%}".replace(".0%", "%")
 
 
 def satisfaction(account: Mapping[str, Any]) -> str:
-    """How much of what is due to it a policy has; `inf` where nothing is due."""
+    """Return the part of its fair share that an account uses; `inf` if it has no fair share."""
     ratio = account["satisfaction"]
     return "inf" if ratio is None else f"{ratio:.2f}"
 
 
 def split(account: Mapping[str, Any]) -> str | None:
-    """How many of its allocations nobody may take, only the aggressively starving may, all who starve may: `2/1/3`."""
+    """Return the number of allocations that no policy, an aggressively starving one, any starving one may preempt: `2/1/3`."""
     counts = [len(account["allocations"][group]) for group in SPLIT_PARTS]
     return "/".join(map(str, counts)) if any(counts) else None
 
 
 def status(account: Mapping[str, Any]) -> str:
-    """`starving for 2m`; `below for 12s` of one that has not yet starved for it."""
+    """Return the state of the account: `starving for 2m`, or `below for 12s` before it counts as starving."""
     word, since = str(account["status"]).replace("_", " "), account["below_since"]
     if since is None:
         return word.replace(" ", "-")

@@ -14,10 +14,8 @@ from poolkeeper.cli.amount_options import OPTION_BY_KEY
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _OPTIONS = (
-    click.option("--component", type=param_types.COMPONENT, required=True, help="Who asks: NAME or TYPE/NAME."),
-    click.option(
-        "--type", "--component-type", "kind", type=param_types.ANY_NAME, help="Type of the component, orchestrator if not said."
-    ),
+    click.option("--component", type=param_types.COMPONENT, required=True, help="Requester: NAME or TYPE/NAME."),
+    click.option("--type", "--component-type", "kind", type=param_types.ANY_NAME, help="Type of the component (orchestrator)."),
     click.option("--name", help="Name of the request, for people: up to 100 characters."),
     click.option(
         "--resource",
@@ -25,28 +23,41 @@ _OPTIONS = (
         "resources",
         type=param_types.Amounts(option_by_key=OPTION_BY_KEY),
         multiple=True,
-        help="What it asks: gpu=2,mcpu=4000, or as JSON or YAML. May be repeated. --gpu 2 is the same as --resource gpu=2.",
+        help="Amounts: gpu=2,mcpu=4000, or as JSON or YAML. May be repeated. --gpu 2 is the same as --resource gpu=2.",
     ),
     click.option(
-        "--pool", "pools", type=param_types.POOL, multiple=True, help="Pool that may grant it, instead of any. May be repeated."
+        "--pool",
+        "pools",
+        type=param_types.POOL,
+        multiple=True,
+        help="Pool that may grant it; without one, any pool. May be repeated.",
     ),
     click.option("--gpu-count", type=click.IntRange(min=0), help="The same as gpu=N."),
     click.option("--cpu-count", type=click.FloatRange(min=0), help="CPUs and parts of them: 0.5 is mcpu=500."),
-    click.option("--memory", metavar="SIZE", help="Such as 16GiB or 512MB: becomes memory_mb, rounded up."),
-    click.option("--fixed", is_flag=True, help="Not preemptible: only from what is its policy's own."),
-    click.option("--class", "preemption_class", type=click.IntRange(0, 10), help="How dear it is to stop (5)."),
-    click.option("--checkpoint", type=click.Choice(["none", "manual", "auto"]), help="Whether it can save its work (none)."),
-    click.option("--checkpoint-minutes", type=click.IntRange(min=1), help="How long an auto checkpoint takes."),
-    click.option("--walltime", type=param_types.Duration(), help="A promise to be done so long after the grant."),
-    click.option("--retries", type=click.IntRange(min=-1), help="How often it may go back to the queue (3); -1: always."),
+    click.option("--memory", metavar="SIZE", help="Memory, such as 16GiB or 512MB: becomes memory_mb, rounded up."),
+    click.option("--fixed", is_flag=True, help="Not preemptible: granted only within the reserved units of its policy."),
     click.option(
-        "--lease", type=param_types.Duration(none=True), help="How long after a heartbeat its units are taken back (60s)."
+        "--class",
+        "preemption_class",
+        type=click.IntRange(0, 10),
+        help="Preemption class (5): a higher class is preempted later, 10 never.",
     ),
     click.option(
-        "--queue-ttl", type=param_types.Duration(none=True), help="How long it stays queued without a poll (10m; run: 1m)."
+        "--checkpoint",
+        type=click.Choice(["none", "manual", "auto"]),
+        help="Kind of checkpoint by which the work can be saved (none).",
+    ),
+    click.option("--checkpoint-minutes", type=click.IntRange(min=1), help="Minutes that an auto checkpoint takes."),
+    click.option("--walltime", type=param_types.Duration(), help="Promised time from the grant to the end of the work."),
+    click.option("--retries", type=click.IntRange(min=-1), help="Preemptions after which it is queued again (3); -1: all."),
+    click.option(
+        "--lease", type=param_types.Duration(none=True), help="Time without a heartbeat until its units are taken back (60s)."
     ),
     click.option(
-        "--label", "labels", type=param_types.Label(), multiple=True, help="For people, and searchable. May be repeated."
+        "--queue-ttl", type=param_types.Duration(none=True), help="Time that it stays queued without a poll (10m; run: 1m)."
+    ),
+    click.option(
+        "--label", "labels", type=param_types.Label(), multiple=True, help="Label for people and searches. May be repeated."
     ),
 )
 
@@ -57,12 +68,12 @@ def submit_options(command: Decorated) -> Decorated:
 
 
 def spec_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the body of a submit. An option that is not given is left to the service; a request for nothing has to be
-    explicit.
+    """Return the body of a submit. The service has the defaults of options that are not given. Raise UsageError without
+    amounts: a request for none has to be explicit.
     """
     kind, name = param_types.full_component(values["component"], values["kind"])
     if not any(values[field] for field in ("resources", "gpu_count", "cpu_count", "memory")):
-        raise click.UsageError("the request asks for nothing: --gpu 1", click.get_current_context())
+        raise click.UsageError("the request has no amounts: give one, such as --gpu 1", click.get_current_context())
     spec: dict[str, Any] = {"component": name, "component_type": kind}
     spec |= _non_null(
         {

@@ -31,7 +31,7 @@ def hints_of(request: Mapping[str, Any]) -> list[str]:
             return _components_like(str(request["component"]), str(request["component_type"]))
         if verdicts and all(verdict["code"] == "missing_key" for verdict in verdicts):
             return _keys_like({verdict["key"] for verdict in verdicts}, {verdict["pool"] for verdict in verdicts})
-    except Exception:  # the rejection stands, whatever becomes of this
+    except Exception:  # the rejection is reported, with or without hints
         return []
     return []
 
@@ -55,7 +55,7 @@ def _pools() -> Sequence[Mapping[str, Any]]:
 
 
 def _similar(name: str, names: Mapping[str, str]) -> list[str]:
-    """Return a hint with the similar of these `names` (as typed → the part that is compared)."""
+    """Return a hint with the similar ones of `names` (as typed → the part that is compared)."""
     from difflib import get_close_matches
 
     matches = get_close_matches(name, set(names.values()), cutoff=0.5)

@@ -1,4 +1,4 @@
-"""How a table fits a terminal: which columns are drawn, and which one has a line of its own below each row."""
+"""The layout of a table on a terminal: the columns that are drawn, and the column on a line of its own below each row."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 GAP = 2
 MIN_LONG_WIDTH = 10
-"""How narrow a long column may become."""
+"""The least width of a long column."""
 MIN_SENTENCE_WIDTH = 30
-"""How narrow a column may become that can stand below its row instead."""
+"""The least width of a column that can stand below its row instead."""
 EMPTY = "-"
 
 
@@ -29,10 +29,10 @@ class Layout:
 def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> Layout:
     """Return the layout of a table for a terminal of this width.
 
-    Columns are given up in this order until the others fit:
-    1. those without a value in any row that may be left out, by their `rank`,
+    Columns are left out in this order until the others fit:
+    1. optional columns (with a `rank`) without a value in any row, by their `rank`,
     2. the column that may stand below its row: it gets lines of its own there,
-    3. the others that may be left out, by their `rank`.
+    3. the other optional columns, by their `rank`.
     """
     drawn, below = list(range(len(columns))), None
     is_empty = [all(row[index] == EMPTY for row in cells) for index in drawn]
@@ -49,14 +49,14 @@ def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -
 
 
 def _least_width(columns: Sequence[Column], cells: Sequence[Sequence[str]], drawn: Sequence[int]) -> int:
-    """Return how wide these columns are at least, without the gap after the last."""
+    """Return the least width of these columns, without the gap after the last."""
     widths = _natural_widths(columns, cells, drawn)
     least = [min(width, _narrowest(columns[index], width)) for index, width in zip(drawn, widths, strict=True)]
     return sum(least) + GAP * (len(least) - 1)
 
 
 def _narrowest(column: Column, width: int) -> int:
-    """Return how narrow a column of this width may become."""
+    """Return the least width of a column that has this width now."""
     if column.below:
         return MIN_SENTENCE_WIDTH
     return MIN_LONG_WIDTH if column.long else width
@@ -67,7 +67,7 @@ def _natural_widths(columns: Sequence[Column], cells: Sequence[Sequence[str]], d
 
 
 def lines(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int, styles: Mapping[str, str]) -> list[Any]:
-    """Return the line of titles, then one text for each row. A row with something below it has a second line in its text.
+    """Return the line of titles, then one text for each row. The text of a row has a second line if a cell stands below it.
 
     Long cells are cut to the width of the terminal; the line below is not cut.
     """

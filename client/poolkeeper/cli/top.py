@@ -25,26 +25,26 @@ if TYPE_CHECKING:
     from poolkeeper.cli.keyboard import Keyboard
 
 MIN_INTERVAL_S = 0.5
-"""Between two looks, at least, however much happens."""
+"""The least seconds between two reads, with any number of events."""
 TIMEOUT_S = 5.0
-"""How long one answer may take."""
+"""The seconds that one answer may take."""
 MIN_POLICIES = 3
-"""Policies of a pool that are shown on a terminal, at least; a quarter of it at most, so that the waiters are in sight."""
+"""The least number of policies of a pool on a terminal; at most they take a quarter of it, so that waiters have room."""
 MIN_REQUESTS = 2
-"""Allocations and waiters of a pool that are shown on a terminal, at least."""
+"""The least number of allocations and of waiters of a pool on a terminal."""
 PIPE_WIDTH = 80
-"""Columns where nobody says how many there are."""
+"""The columns of the output without a terminal."""
 
 
 HELP = (
-    "?            shows this help, and hides it again; so does any other key",
+    "?            shows this help; any key hides it again",
     "q            quits",
-    "1 … 9        choose the pool that is shown in detail, where there are many",
+    "1 … 9        choose the pool that is shown in detail, if there are many",
     "up, down     choose the pool before and after it; k and j do the same",
     "",
     "RUNNING      the allocations that were granted first: short id, name, owner,",
-    "             component, amounts, and for how long each has run",
-    "WAITING      the head of the queue: position and short id, for how long each",
+    "             component, amounts, and the time that each has run",
+    "WAITING      the head of the queue: position and short id, the time that each",
     "             has waited, and below it the reason and the likely start",
 )
 """The help that `?` shows, in at most 80 columns."""
@@ -53,13 +53,13 @@ HELP = (
 @click.command("top", cls=VerbCommand, example="poolkeeper top\npoolkeeper top --interval 10\npoolkeeper top --once")
 @click.option(
     "--interval", type=click.FloatRange(min=MIN_INTERVAL_S), default=2.0, show_default=True, metavar="SECONDS",
-    help="How often to look where nothing happens; what happens is seen at once.",
+    help="Seconds between two reads; an event causes a read at once.",
 )  # fmt: skip
-@click.option("--once", is_flag=True, help="Look once, print it and end; as where there is no terminal.")
+@click.option("--once", is_flag=True, help="Print the data once and exit, as without a terminal.")
 def top(interval: float, once: bool) -> None:
-    """Show pools, policies, what runs and what waits, as they change.
+    """Show pools, policies, allocations and queues as they change.
 
-    A bar shows what of a pool's key is used in shares, borrowed, held for a waiter, and free. `?` shows the keys; q ends it.
+    A bar shows the units of a key: used in share, borrowed, held for a waiter, and free. On a terminal, ? shows help, q quits.
     """
     live = is_terminal(sys.stdout) and is_terminal(sys.stdin) and os.environ.get("TERM") != "dumb"
     if once or not live or options.current_options().for_programs:
@@ -109,7 +109,7 @@ def _watch(client: Client, interval_s: float) -> None:
 
 
 class TopRefresher:
-    """Loads the data of `top` in a thread: at intervals, and at events. The latest data are here."""
+    """The thread that loads the data of `top`, at intervals and at events; it has the latest data."""
 
     def __init__(self, client: Client, keyboard: Keyboard, interval_s: float) -> None:
         self._client, self._keyboard, self._interval_s = client, keyboard, interval_s
@@ -117,16 +117,16 @@ class TopRefresher:
         self.data: TopData | None = None
         self.loaded_s = 0.0
         self.error: Exception | None = None
-        """Why there is no newer sight."""
+        """The error of the last load; None if it succeeded."""
         self._refresh, self._closed = Event(), Event()
 
     def refresh_until_closed(self) -> None:
-        """Load the data again and again, until it is closed."""
+        """Load the data repeatedly, until the refresher is closed."""
         while not self._closed.is_set():
             began_s = time.monotonic()
             try:
                 self.data, self.loaded_s, self.error = load(self._client, self.selected_pool), began_s, None
-            except Exception as error:  # who shows it judges it
+            except Exception as error:  # `_TopScreen` decides about it
                 self.error = error
             self._keyboard.wake()
             self._closed.wait(MIN_INTERVAL_S)
@@ -134,7 +134,7 @@ class TopRefresher:
             self._refresh.clear()
 
     def follow_events(self) -> None:
-        """Refresh at every event, as long as the service sends them."""
+        """Refresh at every event, as long as the service sends events."""
         from poolkeeper.errors import PoolkeeperError
 
         event_client = self._client.clone()
@@ -142,11 +142,11 @@ class TopRefresher:
             try:
                 for _ in event_client.events():
                     self._refresh.set()
-            except PoolkeeperError:  # it is away, or will not tell: ticks are enough
+            except PoolkeeperError:  # unreachable, or not permitted: the interval suffices
                 self._closed.wait(self._interval_s)
 
     def select(self, pool: str) -> None:
-        """Show this pool in detail from now on."""
+        """Select the pool that is shown in detail."""
         self.selected_pool = pool
         self._refresh.set()
 
@@ -165,7 +165,7 @@ class _TopScreen:
         self._location = formatting.one_line(f"workspace {client.workspace} at {client.url}")
 
     def show(self, keyboard: Keyboard) -> None:
-        """Show it until a key ends it; a token without permission ends it, too."""
+        """Show the view until a key, or a token without permission, ends it."""
         from rich.console import Console
         from rich.live import Live
 

@@ -1,4 +1,4 @@
-"""The data of `poolkeeper top`: pools, and of some of them the policies, what runs and the head of the queue."""
+"""The data of `poolkeeper top`: the pools, and for some of them the policies, the allocations and the head of the queue."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from poolkeeper import Client
 
 MAX_RUNNING = 5
-"""Allocations of a pool that are shown."""
+"""The most allocations of a pool that are shown."""
 MAX_QUEUED = 5
-"""Waiters of a pool that are shown."""
+"""The most waiters of a pool that are shown."""
 MAX_EXPLAINED = 3
-"""Of those, the first, it is asked why they wait."""
+"""The number of first waiters whose reason is read."""
 MAX_DETAILED = 4
-"""So many pools are all looked at closely; of more only the one that was chosen."""
+"""The most pools that are all read in detail; of more pools, only the selected one is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,24 +27,22 @@ class PoolDetail:
 
     policies: Sequence[Mapping[str, Any]]
     running: Sequence[Mapping[str, Any]]
-    """The allocations that were granted first, as they are in lists."""
+    """The allocations that were granted first, as rows of the API."""
     queue: Sequence[Mapping[str, Any]]
-    """The first of those that wait, as they are in lists; `explained` is why, of the very first, or None."""
+    """The first waiters, as rows of the API. `explained` is the reason of the wait for the first few, else None."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopData:
-    """All of the data."""
+    """The data of one read."""
 
     pools: Sequence[Mapping[str, Any]]
     details: Mapping[str, PoolDetail]
-    """By the name of the pool."""
+    """Name of a pool → its details."""
 
 
 def load(client: Client, selected_pool: str | None, *, every_pool: bool = False) -> TopData:
-    """Load the data, one call after the other; with `every_pool` the details of every pool. Raise an ApiError without an
-    answer.
-    """
+    """Load the data, one call after the other; with `every_pool` the details of every pool. Raise ApiError if a call fails."""
     pools = list(client.items("/pools"))
     names = [str(pool["name"]) for pool in pools]
     if not every_pool and len(names) > MAX_DETAILED:
@@ -59,7 +57,7 @@ def _load_detail(client: Client, pool: str) -> PoolDetail:
         policies = list(client.items(path("pools", pool, "policies")))
         running = _first_requests(client, pool, "active", MAX_RUNNING)
         waiting = _first_requests(client, pool, "queued", MAX_QUEUED)
-    except NotFound:  # it has gone meanwhile
+    except NotFound:  # deleted meanwhile
         return PoolDetail((), (), ())
     queue = [
         {**row, "explained": _explain(client, row, pool) if index < MAX_EXPLAINED else None}
@@ -76,7 +74,7 @@ def _first_requests(client: Client, pool: str, view: str, count: int) -> Sequenc
 
 
 def _explain(client: Client, request: Mapping[str, Any], pool: str) -> Mapping[str, Any] | None:
-    """Return why it is queued in this pool; None if that is not permitted, or if it is queued no more."""
+    """Return the explanation of a wait in this pool; None if it is not permitted, or if the request is not queued any more."""
     from poolkeeper.errors import AccessDenied, NotFound
 
     try:

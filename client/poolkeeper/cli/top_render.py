@@ -1,4 +1,4 @@
-"""Renders `poolkeeper top`: lines of spans, each with a style, for a terminal and for a pipe."""
+"""The output of `poolkeeper top`: lines of spans, each with a style, for a terminal and for a pipe."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Span(NamedTuple):
 
 
 BAR_PARTS = (("in share", "green"), ("borrowed", "yellow"), ("held", "magenta"), ("free", "dim"))
-"""The parts of a bar: what is used within shares, beyond them, kept for somebody who waits, and left."""
+"""The parts of a bar, each with its style: units used in share, borrowed, held for waiters, and free."""
 BLOCKS, PLAIN = "█▓░·", "#+~."
-"""How they are drawn, and where there are no such characters."""
+"""The characters of the parts, and those for an output without such characters."""
 MAX_COMPONENT_WIDTH = 24
 """The most characters of the name of a component beside its policy."""
 BAR_WIDTHS = range(10, 41)
-"""How long a bar is, at least and at most."""
+"""The range of the length of a bar."""
 NUMBERS_WIDTH = 56
-"""What the numbers beside a bar take."""
+"""The width of the numbers beside a bar."""
 VERDICTS = {
     "no_capacity": "no capacity",
     "held": "kept for others",
@@ -43,7 +43,7 @@ VERDICTS = {
 
 
 class TopView:
-    """Renders the data for a width, in blocks or in plain characters, with at most so many policies and requests of a pool."""
+    """The view of the data in a width, in blocks or plain characters, with bounded numbers of policies and requests a pool."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class TopView:
         yield from self._requests(pool, detail)
 
     def _requests(self, pool: Mapping[str, Any], detail: PoolDetail) -> Iterator[Line]:
-        """Yield what runs and what waits, each below its titles, with the reason below a waiter."""
+        """Yield the allocations and the waiters, each below their titles, with the reason below a waiter."""
         allocations, waiters = detail.running[: self._max_requests], detail.queue[: self._max_requests]
         running = [running_row(request, self._now) for request in allocations]
         waiting = [waiting_row(request, pool["name"], self._now) for request in waiters]
@@ -156,7 +156,7 @@ class TopView:
         return [f"likely in {self._until(estimate['likely'])}{latest}{formatting.few_run_times(estimate)}"]
 
     def _until(self, time: str) -> str:
-        """Return the time until then, roughly."""
+        """Return the time until a moment, roughly."""
         left_s = max(0, round((formatting.parse_time(time) - self._now).total_seconds()))
         for unit, length in (("h", 3600), ("m", 60)):
             if left_s >= 2 * length:
@@ -187,9 +187,9 @@ def _policy(policy: Mapping[str, Any], keys: Sequence[str], ellipsis: str) -> li
 
 
 def _use(policy: Mapping[str, Any], key: str) -> str:
-    """`gpu 6: 4 of 4 reserved, 2 borrowed, limit 8`."""
+    """Return the use of a key: `gpu 6: 4 of 4 reserved, 2 borrowed, limit 8`."""
     used, reserved, limit = policy["used"].get(key, 0), policy["reserved"].get(key, 0), policy["limit"].get(key)
-    if policy.get("policies") is not None:  # a template: the use is that of all its policies, the bounds are for each
+    if policy.get("policies") is not None:  # a template: the use is that of all its instances, the bounds are for each
         bounds = [*([f"{reserved} reserved"] if reserved else []), *([f"limit {limit}"] if limit is not None else [])]
         return f"{key} {used}" + (f": {', '.join(bounds)} each" if bounds else "")
     parts = [f"{min(used, reserved)} of {reserved} reserved"] if reserved else []
@@ -205,7 +205,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def divide_cells(parts: Sequence[int], cells: int) -> list[int]:
-    """Divide the cells among the parts as exactly as possible; a part that is not 0 gets at least one if there are enough."""
+    """Divide the cells among the parts in proportion. A part above 0 gets at least one cell, if there are enough."""
     total = sum(parts)
     if not total:
         return [0] * len(parts)

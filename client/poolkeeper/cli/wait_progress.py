@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from poolkeeper import Client
 
 LIVE_POLL_S = 3.0
-"""How long one poll waits when somebody is looking at the line."""
+"""The seconds that one poll waits if there is a live line."""
 POLL_S = 10.0
 LONGEST_OUTAGE_S = 120.0
-"""How long to go on without an answer."""
+"""The seconds without an answer after which the wait ends with an error."""
 
 
 def submit_and_wait(client: Client, body: Mapping[str, Any], key: str, timeout_s: int | None) -> Mapping[str, Any]:
@@ -60,15 +60,15 @@ def wait_for(
 
 
 def _stop_waiting(request: Mapping[str, Any]) -> NoReturn:
-    """Say what becomes of the request after Ctrl-C, and exit."""
+    """Print that the request stays queued after Ctrl-C, and exit."""
     print_message(f"no longer waiting; {_stays_queued(request)}")
     click.get_current_context().exit(ExitCode.INTERRUPTED)
 
 
 def _stays_queued(request: Mapping[str, Any]) -> str:
     ttl = request.get("queue_ttl_s")
-    until = f" (for {formatting.duration(ttl)}, unless somebody asks for it)" if ttl else ""
-    return f"{request['id']} stays queued{until}. To take it out: poolkeeper request cancel {request['id']}"
+    until = f" (for {formatting.duration(ttl)} without a poll)" if ttl else ""
+    return f"{request['id']} stays queued{until}. To cancel it: poolkeeper request cancel {request['id']}"
 
 
 def _poll_until(
@@ -106,7 +106,7 @@ def _poll(client: Client, request: str, wait_s: float) -> tuple[Mapping[str, Any
 
 
 class _ProgressLine:
-    """The line of the wait."""
+    """The line that shows the progress of the wait."""
 
     def __init__(self) -> None:
         self.is_live = is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"

@@ -55,7 +55,7 @@ def _limit_row(subject: str, name: str, present: int, limit: int | None) -> dict
 
 
 class ComponentLimits(click.ParamType[dict[str, Any]]):
-    """`team-ml:max_waiting=500,max_shapes=20`, or `team-ml:none`: component → its limits."""
+    """Limits of a component: `team-ml:max_waiting=500,max_shapes=20`, or `team-ml:none`."""
 
     name = "limits"
 
@@ -80,7 +80,9 @@ class ComponentLimits(click.ParamType[dict[str, Any]]):
     "update",
     example="poolkeeper workspace update --setting max_waiting=20000 --component-limit team-ml:max_waiting=500",
 )
-@click.option("--setting", "settings", type=param_types.Setting(), multiple=True, help="Such as unmanaged=allow; see below.")
+@click.option(
+    "--setting", "settings", type=param_types.Setting(), multiple=True, help="Setting, such as unmanaged=allow; see above."
+)
 @click.option(
     "--component-limit", "limits", type=ComponentLimits(), multiple=True,
     help="Limits of a component: max_waiting, max_shapes; none removes them.",
@@ -89,10 +91,10 @@ def update(settings: tuple[dict[str, Any], ...], limits: tuple[dict[str, Any], .
     """Change settings of the workspace.
 
     \b
-    unmanaged=reject  a component without any policy is rejected (the default)
-    unmanaged=allow   it is granted at once, tied to no pool, and counted nowhere
+    unmanaged=reject  requests of a component without any policy are rejected (the default)
+    unmanaged=allow   they are granted at once without a pool, and count in no pool
     max_waiting, max_shapes, max_running, max_pools, max_policies, max_ended, max_bytes
-                      limits, as in poolkeeper workspace show; none is no limit
+                      limits, as in `poolkeeper workspace show`; none: no limit
     """
     changes = param_types.merge(settings, "--setting")
     if limits:

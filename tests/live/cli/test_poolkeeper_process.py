@@ -128,8 +128,7 @@ def test_ctrl_c_while_waiting_leaves_it_queued_and_says_so(gpus: Program) -> Non
         out, err = waiting.communicate(timeout=20)
     assert waiting.returncode == ExitCode.INTERRUPTED
     assert err == (
-        f"no longer waiting; {waits} stays queued (for 10m, unless somebody asks for it). "
-        f"To take it out: poolkeeper request cancel {waits}\n"
+        f"no longer waiting; {waits} stays queued (for 10m without a poll). To cancel it: poolkeeper request cancel {waits}\n"
     )
     assert out == ""
     assert shown(gpus, waits)["status"] == "queued"

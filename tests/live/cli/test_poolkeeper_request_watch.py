@@ -73,11 +73,11 @@ def test_a_smaller_window_is_drawn_at_once_and_never_overflows(gpus: Program) ->
 def test_without_a_terminal_a_sentence_says_so(gpus: Program) -> None:
     ran = gpus.process("request", "list", "--watch", ends=ExitCode.USAGE)
     assert ran.out == ""
-    assert ran.err.startswith("poolkeeper: --watch draws on a terminal, and this is none")
+    assert ran.err.startswith("poolkeeper: --watch needs a terminal")
     with gpus.on_a_terminal("request", "list", "--watch", "-o", "json") as terminal:
         assert terminal.wait_for_end() == ExitCode.USAGE
     assert "--watch draws for people" in terminal.screen
-    assert "--interval is for --watch" in gpus.process("request", "list", "--interval", "1", ends=ExitCode.USAGE).err
+    assert "--interval needs --watch" in gpus.process("request", "list", "--interval", "1", ends=ExitCode.USAGE).err
 
 
 def test_a_service_that_is_away_is_tried_again(tmp_path: Path) -> None:

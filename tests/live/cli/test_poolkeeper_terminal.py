@@ -112,14 +112,14 @@ def test_apply_shows_the_plan_and_asks(poolkeeper: Program, tmp_path: Path) -> N
     paper = tmp_path / "pools.yaml"
     paper.write_text("pools:\n- {name: gpus, capacity: {gpu: 8}}\n")
     with poolkeeper.on_a_terminal("apply", "-f", str(paper)) as terminal:
-        output = terminal.wait_for(r"change that\? \[y/N\]: ")
+        output = terminal.wait_for(r"apply these changes\? \[y/N\]: ")
         assert "+ pool gpus" in COLOUR.sub("", output)
         terminal.type("n\n")
         assert terminal.wait_for_end() == ExitCode.REFUSED
     assert poolkeeper("pool", "list", "-o", "name").out == ""
     with poolkeeper.on_a_terminal("apply", "-f", str(paper), "--yes") as terminal:
         assert terminal.wait_for_end() == ExitCode.OK
-    assert "change that?" not in terminal.screen
+    assert "apply these changes?" not in terminal.screen
     assert poolkeeper("pool", "list", "-o", "name").line == "gpus"
 
 

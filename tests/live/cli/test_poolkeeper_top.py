@@ -140,7 +140,7 @@ def test_an_answer_that_is_none_ends_it_in_words(stubbed: Program, stub: StubSer
     stub.script(*answers({"/pools": {"items": [{"name": "gpus"}], "next_cursor": None}}))
     with stubbed.on_a_terminal("top") as terminal:
         assert terminal.wait_for_end() == ExitCode.REFUSED
-    assert "this should not have happened" in terminal.screen.partition("\x1b[?1049l")[2]
+    assert "unexpected error" in terminal.screen.partition("\x1b[?1049l")[2]
 
 
 def test_where_there_are_no_blocks_it_is_plain(gpus: Program) -> None:

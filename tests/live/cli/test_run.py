@@ -297,21 +297,21 @@ def test_without_a_service_it_says_so(lab: RunLab) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--component team --gpu 1 true", "which command? It stands after a --, at the end"),
-        ("--component team --gpu 1 --", "which command? It stands after a --, at the end"),
-        ("--component team echo -- hi", "what is echo? The command stands after a --, at the end"),
-        ("--component team echo hi --", "what is echo? The command stands after a --, at the end"),
-        ("--component team --gpu 1 stray -- true", "what is stray? The command stands after a --, at the end"),
-        ("--component team --gpu two -- true", "As an amount it needs a whole number after it, not two"),
+        ("--component team --gpu 1 true", "the command is missing: it stands at the end, after --"),
+        ("--component team --gpu 1 --", "the command is missing: it stands at the end, after --"),
+        ("--component team echo -- hi", "unexpected argument echo: the command stands at the end, after --"),
+        ("--component team echo hi --", "unexpected argument echo: the command stands at the end, after --"),
+        ("--component team --gpu 1 stray -- true", "unexpected argument stray: the command stands at the end, after --"),
+        ("--component team --gpu two -- true", "An amount needs a whole number, not two"),
         ("--component team --gpu=1.5 -- true", "--gpu takes a whole number, not 1.5"),
-        ("--component team --gpu -- true", "As an amount it needs a whole number after it, not nothing"),
+        ("--component team --gpu -- true", "An amount needs a whole number, not nothing"),
         ("--component team --gpu 1 --gpu 2 -- true", "--gpu is given twice"),
         ("--component team --gpu 1 --resource gpu=2 -- true", "--resource: gpu is given twice"),
         ("--componnent team --gpu 1 -- true", "No such option '--componnent'. Did you mean '--component'?"),
         ("--component team --gpu 1 --waltime 30 -- true", "No such option '--waltime'. Did you mean '--walltime'?"),
         ("--component team --gpu 1 --tokens 3 -- true", "As an amount it is --resource tokens=3"),
         ("--component team --gpu 1 --GPU 3 -- true", "No such option '--GPU'"),
-        ("--component team -- true", "the request asks for nothing"),
+        ("--component team -- true", "the request has no amounts"),
         ("--component team --gpu 1 --key k --lease none -- true", "--key needs a lease"),
         ("--gpu 1 -- true", "Missing option '--component'"),
         ("--component team --gpu 1 --on-lost wait -- true", "'wait' is not one of"),
@@ -328,7 +328,7 @@ def test_checkpoint_outside_of_a_run(poolkeeper: Program) -> None:
     assert "this is for a command of `poolkeeper run`" in ran.err
     ended = str(poolkeeper.folder / "gone" / "checkpoint")
     ran = poolkeeper("checkpoint", "failed", ends=ExitCode.REFUSED, POOLKEEPER_CHECKPOINT_FILE=ended)
-    assert "does not listen at" in ran.err
+    assert "does not read" in ran.err
     lines = ("checkpoint", "done", "--reference", "a\nb")
     assert "one line" in poolkeeper(*lines, ends=ExitCode.USAGE, POOLKEEPER_CHECKPOINT_FILE=ended).err
 

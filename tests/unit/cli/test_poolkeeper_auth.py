@@ -38,7 +38,7 @@ def fresh(stubbed: Program) -> Program:
 def test_login_keeps_what_was_checked(fresh: Program, stub: StubServer) -> None:
     stub.script(reply(CALLER), reply(CALLER))
     ran = fresh("login", "--url", f"{stub.url}/", "--token", "secret-1", "--workspace", "lab")
-    assert ran.line == f"ana at {stub.url}, workspace lab; kept in {config_path(fresh)}"
+    assert ran.line == f"ana at {stub.url}, workspace lab; stored in {config_path(fresh)}"
     assert json.loads(config_path(fresh).read_text()) == {"url": stub.url, "token": "secret-1", "workspace": "lab"}
     assert stat.S_IMODE(config_path(fresh).stat().st_mode) == 0o600
     assert stat.S_IMODE(config_path(fresh).parent.stat().st_mode) == 0o700
@@ -83,7 +83,10 @@ def test_a_file_that_others_could_read_is_replaced_by_one_they_cannot(fresh: Pro
 
 def test_a_token_in_the_clear_is_warned_of(fresh: Program) -> None:
     ran = fresh("login", "--url", "http://nowhere.invalid:1", "--token", "t", ends=ExitCode.UNAVAILABLE)
-    assert ran.err.splitlines()[0] == "http://nowhere.invalid:1 is not encrypted: whoever is on the way can read the token"
+    assert (
+        ran.err.splitlines()[0]
+        == "http://nowhere.invalid:1 is not encrypted: the token can be read on its way through the network"
+    )
     assert not config_path(fresh).exists()
 
 
@@ -92,7 +95,7 @@ def test_logout_forgets(fresh: Program, stub: StubServer) -> None:
     fresh("login", "--url", stub.url, "--token", "t")
     assert fresh("logout").line == f"removed {config_path(fresh)}"
     assert not config_path(fresh).exists()
-    assert fresh("logout").line == "there was nothing to forget"
+    assert fresh("logout").line == "nothing was stored"
 
 
 def test_a_broken_file_is_one_line(fresh: Program) -> None:
@@ -146,7 +149,7 @@ EVENT = {
 }  # fmt: skip
 SAID = (
     "2026-01-31 12:00:00Z  r1  nightly training  ana@gpu-01  team  gpu=2  was preempted in gpus for r2 bob@gpu-02 "
-    "python train.py: the one it leaves for fits into what its policy has reserved "
+    "python train.py: the request it leaves for fits into what its policy has reserved "
     "(priority 0 class 5 against priority 9 class 5)"
 )
 

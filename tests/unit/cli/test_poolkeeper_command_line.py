@@ -101,15 +101,13 @@ def test_the_help_page_leads_to_the_examples(nowhere: Program) -> None:
 
 def test_what_may_be_unmanaged_is_said(nowhere: Program) -> None:
     lines = nowhere("workspace", "update", "--help").out.splitlines()
-    assert "  unmanaged=reject  a component without any policy is rejected (the default)" in lines
-    assert any(line.startswith("  unmanaged=allow   it is granted at once") for line in lines)
+    assert "  unmanaged=reject  requests of a component without any policy are rejected (the default)" in lines
+    assert any(line.startswith("  unmanaged=allow   they are granted at once") for line in lines)
 
 
 @pytest.mark.parametrize("words", ["policy attach", "group create"])
 def test_what_two_do_at_the_same_moment_is_said(nowhere: Program, words: str) -> None:
-    assert "of two who do that at the same moment the later one counts" in " ".join(
-        nowhere(*words.split(), "--help").out.split()
-    )
+    assert "Of two simultaneous calls, the later one counts." in " ".join(nowhere(*words.split(), "--help").out.split())
 
 
 def test_version(nowhere: Program) -> None:
@@ -138,12 +136,12 @@ def test_version(nowhere: Program) -> None:
         ("policy list p --component c", "name a pool, or a component with --component"),
         ("policy show p a/b/c", "'a/b/c' is no component"),
         ("policy show p step_operator/c --type orchestrator", "--type orchestrator is not the type of step_operator/c"),
-        ("policy update p c", "nothing to change was given"),
+        ("policy update p c", "nothing to change: give an option"),
         ("policy update p c --group g --no-group", "--group and --no-group exclude each other"),
         ("request submit --resource gpu=1", "Missing option '--component'"),
-        ("request submit --component c --timeout 5m", "--timeout is for --wait"),
-        ("request submit --component c", "the request asks for nothing: --gpu 1"),
-        ("request submit --component c --gpu-count 0 --cpu-count 0", "the request asks for nothing: --gpu 1"),
+        ("request submit --component c --timeout 5m", "--timeout needs --wait"),
+        ("request submit --component c", "the request has no amounts: give one, such as --gpu 1"),
+        ("request submit --component c --gpu-count 0 --cpu-count 0", "the request has no amounts: give one, such as --gpu 1"),
         ("request submit --component c --resource memory=64GB", "not 64GB; --memory takes it"),
         ("request submit --component c --resource gpu=1,cpu=0.5", "not 0.5; --cpu-count takes it"),
         (
@@ -156,8 +154,8 @@ def test_version(nowhere: Program) -> None:
         ("run --component c --cpu 0.5 -- true", "--cpu takes a whole number, not 0.5; --cpu-count takes it"),
         ("run --component c --gpu 2x -- true", "--gpu takes a whole number, not 2x"),
         ("request submit --component c --gpu -1", "--gpu takes a whole number, not -1"),
-        ("request submit --component c --gpu two", "As an amount it needs a whole number after it, not two"),
-        ("request submit --component c --gpu", "As an amount it needs a whole number after it, not nothing"),
+        ("request submit --component c --gpu two", "An amount needs a whole number, not two"),
+        ("request submit --component c --gpu", "An amount needs a whole number, not nothing"),
         ("request submit --component c --memory_mb=16GiB", "--memory_mb takes a whole number, not 16GiB; --memory takes it"),
         ("request submit --component c --cpu 0.5", "--cpu takes a whole number, not 0.5; --cpu-count takes it"),
         ("request submit --component c --gpu 1 --waltime 2h", "No such option '--waltime'. Did you mean '--walltime'?"),
@@ -210,7 +208,7 @@ def test_an_address_with_the_path_of_every_call_is_an_address(stubbed: Program, 
 
 def test_an_address_with_another_path_is_doubted_when_nothing_is_there(poolkeeper: Program) -> None:
     ran = poolkeeper("pool", "list", "--url", f"{poolkeeper.url}/elsewhere", ends=ExitCode.NOT_FOUND)
-    assert "is the URL right?" in ran.err.splitlines()[1]
+    assert "check --url" in ran.err.splitlines()[1]
 
 
 @pytest.mark.parametrize(
@@ -358,7 +356,7 @@ def test_the_program_is_installed() -> None:
 def test_what_is_no_poolkeeper_is_told_without_a_traceback(stubbed: Program, stub: StubServer) -> None:
     stub.script(reply({"items": [{}], "next_cursor": None}))
     ran = stubbed("pool", "list", ends=ExitCode.REFUSED, POOLKEEPER_TRACEBACK="")
-    assert ran.err.splitlines()[0] == "poolkeeper: this should not have happened: KeyError: 'name'"
+    assert ran.err.splitlines()[0] == "poolkeeper: unexpected error: KeyError: 'name'"
     assert ran.err.count("\n") == 2
 
 
@@ -378,7 +376,7 @@ def test_a_refused_permission_names_the_roles_that_may(poolkeeper: Program, api:
 def test_an_answer_that_was_lost_is_spoken_of(stubbed: Program, stub: StubServer) -> None:
     stub.script(cut, refuse(409, "pool_exists", "there is a pool gpus already"))
     ran = stubbed("pool", "create", "gpus", "--capacity", "gpu=1", ends=ExitCode.REFUSED)
-    assert "an earlier try may have done it" in ran.err.splitlines()[1]
+    assert "the change may be made already" in ran.err.splitlines()[1]
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_apply_without_a_terminal_wants_yes(poolkeeper: Program, paper: Path) ->
         refused = poolkeeper("apply", "-f", str(paper), ends=ExitCode.USAGE)
         assert refused.out == ""
         assert refused.err.splitlines()[0] == (
-            "poolkeeper: apply asks on a terminal, and there is none: --yes applies without asking; nothing was changed"
+            "poolkeeper: apply needs a terminal to ask, or --yes to apply without asking; nothing was changed"
         )
         assert poolkeeper("pool", "list", "-o", "name").out.split() == pools
         poolkeeper("apply", "-f", str(paper), "--yes")
@@ -141,11 +141,11 @@ def test_amounts_may_be_written_as_on_the_command_line(poolkeeper: Program) -> N
         ("a: 1\n---\nb: 2\n", "stdin: line 2: "),
         (
             "pools:\n- name: a\n  description: 2026-01-31\n",
-            "stdin: pool a: description is 2026-01-31, which is no value here; put it in quotes if it is a text (line 3)",
+            "stdin: pool a: description is 2026-01-31, which no field takes; a text needs quotes (line 3)",
         ),
         ("pools:\n- name: a\n  capacity: gpu=1.5\n", "stdin: pool a: capacity.gpu must be a whole number, not 1.5 (line 3)"),
         ("pools: !!python/object/apply:os.getcwd []\n", "stdin: line 1: "),
-        ("pools: .inf\n", "stdin: pools is inf, which is no value here"),
+        ("pools: .inf\n", "stdin: pools is inf, which no field takes"),
         ("pools:\n- &a [*a]\n", "stdin: line 2: "),
         ("\x07", "stdin is not YAML"),
     ],
@@ -199,7 +199,7 @@ def test_one_fault_is_one_line(poolkeeper: Program) -> None:
 
 def test_no_fault_hides_another(poolkeeper: Program) -> None:
     paper = "pools:\n- name: a\n  description: 2026-01-31\n  capacity: gpu=x\n- name: b\n  capacity: gpu\n"
-    no_value = "which is no value here; put it in quotes if it is a text"
+    no_value = "which no field takes; a text needs quotes"
     assert poolkeeper("plan", "-f", "-", feed=paper, ends=ExitCode.USAGE).err.splitlines() == [
         f"poolkeeper: stdin: pool a: description is 2026-01-31, {no_value} (line 3)",
         "  stdin: pool a: capacity.gpu must be a whole number, not x (line 4)",
@@ -295,7 +295,7 @@ def test_files_that_cannot_be_read_or_written(poolkeeper: Program, tmp_path: Pat
 def test_a_file_is_not_written_over_unasked(poolkeeper: Program, paper: Path, tmp_path: Path) -> None:
     poolkeeper("apply", "--yes", "-f", str(paper))
     refused = poolkeeper("export", "-f", str(paper), ends=ExitCode.REFUSED)
-    assert refused.err.splitlines() == [f"poolkeeper: {paper} is there already", "  --yes writes over it"]
+    assert refused.err.splitlines() == [f"poolkeeper: {paper} exists already", "  --yes overwrites it"]
     assert paper.read_text() == PAPER
     assert poolkeeper("export", "-f", str(paper), "--yes").err == f"wrote {paper}\n"
     assert paper.read_text() == poolkeeper("export").out

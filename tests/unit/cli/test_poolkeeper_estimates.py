@@ -41,7 +41,7 @@ def test_explain_gives_reason_holders_and_estimate(gpus: Program) -> None:
     assert facts["Estimated"].strip().startswith("likely 20")
     assert facts["Estimated"].endswith("(1 promised walltime)")
     assert "  Holders of the units" in lines
-    assert "  Who could be stopped" in lines
+    assert "  Candidates for preemption" in lines
     document = gpus("request", "explain", waits, "-o", "json").json
     assert document["pools"][0]["no_estimate"] is None
     assert (document["pools"][0]["verdict"], document["pools"][0]["ahead"]) == ("no_capacity", 0)
@@ -70,7 +70,7 @@ def test_a_dry_run_says_what_would_come_of_it_and_does_nothing(gpus: Program) ->
     assert never.line == "would be rejected: gpus: asks 9 of gpu; the pool has 4 in all"
     assert gpus("request", "submit", "--component", "lab", "--dry-run", "--resource", "gpu=2", "-o", "name").line == "preempts"
     wrong = gpus("request", "submit", "--component", "lab", "--resource", "gpu=2", "--dry-run", "--wait", ends=ExitCode.USAGE)
-    assert "--dry-run goes with neither --wait nor --key" in wrong.err
+    assert "--dry-run excludes --wait and --key" in wrong.err
     assert len(gpus("request", "list", "-o", "name").out.split()) == 1
 
 

@@ -118,7 +118,7 @@ def test_requests_of_a_pool(poolkeeper: Program) -> None:
         [ids[1][-6:], "-", "-", "team", "gpu=1", "queued", "-", "1", "in", "gpus"],
         [ids[2][-6:], "-", "-", "team", "gpu=1", "queued", "-", "2", "in", "gpus"],
     ]
-    assert first_two.err == "there are more than these 2; --limit 0 lists all\n"
+    assert first_two.err == "there are more than 2; --limit 0 lists all\n"
     assert poolkeeper("pool", "requests", "gpus", "--limit", "3").err == ""
     assert poolkeeper("pool", "delete", "gpus", ends=ExitCode.REFUSED).err.startswith("poolkeeper: ")
 
@@ -186,7 +186,7 @@ def test_groups(poolkeeper: Program) -> None:
     poolkeeper("group", "create", "gpus", "audio", "--parent", "lab")
     poolkeeper("group", "create", "gpus", "zoo")
     again = poolkeeper("group", "create", "gpus", "lab", ends=ExitCode.REFUSED)
-    assert again.err.splitlines() == ["poolkeeper: pool gpus already has a group lab", "  `group update` changes what is given"]
+    assert again.err.splitlines() == ["poolkeeper: pool gpus already has a group lab", "  `group update` changes it"]
     tree = poolkeeper("group", "list", "gpus").out.splitlines()
     assert [line[:10].rstrip() for line in tree] == ["GROUP", "lab", "  audio", "  vision", "zoo"]
     poolkeeper("group", "update", "gpus", "vision", "--reserved", "gpu=1")

@@ -47,7 +47,7 @@ def test_a_notice_is_shown_with_its_deadline_and_waiter(
     assert re.search(rf"^Why: +preempted for request {waits[-6:]}, which ranks higher$", shown, re.MULTILINE)
     assert re.search(rf"^Directive: +terminate until {AT}$", shown, re.MULTILINE)
     assert re.search(rf"^Preempted by: +{waits}$", shown, re.MULTILINE)
-    line = f"was told to leave in gpus for {waits[-6:]}: the one it leaves for ranks higher "
+    line = f"was told to leave in gpus for {waits[-6:]}: the request it leaves for ranks higher "
     assert line + "(priority 7 class 8 against priority 7 class 5)\n" in shown
     assert (
         f"is to be granted in gpus once {request[-6:]} (priority 7 class 5) has left\n"
@@ -85,7 +85,7 @@ def test_a_checkpoint_that_is_said_wrongly(poolkeeper: Program, contended: Calla
     request, fence, _ = contended()
     for words in (("--state", "defer"), ("--state", "failed", "--for", "5s")):
         wrong = poolkeeper("request", "checkpoint", request, *words, ends=ExitCode.USAGE)
-        assert "--for goes with --state defer" in wrong.err
+        assert "--for is for --state defer" in wrong.err
     too_much = ("--fence", fence, "--state", "failed", "--reference", "x")
     wrong = poolkeeper("request", "checkpoint", request, *too_much, ends=ExitCode.USAGE)
     assert "--reference: goes with completed" in wrong.err

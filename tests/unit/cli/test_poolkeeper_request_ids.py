@@ -86,7 +86,7 @@ def test_of_very_many_candidates_ten_are_listed(gpus: Program) -> None:
 def test_an_id_that_no_request_has_is_not_found(gpus: Program) -> None:
     hint = "  `poolkeeper request list --all` lists the requests that are kept"
     ran = gpus("request", "describe", "zzzz", ends=ExitCode.NOT_FOUND)
-    assert ran.err.splitlines() == ["poolkeeper: there is no request zzzz: no id begins or ends so", hint]
+    assert ran.err.splitlines() == ["poolkeeper: there is no request zzzz: no id begins or ends with it", hint]
     full = gpus("request", "describe", "z" * 20, ends=ExitCode.NOT_FOUND)
     assert full.err.splitlines() == [f"poolkeeper: there is no request {'z' * 20}", hint]
 
@@ -124,7 +124,7 @@ def test_last_is_no_task_and_of_no_other_user(stubbed: Program, stub: StubServer
     ("words", "message"),
     [
         (("--last", ID), f"--last and the id {ID} exclude each other"),
-        ((), "Missing argument 'ID'; --last takes the newest one of yours."),
+        ((), "Missing argument 'ID'; --last takes your newest request."),
     ],
 )
 def test_an_id_or_last_is_needed(stubbed: Program, stub: StubServer, words: tuple[str, ...], message: str) -> None:

@@ -310,7 +310,7 @@ def test_waiting_in_vain_ends_with_its_own_code_and_leaves_it_queued(gpus: Progr
     )
     waits = ran.json["id"]
     assert ran.err.splitlines()[0] == f"{waits} queued, position 1 in gpus"
-    assert f"not granted within 1s; {waits} stays queued (for 10m, unless somebody asks for it)" in ran.err
+    assert f"not granted within 1s; {waits} stays queued (for 10m without a poll)" in ran.err
     assert f"poolkeeper request cancel {waits}" in ran.err
     assert (
         gpus("request", "wait", waits, "--timeout", "0s", ends=ExitCode.TIMED_OUT).line
