@@ -1,27 +1,27 @@
-"""Tasks of your own Celery app that run only while what they need is granted.
+"""Tasks of a Celery app that run only while their units are granted.
 
-A task whose base is `PoolTask` is not published when it is called. Its finished message, with all that Celery put into it, goes
-to Poolkeeper, which keeps it until its request is granted and only then sends it to the app's broker: no worker slot waits for
-capacity. The task's id, result and signatures are Celery's from the first moment; until it is granted its state is `PARKED`.
+A call of a task with the base `PoolTask` does not publish it. Its complete message goes to Poolkeeper. Poolkeeper keeps the
+message until the request of the task is granted, and then sends it to the broker of the app: no worker slot waits for capacity.
+The id, the result and the signatures of the task are Celery's from the first moment. Until the grant its state is `PARKED`.
 
-**Where it is caught** (`publish_hook`, `message`). Every path by which Celery publishes a task (`delay`, `send_task` by name, a
-step of a chain, a chord's body, a retry, beat) ends in `app.amqp.send_task_message`. That function is wrapped, and given a
+**Publishing** (`publish_hook`, `message`). Every path by which Celery publishes a task (`delay`, `send_task` by name, a step of
+a chain, the body of a chord, a retry, beat) ends in `app.amqp.send_task_message`. The hook wraps that function and gives it a
 producer that records the message instead of publishing it: queue, routing, serializer, headers and signals are Celery's own.
 A task that is no `PoolTask` is published unchanged. A message that was published without the wrapper is parked by its worker.
 
-**While it runs** (`task`, `allocation`). The worker begins the task under the fence its message names: of two copies of a
-message one runs, the other is dropped. A thread keeps the lease. The units are released when the result has been stored: a
-worker that dies before has the task redelivered, and a stored result is not computed again. If the result backend cannot be
-reached, storing is retried; in the end the task is parked again instead of losing its result (`result_backend`). A task that
-publishes itself again (`retry`, `replace`) also waits for that moment: its release and the new parking are one step.
+**The run** (`task`, `allocation`). The worker starts the task under the fence that its message names: of two copies of a
+message one runs, the other is dropped. A thread keeps the lease. The units are released after the result is stored: if a worker
+dies before that, the task is sent again; a stored result is not computed again. If the result backend cannot be reached,
+storing is retried, and at last the task is parked again, so that no result is lost (`result_backend`). If a task publishes
+itself again (`retry`, `replace`), its release and the new parking are one step at that moment.
 
-**Preemption** comes in three degrees: `self.allocation.should_checkpoint()` is True; then SIGTERM to the process of a
-prefork pool (in a thread `Preempted` is raised); then, when the units are gone, SIGKILL. The process of a pool cannot say that
-it died: its parent does (`worker_request`), in threads that no fork interrupts (`fork_safety`), and the task is parked again.
+**Preemption** has three steps: `self.allocation.should_checkpoint()` is True; then SIGTERM to the process of a prefork pool (in
+a thread `Preempted` is raised); then, when the units are gone, SIGKILL. A dead process of a pool cannot report its end. Its
+parent reports it (`worker_request`), in threads that no fork interrupts (`fork_safety`), and the task is parked again.
 
-**A task that will never run** (its request can never be granted, was cancelled or preempted for good, or lost its worker too
-often) is reported by a message of its own: a worker stores `REVOKED` or `FAILURE` (`TaskNotGranted`), and calls linked tasks.
-`app.control.revoke` first cancels parked tasks and tells the workers only of the others (`revoke_hook`).
+**A task that will never run** gets a message of its own: its request can never be granted, was cancelled or preempted for good,
+or lost its worker too often. A worker then stores `REVOKED` or `FAILURE` (`TaskNotGranted`), and calls linked tasks.
+`app.control.revoke` first cancels parked tasks, and sends only the others to the workers (`revoke_hook`).
 """
 
 from poolkeeper.celery.allocation import TaskAllocation

@@ -1,8 +1,8 @@
-"""The allocation of a running task, `self.allocation`, and how it leaves when it is preempted.
+"""The allocation of a running task, `self.allocation`, and its end by a preemption.
 
-There is one for each run, not for each task: threads of a worker run the same task at the same time. A directive interrupts the
-body in its thread or process only while the body runs. Before and after it, while results are stored and tasks are sent,
-nothing is interrupted.
+Each run has one, not each task: threads of a worker run the same task at the same time. A directive interrupts the body, in its
+thread or process, only while the body runs. Nothing is interrupted before and after it, while results are stored and tasks
+are sent.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LEAVE_DIRECTIVES = frozenset({"checkpoint", "terminate"})
-"""Directives of who has to leave and still holds the units."""
+"""Directives to leave, under which the task still holds the units."""
 
 _pool_child_pid = 0
 
@@ -55,7 +55,7 @@ _pool_child_pid = 0
 @signals.worker_process_init.connect(weak=False)
 def _note_pool_child(**_: object) -> None:
     global _pool_child_pid
-    if current_process().daemon:  # the pool `solo` says this of the worker itself
+    if current_process().daemon:  # with the pool `solo` the signal comes in the worker itself
         _pool_child_pid = os.getpid()
 
 
@@ -65,12 +65,12 @@ def in_pool_child() -> bool:
 
 
 def _is_dying() -> bool:
-    """True if the exception in flight ends the process; if that takes too long it may still be killed."""
+    """True if the exception in flight ends the process, which may still be killed if its end takes too long."""
     return in_pool_child() and isinstance(sys.exc_info()[1], (SystemExit, KeyboardInterrupt))
 
 
 class TaskAllocation:
-    """What a task holds. This one is nothing, of a task that is called directly or run eagerly, and is never asked to leave."""
+    """The allocation of a task. This base class is for a direct or eager call: it has no units, and never has to leave."""
 
     request: str | None = None
     """The request that was granted."""
@@ -81,18 +81,18 @@ class TaskAllocation:
     resources: Mapping[str, int] = {}
     """The units of each key."""
     resume: bool = False
-    """Whether the task ran before and had to leave."""
+    """True if the task ran before and had to leave."""
     checkpoint_reference: str | None = None
-    """The reference of the last `checkpoint_done`, to go on from."""
+    """The reference of the last `checkpoint_done`, from which the work resumes."""
 
     @property
     def directive(self) -> str:
-        """`continue`, `checkpoint` or `terminate`; `kill` if the units are lost."""
+        """Return `continue`, `checkpoint` or `terminate`; `kill` if the units are lost."""
         return "continue"
 
     @property
     def deadline(self) -> datetime | None:
-        """The deadline of the directive, by the service's clock."""
+        """Return the deadline of the directive by the clock of the service; None without a deadline."""
         return None
 
     @property
@@ -105,14 +105,14 @@ class TaskAllocation:
         return self.directive in LEAVE_DIRECTIVES
 
     def checkpoint_done(self, reference: str | None = None) -> None:
-        """Report that the work is saved, under this reference. If a checkpoint was asked for, `Preempted` ends the body.
+        """Report that the work is saved under this reference. If the task has to leave, `Preempted` ends the body.
 
-        A routine checkpoint that cannot be reported is only logged. After a directive the report is retried for a minute, and
+        If a routine checkpoint cannot be reported, that is only logged. After a directive the report is retried for a minute;
         then the task leaves without it.
         """
 
     def progress(self) -> None:
-        """Report that the work is being saved, and takes a while."""
+        """Report that the work is being saved, which takes a while."""
 
     def defer(self, seconds: int) -> None:
         """Report that the work can be saved only after this many seconds."""
@@ -129,12 +129,12 @@ class GrantedAllocation(TaskAllocation):
         self.pool, self.resources = grant.get("pool"), dict(grant.get("resources") or {})
         self.resume, self.checkpoint_reference = bool(grant.get("resume")), grant.get("checkpoint_reference")
         self.successor: ParkCall | None = None
-        self.is_unstored = False  # there is something to store, and the store is away
-        self.is_entered = self.is_body_reached = False  # its body, and the task's own function in it
+        self.is_unstored = False  # a result is not stored, as the result backend is away
+        self.is_entered = self.is_body_reached = False  # the body of the run; the task's own function in it
         self._lease_s: int | None = grant.get("lease_s")
         self._hook, self._task, self._context = hook, task, request
         self._client, self._request_and_fence = hook.client, (self.request, self.fence)
-        self._body_thread, self._is_interrupted, self._lock = 0, False, Lock()  # the thread that is in the body
+        self._body_thread, self._is_interrupted, self._lock = 0, False, Lock()  # the thread that runs the body, 0 for none
         callbacks = self._on_directive, lambda message: log.warning("task %s: %s", request.id, message)
         self._heartbeats = HeartbeatThread(self._client, self.request, self.fence, self._lease_s, now_s(), *callbacks)
 
@@ -164,7 +164,7 @@ class GrantedAllocation(TaskAllocation):
             self.vacate()
         if self.left:
             raise Preempted(f"{self.request} has left")
-        if must_leave:  # and may stay after all
+        if must_leave:  # the allocation may stay after all
             self.set_started()
 
     def progress(self) -> None:
@@ -185,19 +185,19 @@ class GrantedAllocation(TaskAllocation):
         try:
             retry_until(lambda: self._report(lambda: self._client.start(*self._request_and_fence, runner)), until_s)
         except (AllocationLost, NotFound, Conflict) as error:
-            raise Ignore(f"{self._context.id} is not to be run: {error}") from None
+            raise Ignore(f"{self._context.id} does not run: {error}") from None
         except PoolkeeperError as error:
-            log.error("task %s was not begun, it will be sent again: %s", self._context.id, error)
-            raise Ignore(f"{self._context.id} was not begun: {error}") from None
+            log.error("task %s could not start, it will be sent again: %s", self._context.id, error)
+            raise Ignore(f"{self._context.id} could not start: {error}") from None
 
     def start_heartbeats(self) -> None:
-        """Send heartbeats until `end`. The code that ends the run has to know of this allocation before, or the lease never
+        """Send heartbeats until `end`. The code that ends the run has to know the allocation before, else the lease never
         ends.
         """
         self._heartbeats.start()
 
     def run(self, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the result of the body. Raise Ignore if it has left, or if its result no longer counts."""
+        """Run the body and return its result. Raise Ignore if the task has left, or if its result no longer counts."""
         self.is_entered = True
         try:
             try:
@@ -225,16 +225,14 @@ class GrantedAllocation(TaskAllocation):
     def end(self, state: str | None, value: object) -> None:
         """Release the units after the result is stored; `state` is None if it could not be."""
         if _is_dying():
-            return  # heartbeats go on until the process is gone, which its parent tells
+            return  # heartbeats go on until the process is gone; its parent reports that
         try:
             if not self.left:
                 self._settle(state, value)
         except StaleFence as error:
             log.warning("task %s had lost its units when it ended: %s", self._context.id, error)
         except PoolkeeperError as error:
-            log.error(
-                "task %s could not give back its units, they come back when its lease lapses: %s", self._context.id, error
-            )
+            log.error("task %s could not release its units, they are freed when its lease ends: %s", self._context.id, error)
         finally:
             self._heartbeats.stop()
 
@@ -251,7 +249,11 @@ class GrantedAllocation(TaskAllocation):
         except (StaleFence, NotFound) as error:
             log.warning("task %s had lost its units when it left: %s", self._context.id, error)
         except PoolkeeperError as error:
-            log.error("task %s could not say that it has left, its lease will lapse: %s", self._context.id, error)
+            log.error(
+                "task %s could not report that it has left, its units are freed when its lease ends: %s",
+                self._context.id,
+                error,
+            )
         self._heartbeats.left = True
         self._heartbeats.stop()
 
@@ -273,7 +275,7 @@ class GrantedAllocation(TaskAllocation):
             self._release("lost" if self.lost else "succeeded" if is_success else "failed")
 
     def _fail_successor(self, error: Exception) -> None:
-        """Store a failure as the result: the task that should follow can never be parked."""
+        """Store a failure as the result: the message that the task published again can never be parked."""
         log.error("task %s cannot be parked again: %s", self._context.id, error)
         result = TaskNotGranted(
             f"task {self._context.id} cannot be parked again: {error}", "refused", getattr(error, "code", None)
@@ -284,7 +286,7 @@ class GrantedAllocation(TaskAllocation):
         self._release("failed")
 
     def _require_units(self) -> None:
-        """Raise Ignore if the units were taken from the run before it ended: another run decides the result."""
+        """Raise Ignore if the units were taken back before the run ended: another run decides the result."""
         if self.directive == "continue" and not self._heartbeats.suspected:
             return
         try:
@@ -293,13 +295,13 @@ class GrantedAllocation(TaskAllocation):
             self.successor = None
             raise Ignore(f"{self._context.id} had lost its units before it ended: {error}") from None
         except PoolkeeperError as error:
-            log.warning("task %s ends without knowing whether its units were still its own: %s", self._context.id, error)
+            log.warning("task %s ended, and could not check that it still had its units: %s", self._context.id, error)
 
     def _release(self, outcome: str) -> None:
         retry_until(lambda: self._client.release(*self._request_and_fence, outcome), time.monotonic() + RETRY_FOR_S)
 
     def _report_checkpoint(self, state: str, patience_s: float = 0, **fields: Any) -> bool:
-        """Report a checkpoint. False if it was not answered, or was refused while there is no directive."""
+        """Report a checkpoint. Return False if no answer came, or if it was refused without a directive."""
         must_leave, until_s = self.directive in LEAVE_DIRECTIVES, time.monotonic() + patience_s
         try:
             retry_until(
@@ -310,7 +312,7 @@ class GrantedAllocation(TaskAllocation):
         except PoolkeeperError as error:
             if must_leave and not isinstance(error, (Unavailable, TooManyRequests)):
                 raise
-            log.warning("task %s could not say that its checkpoint is %s: %s", self._context.id, state, error)
+            log.warning("task %s could not report its checkpoint as %s: %s", self._context.id, state, error)
             return False
         return True
 
@@ -319,17 +321,17 @@ class GrantedAllocation(TaskAllocation):
         with raising_loss():
             self._heartbeats.report(call)
 
-    # ---- having to leave
+    # ---- directives to leave
 
     def _enter_body(self) -> None:
         with self._lock:
             self._body_thread = get_ident()
         if self.directive in ("terminate", "kill"):
-            raise Preempted(f"{self.request} has to leave before it has begun")
+            raise Preempted(f"{self.request} has to leave before its work has started")
 
     def _leave_body(self) -> None:
         with self._lock:
-            if self._body_thread and self._is_interrupted:  # and it may not have arrived yet
+            if self._body_thread and self._is_interrupted:  # the exception may not have arrived yet
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._body_thread), None)
             self._body_thread = 0
 

@@ -7,12 +7,11 @@ from kombu.exceptions import OperationalError
 from poolkeeper.errors import PoolkeeperError, Unavailable
 
 PARKED = "PARKED"
-"""The state of a task whose request has not been granted, and of one that had to leave and waits for its next turn."""
+"""The state of a task whose request is not granted yet, and of one that had to leave and waits for its next grant."""
 
 
 class TaskNotGranted(PoolkeeperError):  # noqa: N818 - as its sibling in `poolkeeper.errors`
-    """The task never ran, or will not run again: the message, the status of its request, and the code of the reason if there is
-    one.
+    """The result of a task that never ran, or will not run again: message, status of its request, code of the reason or None.
 
     It is stored as the result, so its arguments are plain text.
     """
@@ -26,10 +25,8 @@ class TaskNotGranted(PoolkeeperError):  # noqa: N818 - as its sibling in `poolke
 
 
 class NotParked(Unavailable, OperationalError):  # noqa: N818 - as its sibling
-    """Poolkeeper could not be reached, so the task was not parked; to Celery it looks like a broker that is away."""
+    """A task could not be parked, as Poolkeeper cannot be reached. Celery treats this like a broker that is away."""
 
 
 class Preempted(BaseException):
-    """Ends the body because the units are released; the task is parked again. It is no Exception, so `except Exception` lets it
-    pass.
-    """
+    """The end of the body because the units are released; the task is parked again. `except Exception` does not catch it."""

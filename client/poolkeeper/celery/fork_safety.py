@@ -1,7 +1,7 @@
-"""Threads beside forks: a forked process inherits every lock in its present state, and no thread that could release it.
+"""Threads beside forks: a forked process inherits every lock in its present state, but no thread that could release it.
 
-The main process of a worker forks a new child just when another has died, and that is when our threads there make calls. The
-libraries they use have locks of their own (the result backend, imports). So these threads and a fork wait for each other.
+When a child has died, the main process of a worker forks a new one, and at the same time threads of this package make calls
+there. The libraries that they use have locks (the result backend, imports). So these threads and a fork wait for each other.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from threading import Lock, local
 
 MAX_FORK_DELAY_S = 1.0
-"""How long a fork waits: the process has others to look after, and what it waits for may be a server that does not answer."""
+"""The seconds that a fork waits at most: the process has other work, and a call may wait for a server that does not answer."""
 
 
 class _ForkLock:

@@ -1,7 +1,7 @@
-"""The message of a task as Celery would have published it, recorded as a document that is published later.
+"""The message of a task as Celery publishes it, recorded as a document that is published later.
 
-`RecordingProducer` takes the place of Celery's producer. It records the first message, and passes every later one (the event
-that the task was sent) to the producer behind it.
+`RecordingProducer` replaces Celery's producer. It records the first message, and passes each later one (the event that the task
+was sent) to the original producer.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from kombu.entity import maybe_delivery_mode
 from kombu.serialization import dumps
 
 GRANT_HEADER = "poolkeeper"
-"""The header by which a worker knows under which grant a message was published."""
+"""The header that tells a worker the grant of a message."""
 
 DELAYING_EXCHANGE = re.compile(r"celery_delayed_\d+")
 """The exchanges through which Celery delays a message in RabbitMQ."""
 UNDELAYED_PREFIX = ".".join("0" * 28) + "."
 
 PUBLICATION_PROPERTIES = ("expiration", "redelivered", "retry", "retry_policy", "timeout", "confirm_timeout")
-"""What concerns one publication, and not the next: an end is in the headers, where the worker looks for it."""
+"""Properties of one publication that the next one does not keep. The expiry of a task is also in the headers for the worker."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _DECLARED = ("name", "durable", "auto_delete", "no_declare")
@@ -41,7 +41,7 @@ _EXCHANGE = (*_DECLARED, "type", "arguments", "delivery_mode")
 
 @dataclass(frozen=True, slots=True)
 class CapturedMessage:
-    """A recorded message, and the times before and until which it may be published."""
+    """A recorded message, and the first and the last time at which it may be published."""
 
     id: str
     document: dict[str, Any]
@@ -51,18 +51,18 @@ class CapturedMessage:
 
     @property
     def headers(self) -> dict[str, Any]:
-        """Celery's headers, as they will be published."""
+        """Return Celery's headers of the message."""
         headers: dict[str, Any] = self.document["headers"]
         return headers
 
 
 def task_key(task_id: str) -> str:
-    """Return the id of a task in the service: its own id, or a digest if that has other characters than names have."""
+    """Return the id of a task in the service: its own id, or a digest if the id has characters that names cannot have."""
     return task_id if _NAME.fullmatch(task_id) else f"x-{hashlib.sha256(task_id.encode()).hexdigest()[:40]}"
 
 
 class RecordingProducer:
-    """A producer that records one message; if that fails, the next try is recorded again."""
+    """A producer that records one message. If recording fails, the next try is recorded again."""
 
     def __init__(
         self, app: Celery, producer: Producer, exchange_type: str | None, on_message: Callable[[CapturedMessage], None]
@@ -72,7 +72,7 @@ class RecordingProducer:
 
     @property
     def connection(self) -> Any:
-        """The connection of the producer behind; only a message that is published there opens it."""
+        """Return the connection of the original producer; only a message that is published there opens it."""
         return self._producer.connection
 
     def revive(self, channel: Any) -> None:
@@ -101,7 +101,7 @@ def capture(
     declare: Iterable[Any] | None = None,
     **properties: Any,
 ) -> CapturedMessage:
-    """Return the message that a producer would publish for these arguments."""
+    """Return the message that a producer publishes for these arguments."""
     if "id" not in headers:
         raise ImproperlyConfigured("parked tasks need task_protocol 2")
     queues = [entity for entity in declare or () if isinstance(entity, Queue)]
@@ -131,7 +131,7 @@ def capture(
 
 
 def _parse_time(app: Celery, value: str | datetime | None) -> datetime | None:
-    """Return the time of a header, read as a worker reads it."""
+    """Return the time in a header, read like a worker does."""
     if not value:
         return None
     time = maybe_iso8601(value)
@@ -139,7 +139,7 @@ def _parse_time(app: Celery, value: str | datetime | None) -> datetime | None:
 
 
 def remaining_s(message: CapturedMessage, now: datetime) -> int | None:
-    """Return how long the request may stay queued before the task expires; None if it never does."""
+    """Return the seconds that the request may be queued before the task expires; None if it never expires."""
     if message.expires is None:
         return None
     enters = max(now, message.not_before or now)
@@ -154,14 +154,14 @@ def _exchange_type(name: str, exchange: Exchange | str | None, queues: list[Queu
 
 
 def _without_delay(exchange: str, routing_key: str) -> str:
-    """Return the routing key without delay: the message is published when its time has come."""
+    """Return the routing key without its delay: the message is published when it is due."""
     if not DELAYING_EXCHANGE.fullmatch(exchange):
         return routing_key
     return UNDELAYED_PREFIX + routing_key.split(".", 28)[-1]
 
 
 def _queue_document(queue: Queue) -> dict[str, Any]:
-    """Return what declares the queue; if it is bound to several exchanges, its consumers bind it."""
+    """Return the document that declares the queue. If it is bound to several exchanges, its consumers bind it."""
     exchange: Exchange | None = queue.exchange
     document = {field: getattr(queue, field) for field in (*_QUEUE, *_LENGTHS)} | {
         "no_declare": bool(getattr(queue, "no_declare", False))

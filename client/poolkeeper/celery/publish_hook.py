@@ -1,4 +1,4 @@
-"""The hook: tasks that need a grant are given to Poolkeeper instead of the broker.
+"""The publish hook: tasks that need a grant go to Poolkeeper instead of the broker.
 
 There is one `PublishHook` for each app, made when the first `PoolTask` is bound, or by `install`. Its client is made at its
 first use, and a forked child may go on using it.
@@ -39,16 +39,16 @@ Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
 RETRY_FOR_S = 60.0
-"""How long a worker goes on asking while Poolkeeper is away."""
+"""The seconds for which a worker retries a call while Poolkeeper cannot be reached."""
 
 RECHECK_S = 0.1
-"""Between two looks whether a task of that name is still there."""
+"""The seconds between two checks for a task of the same id."""
 
 ENDING_STATES = ("started", "ended")
-"""How a task stands that may be over soon."""
+"""States of a task that may be over soon."""
 
 ALLOCATION_ATTRIBUTE = "poolkeeper_run"
-"""The attribute of a running task's request that has its allocation."""
+"""The attribute of the request of a running task that holds its allocation."""
 
 _publishes_directly: ContextVar[bool] = ContextVar("poolkeeper_aside", default=False)
 
@@ -77,11 +77,11 @@ class ParkCall:
 
 
 CONFIGURATION_KEYS = ("url", "token", "workspace", "timeout_s", "tries")
-"""What `app.conf.poolkeeper` may say."""
+"""The keys of `app.conf.poolkeeper`."""
 
 
 class PublishHook:
-    """Parks the tasks of one app."""
+    """The hook that parks the tasks of one app."""
 
     def __init__(self, app: Celery) -> None:
         self._app, self._lock = app, Lock()
@@ -90,12 +90,12 @@ class PublishHook:
 
     @property
     def client(self) -> Client:
-        """The client that `app.conf.poolkeeper` configures (`url`, `token`, `workspace`); others have their defaults."""
+        """Return the client that `app.conf.poolkeeper` configures; keys that are not there have their defaults."""
         if self._client is None:
             configuration = self._app.conf.get("poolkeeper") or {}
             if unknown := sorted(configuration.keys() - CONFIGURATION_KEYS):
                 raise ImproperlyConfigured(
-                    f"app.conf.poolkeeper says {unknown[0]!r}; it may say {', '.join(CONFIGURATION_KEYS)}"
+                    f"app.conf.poolkeeper has the unknown key {unknown[0]!r}; its keys are {', '.join(CONFIGURATION_KEYS)}"
                 )
             self._client = Client(**configuration)
         return self._client
@@ -109,11 +109,11 @@ class PublishHook:
         amqp["send_task_message"] = self.send
 
     def send(self, producer: Producer, name: str, message: Any, **options: Any) -> Any:
-        """Stand in for `app.amqp.send_task_message`."""
+        """Park a PoolTask, and publish any other task, in place of `app.amqp.send_task_message`."""
         publish, task = self._celery_publish(), self.pool_task(name)
         if _publishes_directly.get() or (task is None and self._is_foreign(name)):
             return publish(producer, name, message, **options)
-        if task is None:  # not known here, but whoever finds it may know it: then it asks what this call says
+        if task is None:  # unknown here; its worker may know it, and then parks it with the options of this call
             if call_options := task_options.pop_options(options, None):
                 options["headers"] = {**(options.get("headers") or {}), task_options.OPTIONS_HEADER: call_options}
             return publish(producer, name, message, **options)
@@ -124,7 +124,7 @@ class PublishHook:
         park_call: ParkCall | None = None
 
         def park(captured: CapturedMessage) -> None:
-            nonlocal park_call  # Celery may try again, and then it is still the same one
+            nonlocal park_call  # a retry by Celery is the same call
             park_call = park_call or ParkCall(task, captured, call_options)
             self.park_or_defer(park_call, self._own_allocation(captured))
 
@@ -137,19 +137,19 @@ class PublishHook:
 
         try:
             task = self._app.tasks.get(name)
-        except RuntimeError:  # it does not want to be, so nothing of ours is there yet
+        except RuntimeError:  # the tasks cannot be evaluated now, so no PoolTask is registered
             return None
         return task if isinstance(task, PoolTask) else None
 
     def _is_foreign(self, name: str) -> bool:
-        """True if the task is known and no PoolTask, or if the tasks of the app cannot be evaluated."""
+        """True if the app knows the task (which is no PoolTask), or if the tasks of the app cannot be evaluated."""
         try:
             return name in self._app.tasks
         except RuntimeError:
             return True
 
     def park_or_defer(self, park_call: ParkCall, allocation: GrantedAllocation | None) -> None:
-        """Park the task; if it publishes itself again while it runs, park it when the run has ended."""
+        """Park the task. If it publishes itself again while it runs, park it when the run has ended."""
         if allocation:
             allocation.successor = park_call
             return
@@ -166,7 +166,7 @@ class PublishHook:
             raise
 
     def park(self, park_call: ParkCall, instead_of: Mapping[str, Any] | None = None) -> None:
-        """Park the task. Raise NotParked if Poolkeeper cannot be reached; a worker retries for `RETRY_FOR_S` before."""
+        """Park the task. Raise NotParked if Poolkeeper cannot be reached; a worker first retries for `RETRY_FOR_S`."""
         body = park_call.body() | ({"instead_of": dict(instead_of)} if instead_of else {})
         in_worker = self._app.current_worker_task is not None
         park_call.until_s = park_call.until_s or time.monotonic() + (RETRY_FOR_S if in_worker else 0)
@@ -176,10 +176,12 @@ class PublishHook:
         except Unavailable as error:
             raise _not_parked(error) from error
         except (TypeError, ValueError) as error:
-            raise EncodeError(f"the message of task {park_call.message.id} has headers that are no JSON: {error}") from error
+            raise EncodeError(
+                f"the message of task {park_call.message.id} has headers that JSON cannot hold: {error}"
+            ) from error
 
     def _is_parked(self, body: Mapping[str, Any], park_call: ParkCall, *, in_worker: bool) -> bool:
-        """True if the task is parked now, or was already; False if the task of the same id is about to end."""
+        """True if the task is parked, now or before; False if the task of the same id is about to end."""
         until_s, name = park_call.until_s or 0, task_key(park_call.message.id)
         try:
             retry_until(lambda: self.client.park(body, park_call.key), until_s)
@@ -188,8 +190,8 @@ class PublishHook:
                 raise
         else:
             return True
-        # It is the last of those that a task, which has not given back its units yet, was replaced by; or whoever is run again
-        # after a loss sends again what it had sent.
+        # Either a task that has not released its units yet was replaced, and this is the last of its successors; or a task
+        # runs again after a loss, and sends again what it had sent.
         try:
             task = retry_until(lambda: self.client.task(name), until_s)
         except NotFound:
@@ -205,14 +207,12 @@ class PublishHook:
             self.client.cancel_task(task_key(task_id))
         except PoolkeeperError as error:
             if not isinstance(error, (NotFound, Conflict)):
-                log.warning("whether %s is parked is not known, so only the workers are told: %s", task_id, error)
+                log.warning("task %s could not be cancelled in Poolkeeper, so only the workers revoke it: %s", task_id, error)
             return False
         return True
 
     def _celery_publish(self) -> Callable[..., Any]:
-        """Return the wrapped function. It is made now if Celery has not made it yet, because Celery reads the configuration
-        only once.
-        """
+        """Return the wrapped function. It is made now if Celery has not made it yet, because Celery reads its settings once."""
         with self._lock:
             if self._publish is None:
                 amqp = vars(self._app.amqp)
@@ -239,8 +239,8 @@ class PublishHook:
 def install(app: Celery) -> PublishHook:
     """Park the PoolTasks of this app, and cancel parked tasks that are revoked.
 
-    It happens by itself when a `PoolTask` is bound. Call it, once the app is configured, where a task may be sent by its
-    name, or revoked, before the tasks of the app are evaluated.
+    The binding of a `PoolTask` calls it. Call it yourself, once the app is configured, if a task may be sent by its name, or
+    revoked, before the tasks of the app are evaluated.
     """
     hook = vars(app).get("poolkeeper_parking")
     if not isinstance(hook, PublishHook):
@@ -261,7 +261,7 @@ def publishing_directly() -> Iterator[None]:
 
 
 def retry_until(call: Callable[[], Result], until_s: float) -> Result:
-    """Return the result of the call, retried until this time. Raise Unavailable or TooManyRequests after that."""
+    """Return the result of the call, retried until `until_s`. Raise Unavailable or TooManyRequests after that."""
     tries = 0
     while True:
         try:
@@ -281,9 +281,7 @@ def stores_result(task: Task[Any, Any], request: Context) -> bool:
 
 
 def set_state(task: Task[Any, Any], request: Context, state: str, meta: Any = None, *, forget_result: bool = False) -> bool:
-    """Set the state of the task. With `forget_result` a result of an earlier run is removed first. An error of the backend is
-    logged.
-    """
+    """Set the state of the task; with `forget_result`, first remove the result of an earlier run. Log errors of the backend."""
     if not stores_result(task, request) or request.id is None:
         return False
     try:
@@ -297,12 +295,12 @@ def set_state(task: Task[Any, Any], request: Context, state: str, meta: Any = No
 
 
 def is_over(task: Task[Any, Any], request: Context) -> bool:
-    """True if there is a result already; False if that cannot be found out."""
+    """True if the task has a result; False if that is not known."""
     return get_state(task, request) in states.READY_STATES
 
 
 def get_state(task: Task[Any, Any], request: Context) -> str | None:
-    """Return the state of the task; None if it cannot be found out."""
+    """Return the state of the task; None if it is not known."""
     if request.id is None or not stores_result(task, request) or not task.backend.persistent:
         return None
     with suppress(Exception):
@@ -311,7 +309,7 @@ def get_state(task: Task[Any, Any], request: Context) -> str | None:
 
 
 def _forget(task: Task[Any, Any], task_id: str) -> None:
-    with suppress(Exception):  # a backend may not be able to
+    with suppress(Exception):  # some backends cannot forget
         task.backend.forget(task_id)
 
 

@@ -1,7 +1,7 @@
-"""Storing results is retried while the result backend cannot be reached, so that no result of a run is lost by its restart.
+"""Retries of storing results while the result backend cannot be reached, so that no result is lost by its restart.
 
-The run keeps its units meanwhile. If it takes too long, the task is parked again. In a pool of processes the message is
-rejected, so that no worker stores a failure of the backend as the result of the task.
+The run keeps its units meanwhile. If this takes too long, the task is parked again. In a pool of processes the message is
+rejected, so that no worker stores an error of the backend as the result of the task.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FINAL_STATES = states.READY_STATES | {states.RETRY}
-"""What a run comes to; any other state may be missing."""
+"""The states at the end of a run, which have to be stored; others may be missing."""
 
 
 def retry_storing(app: Celery, backend: Backend) -> None:
-    """Make this backend retry to store the results of parked tasks."""
+    """Wrap this backend, so that it retries to store the results of parked tasks."""
     if "store_result" in vars(backend):
         return
     store_once = backend.store_result
@@ -62,13 +62,11 @@ def _retry(backend: Backend, store: Callable[[], Any], description: str, allocat
                 allocation.is_unstored = True
             if time.monotonic() + pause >= until_s or (allocation and allocation.lost):
                 log.error("%s could not be stored: %s", description, error)
-                if (
-                    allocation and not in_pool_child()
-                ):  # what is raised here would end `solo`, and a thread's worker not hear of it
+                if allocation and not in_pool_child():  # an exception here would end `solo`, and be lost in a thread
                     return None
-                raise Reject(f"the store of results is away: {error}", requeue=True) from error
+                raise Reject(f"the result backend cannot be reached: {error}", requeue=True) from error
             if tries == 1:
-                log.warning("the store of results is away, %s has to wait: %s", description, error)
+                log.warning("the result backend cannot be reached, %s has to wait: %s", description, error)
             time.sleep(pause)
         else:
             if allocation:
@@ -77,13 +75,13 @@ def _retry(backend: Backend, store: Callable[[], Any], description: str, allocat
 
 
 def _runs_here(app: Celery, request: Context | None) -> bool:
-    """True if the running parked task stores the result itself, and not another process for it."""
+    """True if the running parked task itself stores the result, not another process."""
     running = app.current_worker_task
     return running is not None and request is running.request and request.get(GRANT_HEADER) is not None
 
 
 def _is_unreachable(backend: Backend, error: Exception) -> bool:
     """True if the backend was not reached; False if it refused the result."""
-    if isinstance(error, BackendStoreError):  # it names the state it could not store, unless it was not to be stored at all
+    if isinstance(error, BackendStoreError):  # it names the state that it could not store, or none if that was not allowed
         return bool(getattr(error, "state", ""))
     return isinstance(error, (OSError, OperationalError)) or bool(backend.exception_safe_to_retry(error))

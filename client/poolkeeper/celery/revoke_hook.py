@@ -1,7 +1,6 @@
-"""Revoking: a parked task is cancelled at the service; workers, which remember a revoked id for hours, are told only of the
-others.
+"""The revoke hook: a parked task is cancelled in the service. Only other ids go to the workers, which remember them for hours.
 
-The command is caught where it is broadcast: it may come from a result, from the app or from `celery control`.
+The hook wraps the broadcast of the command, which may come from a result, from the app or from `celery control`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def wrap(app: Celery, cancel: Callable[[str], bool]) -> None:
-    """Make `revoke` call `cancel` first; it returns True if the task was parked and needs nothing more."""
+    """Wrap `revoke` so that it first calls `cancel`, which returns True if it has cancelled a parked task."""
     original_broadcast = app.control.broadcast
 
     def broadcast(command: str, arguments: Mapping[str, Any] | None = None, *rest: Any, **more: Any) -> Any:
@@ -36,7 +35,7 @@ def wrap(app: Celery, cancel: Callable[[str], bool]) -> None:
 def _revoke_parked(app: Celery, cancel: Callable[[str], bool], task_id: str) -> bool:
     if not cancel(task_id):
         return False
-    try:  # a chord it belongs to is told by the worker that hears of its end
+    try:  # the worker that gets the message of its end informs the chord
         app.backend.mark_as_revoked(task_id, "revoked")
     except Exception:
         log.warning("task %s is revoked, but its state could not be set", task_id, exc_info=True)

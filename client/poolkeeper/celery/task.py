@@ -1,4 +1,4 @@
-"""The base of tasks that run only while what they need is granted."""
+"""The base class of tasks that run only while their units are granted."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ log = logging.getLogger(__name__)
 
 NO_ALLOCATION = TaskAllocation()
 ACKNOWLEDGE_FOR_S = 5.0
-"""How long to try to say that a last word was heard."""
+"""The seconds for which the acknowledgement of an end is retried."""
 ACKNOWLEDGEMENT_ATTRIBUTE = "poolkeeper_hears"
-"""The attribute of a task's request by which a last word is acknowledged once it is stored."""
+"""The attribute of a task's request with the notice of an end, which is acknowledged once the result is stored."""
 REPARK_AFTER_S = 30
-"""When a message that could not be parked is looked at again."""
+"""The seconds after which a worker gets a message again that could not be parked."""
 
 
 class PoolTask(Task[P, R]):
-    """`@app.task(base=PoolTask, component="team", resources={"gpu": 1})`: it runs only while that is granted.
+    """A task that runs only while its units are granted: `@app.task(base=PoolTask, component="team", resources={"gpu": 1})`.
 
-    What is asked is as in `Client.submit`; each of these may be given for one call, too: `apply_async(args, resources=…)`,
-    `s(…).set(resources=…)`, `send_task(name, resources=…)`, an entry of beat. What is None is the service's default.
+    The options are those of `Client.submit`. Each may also be given for one call: `apply_async(args, resources=…)`,
+    `s(…).set(resources=…)`, `send_task(name, resources=…)`, an entry of beat. None is the default of the service.
     """
 
     abstract = True
@@ -54,52 +54,52 @@ class PoolTask(Task[P, R]):
     track_started = True
 
     component: str | None = None
-    """Who asks; it has to be said."""
+    """The component that requests the units; required."""
     component_type: str | None = None
     pools: Sequence[str] | None = None
-    """The pools that may grant it, instead of any."""
+    """The pools that may grant it; None is any pool."""
     resources: Mapping[str, int] | None = None
-    """What it needs; it or `settings` has to be said."""
+    """The units by key; this or `settings` is required."""
     settings: Mapping[str, Any] | None = None
     preemptible: bool | None = None
     preemption_class: int | None = None
     checkpoint: str | None = None
-    """`manual` or `auto`: it can save its work, and is asked to before it is terminated."""
+    """`manual` or `auto` if the task can save its work; then it gets the directive `checkpoint` before `terminate`."""
     checkpoint_minutes: int | None = None
     walltime_s: int | None = None
     lease_s: int | EllipsisType | None = ...
-    """How soon a worker that is gone is noticed; None is never, for one call 0 is."""
+    """The seconds after which a lost worker is noticed; None (for one call 0) is never."""
     labels: Mapping[str, str] | None = None
-    """The label `task` is added, with the task's name."""
+    """The labels of the request; the label `task` with the name of the task is added."""
     preemption_retries: int | None = None
-    """How often it may be parked again after it had to leave; it has nothing to do with `max_retries`."""
+    """The number of preemptions after which it is parked again; independent of `max_retries`."""
     redeliveries: int | None = None
-    """How often it is sent anew after its worker was lost."""
+    """The number of times that it is sent again after its worker was lost."""
     reports_started = True
 
     @classmethod
     def on_bound(cls, app: Celery) -> None:
         """Check the options of the task, and install the hook."""
         super().on_bound(app)
-        if getattr(cls, "name", None) is None:  # a base of tasks
+        if getattr(cls, "name", None) is None:  # a base class of tasks
             return
         if not cls.component:
-            raise ImproperlyConfigured(f"task {cls.name} does not say who asks: component=…")
+            raise ImproperlyConfigured(f"task {cls.name} has no component: give component=…")
         if cls.resources is None and cls.settings is None:
-            raise ImproperlyConfigured(f"task {cls.name} does not say what it needs: resources={{…}}, or {{}} for none")
+            raise ImproperlyConfigured(f"task {cls.name} has no resources: give resources={{…}}, or {{}} for none")
         if "reports_started" not in vars(cls):
-            # Celery would say so of every message that arrives, and some of ours are not run.
+            # Celery would report a start for each message that arrives, and some of them are not run.
             cls.reports_started, cls.track_started = bool(cls.track_started), False
         install(app)
 
     @property
     def allocation(self) -> TaskAllocation:
-        """The allocation of the run."""
+        """Return the allocation of the run."""
         allocation: TaskAllocation = vars(self.request).get(ALLOCATION_ATTRIBUTE, NO_ALLOCATION)
         return allocation
 
     def apply_async(self, *args: Any, **options: Any) -> AsyncResult[R]:
-        """Park the task. The options of its request are accepted beside Celery's."""
+        """Park the task. Options of its request are accepted as well as Celery's."""
         return super().apply_async(*args, **options)
 
     def __init_subclass__(cls, **more: Any) -> None:
@@ -113,15 +113,15 @@ class PoolTask(Task[P, R]):
         allocation = self._begin()
         if allocation is None:
             return self.run(*args, **kwargs) if self.request.is_eager else super().__call__(*args, **kwargs)
-        if allocation.is_body_reached:  # it calls itself
+        if allocation.is_body_reached:  # the task calls itself
             return super().__call__(*args, **kwargs)
         allocation.is_body_reached = True
         result: R = self.run(*args, **kwargs) if allocation.is_entered else allocation.run(self.run, args, kwargs)
         return result
 
     def _begin(self) -> GrantedAllocation | None:
-        """Return the allocation of this run, started now if it is new; None if the task needs none. Raise Ignore if it must not
-        run.
+        """Return the allocation of this run, and start it if it is new; None for a direct or eager call. Raise Ignore if the
+        task must not run.
         """
         request = self.request
         allocation: GrantedAllocation | None = vars(request).get(ALLOCATION_ATTRIBUTE)
@@ -144,16 +144,16 @@ class PoolTask(Task[P, R]):
         return allocation
 
     def _count_in_chord(self, request: Context) -> None:
-        """Count a task with a result in its chord; the process that stored the result may have died before.
+        """Count a task with a result in its chord; the process that stored the result may have died before it did so.
 
-        Counting twice is harmless if the backend keeps the parts by their names. A backend that only counts is left alone.
+        If the backend keeps the parts by their names, counting twice is harmless. With a backend that only counts, do nothing.
         """
         if request.chord and not getattr(self.backend, "implements_incr", False):
             came_to = self.backend.get_task_meta(str(request.id))
             self.backend.on_chord_part_return(request, came_to["status"], came_to["result"])
 
     def _park_here(self, request: Context) -> None:
-        """Somebody published it without asking: it is parked with all that its message said."""
+        """Park a task that was published without a request, with all options of its message."""
         signature = self.signature_from_request(request, retries=request.retries, add_to_parent=False)
         try:
             signature.apply_async()
@@ -161,7 +161,7 @@ class PoolTask(Task[P, R]):
             log.warning("task %s could not be parked, it is put back into its queue: %s", request.id, error)
             with publishing_directly():
                 signature.apply_async(countdown=REPARK_AFTER_S)
-        raise Ignore(f"{request.id} is parked until what it needs is granted")
+        raise Ignore(f"{request.id} is parked until its request is granted")
 
     def _end_unrun(self, request: Context, notice: Mapping[str, Any]) -> None:
         """Store the result of a task that will never run. The notice is repeated until a worker acknowledges it."""
@@ -171,15 +171,15 @@ class PoolTask(Task[P, R]):
         is_revoked = status == "cancelled" or is_expired
         has_result = stores_result(self, request)
         if self._is_replaced(request, notice):
-            raise Ignore(f"{request.id} is another task's name by now")
-        if is_over(self, request) and (is_repeated or not is_revoked):  # else it is marked as revoked by who has revoked it
+            raise Ignore(f"{request.id} is the id of another task now")
+        if is_over(self, request) and (is_repeated or not is_revoked):  # else the caller of revoke has stored that result
             self._count_in_chord(request)
             self._acknowledge_end(request, notice)
             raise Ignore(f"{request.id} has a result already")
         if (
             not has_result and not self._acknowledge_end(request, notice) and is_repeated
-        ):  # no result tells that somebody has heard it before
-            raise Ignore(f"{request.id} was told to be over")
+        ):  # without a result, nothing else shows that a worker handled it before
+            raise Ignore(f"{request.id} has ended, which a worker has acknowledged before")
         if not is_revoked:
             vars(request)[ACKNOWLEDGEMENT_ATTRIBUTE] = notice if has_result else None
             raise TaskNotGranted(f"task {request.id} does not run: {message}", status, code)
@@ -190,7 +190,7 @@ class PoolTask(Task[P, R]):
         raise Ignore(f"{request.id} is revoked: {message}")
 
     def _is_replaced(self, request: Context, notice: Mapping[str, Any]) -> bool:
-        """True if a task of the same id is not over; False if that cannot be found out."""
+        """True if a task of the same id is not over; False if that is not known."""
         try:
             task = install(self.app).client.task(task_key(str(request.id)))
         except PoolkeeperError:
@@ -198,7 +198,7 @@ class PoolTask(Task[P, R]):
         return task.status != "ended" or bool(task.request and notice.get("request") not in (None, task.request.id))
 
     def _acknowledge_end(self, request: Context, notice: Mapping[str, Any]) -> bool:
-        """Acknowledge the notice that the task will never run. False if it was acknowledged before."""
+        """Acknowledge the notice that the task will never run. Return False if it was acknowledged before."""
         client, path = install(self.app).client, f"/tasks/{task_key(str(request.id))}/heard"
         try:
             retry_until(
@@ -207,7 +207,7 @@ class PoolTask(Task[P, R]):
         except (NotFound, Conflict):
             return False
         except PoolkeeperError as error:
-            log.warning("that task %s is over could not be acknowledged, it may be told again: %s", request.id, error)
+            log.warning("the end of task %s could not be acknowledged, its message may come again: %s", request.id, error)
         return True
 
 
@@ -235,7 +235,7 @@ def _under_allocation(original: Callable[..., Any]) -> Callable[..., Any]:
 
 @signals.task_postrun.connect(weak=False)
 def _release_after_run(task: object = None, state: str | None = None, retval: object = None, **_: object) -> None:
-    """Release the units when the result is stored, whatever it is."""
+    """Release the units after the result is stored, whatever the result is."""
     if not isinstance(task, PoolTask):
         return
     if isinstance(allocation := vars(task.request).pop(ALLOCATION_ATTRIBUTE, None), GrantedAllocation):

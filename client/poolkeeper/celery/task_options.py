@@ -1,4 +1,4 @@
-"""The options of a task: those of its class, replaced by those of the call. Others are left to the service's defaults."""
+"""The options of a task: those of its class, replaced by those of the call. The service has the defaults of the others."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ OPTIONS = (
     "preemption_retries",
     "redeliveries",
 )
-"""Attributes of a task's class, and options of a call."""
+"""Names of the attributes of a task's class, which are also options of a call."""
 
 OPTIONS_HEADER = "poolkeeper_ask"
-"""The header in which the options of a call go with the message, so that a retry asks the same."""
+"""The header that carries the options of a call in the message, so that a retry requests the same."""
 
 MAX_LENGTH = 255
-"""Characters of a label's text and of a task's name."""
+"""The most characters of a label's text and of a task's name."""
 
 
 def pop_options(options: MutableMapping[str, Any], headers: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Take the options of this call out of Celery's, which would treat them as properties of the message."""
+    """Remove the options of this call from Celery's options, which Celery treats as properties of the message; return them."""
     inherited = dict((headers or {}).get(OPTIONS_HEADER) or {})
     return inherited | {name: options.pop(name) for name in OPTIONS if name in options}
 
 
 def task_body(task: object, call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the request and the redeliveries of a call of this task, as the service takes them."""
+    """Return the request and the redeliveries of a call of this task for the service."""
     options = {name: getattr(task, name) for name in OPTIONS} | dict(call)
-    options["lease_s"] = None if options["lease_s"] == 0 else options["lease_s"]  # Celery drops a None on the way
+    options["lease_s"] = None if options["lease_s"] == 0 else options["lease_s"]  # Celery drops a None from the message
     name, redeliveries = str(getattr(task, "name", ""))[:MAX_LENGTH], options.pop("redeliveries")
     labels = {"task": name} | (options.pop("labels") or {})
     request = request_spec(retries=options.pop("preemption_retries"), labels=labels, **options)

@@ -1,7 +1,7 @@
-"""The message of a parked task in the main process of a worker, which outlives the process that runs the task.
+"""The message of a parked task in the main process of a worker, which outlives the child that runs the task.
 
-It reports what that process cannot: that it died, was killed for being late, or was revoked. Calls to Poolkeeper are made in a
-thread, because this process serves other tasks, and only when the child is gone.
+It reports ends that the child cannot report: its death, its time limit, a revocation. Calls to Poolkeeper are made in a thread,
+because this process serves other tasks, and only when the child is gone.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from poolkeeper.errors import NotFound, PoolkeeperError, StaleFence
 log = logging.getLogger(__name__)
 
 CHILD_LOSS_ERRORS = (WorkerLostError, Terminated, SystemExit, KeyboardInterrupt)
-"""What is reported of a child that ended before its task did."""
+"""The errors by which billiard reports a child that ended before its task."""
 
 WAITING_STATES = ("delayed", "parked")
-"""How a task stands that nobody can have begun anew."""
+"""States of a task that no worker can have started again."""
 
 CHILD_EXIT_TIMEOUT_S = 15.0
-"""How long after it was killed a child may still be there."""
+"""The seconds that a killed child may take to end."""
 
 CALL_TIMEOUT_S = 5.0
-"""How long one call from this process may take."""
+"""The seconds that one call from this process may take."""
 
 _watch_lock = Lock()
 _request_of_child: dict[int, PoolRequest] = {}
-"""What each child that is watched was given last: one thread for each of them, however many tasks it does."""
+"""Process id of a watched child → its last message. Each child has one thread, for any number of tasks."""
 
 
 class PoolRequest(Request):
-    """The message of a parked task, from its arrival."""
+    """The message of a parked task, from its arrival in a worker."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -56,11 +56,11 @@ class PoolRequest(Request):
         grant: Mapping[str, Any] = header if isinstance(header, Mapping) and not header.get("ended") else {}
         self._request, self._fence = grant.get("request"), grant.get("fence")
         self._context = Context(self.request_dict)
-        # One that had begun, and comes back after it had to leave or was lost, is never too late; nor is a last word.
+        # A task that has started before, and comes back after a preemption or a loss, is never late; nor is a notice of an end.
         self._is_never_late = isinstance(header, Mapping) and bool(header.get("begun") or header.get("ended"))
         self._is_reported, self._report_lock = False, Lock()
 
-    # ---- what Celery tells of it
+    # ---- callbacks of Celery
 
     def revoked(self) -> bool:
         """True if the task is revoked or expired; its units are then released unused."""
@@ -70,7 +70,7 @@ class PoolRequest(Request):
         return is_revoked
 
     def maybe_expire(self) -> Literal[True] | None:
-        """True if the task waited too long to begin."""
+        """True if the task waited too long for its start, else None."""
         return None if self._is_never_late else super().maybe_expire()
 
     def on_accepted(self, pid: Any, time_accepted: float) -> None:
@@ -85,7 +85,7 @@ class PoolRequest(Request):
             self._report_in_thread(self._release)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:
-        """Handle a failure of the child: a living child reports it itself, a lost child has its task parked again."""
+        """Handle a failure in the child. A living child reports it itself; the task of a lost child is parked again."""
         error = getattr(exc_info.exception, "exc", exc_info.exception)
         if self._request is None or not isinstance(error, CHILD_LOSS_ERRORS):
             return super().on_failure(exc_info, send_failed_event, return_ok)
@@ -93,7 +93,7 @@ class PoolRequest(Request):
             super().on_failure(exc_info, send_failed_event, return_ok)
             return self._report_in_thread(self._release)
         worker_state.task_ready(self)
-        self.acknowledge()  # what is delivered again comes from Poolkeeper
+        self.acknowledge()  # Poolkeeper sends the task again, not the broker
         original_on_failure = super().on_failure
         return self._report_in_thread(
             lambda: self._report_lost(lambda: original_on_failure(exc_info, send_failed_event, return_ok))
@@ -106,7 +106,7 @@ class PoolRequest(Request):
     # ---- the child
 
     def _watch(self, pid: int) -> None:
-        """Notice the end of the child at once, where the system offers pidfds; billiard needs longer."""
+        """Watch the child by a pidfd, if the system has them: its end is noticed at once, and later by billiard."""
         if not hasattr(os, "pidfd_open") or pid == os.getpid():
             return
         with _watch_lock, suppress(OSError):
@@ -121,12 +121,12 @@ class PoolRequest(Request):
             self._report_once(self._release if self._is_revoked else self._report_lost)
 
     def _wait_for_child_exit(self) -> None:
-        """Return when no child runs the task."""
+        """Wait until no child runs the task."""
         pid, until_s = int(self.worker_pid or 0), time.monotonic() + CHILD_EXIT_TIMEOUT_S
         while pid not in (0, os.getpid()) and not _has_ended(pid) and time.monotonic() < until_s:
             time.sleep(0.02)
 
-    # ---- what is said of it
+    # ---- reports
 
     def _report_in_thread(self, report: Callable[[], bool]) -> None:
         if self._request is not None:
@@ -140,28 +140,31 @@ class PoolRequest(Request):
             try:
                 self._is_reported = report()
             except PoolkeeperError as error:
-                log.error("of task %s it could not be said that it has ended, its lease will lapse: %s", self.id, error)
+                log.error(
+                    "the end of task %s could not be reported, its units are freed when its lease ends: %s", self.id, error
+                )
 
     def _release(self, outcome: str = "failed") -> bool:
-        with suppress(StaleFence, NotFound):  # it did so itself, or had lost them
+        with suppress(StaleFence, NotFound):  # the child released the units, or had lost them
             self._retry(lambda client: client.release(str(self._request), int(self._fence or 0), outcome))
         return True
 
     def _release_unused(self) -> bool:
-        """Release the units, unless the run has begun: of two copies of a message the other may run."""
+        """Release the units, unless the run has started: another copy of the message may run."""
         with suppress(NotFound):
             if self._retry(lambda client: client.request(str(self._request))).started_at is None:
                 return self._release()
         return True
 
     def _report_lost(self, on_unknown: Callable[[], None] | None = None) -> bool:
-        """Have the task parked again, if it had no result when its child died; `on_unknown` is Celery's reaction for an unknown
-        task.
+        """Release the task as lost, so that it is parked again, if it had no result when its child died.
+
+        `on_unknown` is the reaction of Celery if the service does not know the task.
         """
         with block_forks():
             state = get_state(self.task, self._context)
         has_result = state in states.READY_STATES
-        if has_result and not self.chord:  # else whoever has it next counts it in its chord once more
+        if has_result and not self.chord:  # with a chord, the next worker counts it there once more
             return self._release("succeeded" if state == states.SUCCESS else "failed")
         try:
             task = self._retry(lambda client: client.task(task_key(self.id)))
@@ -175,7 +178,7 @@ class PoolRequest(Request):
             if not has_result:
                 self._mark_parked()
             self._release("lost")
-        elif task.status in WAITING_STATES and not has_result:  # its units had been taken from it
+        elif task.status in WAITING_STATES and not has_result:  # its units were taken back before
             self._mark_parked()
         return True
 
@@ -208,7 +211,7 @@ def _await_child_exit(pid: int, pidfd: int) -> None:
 
 
 def _has_ended(pid: int) -> bool:
-    """True if the process has ended; the pool still has to reap it."""
+    """True if the process has ended; the pool reaps it later."""
     try:
         if not hasattr(os, "waitid"):  # macOS
             os.kill(pid, 0)

@@ -98,7 +98,7 @@ class Amounts(click.ParamType[dict[str, int | None]]):
         self.removable, self.option_by_key = removable, option_by_key or {}
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """As in the usage line."""
+        """Return the form of the value for the usage line."""
         return "KEY=UNITS[,…]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, int | None]:
@@ -190,7 +190,7 @@ class Duration(click.ParamType[int | str]):
         self.none = none
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """As in the usage line."""
+        """Return the form of the value for the usage line."""
         return "DURATION|none" if self.none else "DURATION"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
@@ -228,7 +228,7 @@ class Setting(click.ParamType[dict[str, Any]]):
         self.choices = choices or {}
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """As in the usage line."""
+        """Return the form of the value for the usage line."""
         return "KEY=VALUE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
@@ -276,7 +276,7 @@ class Label(click.ParamType[dict[str, str]]):
     name = "label"
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """As in the usage line."""
+        """Return the form of the value for the usage line."""
         return "KEY=VALUE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, str]:

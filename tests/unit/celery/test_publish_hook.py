@@ -371,13 +371,13 @@ def test_the_component_is_required(app: Celery) -> None:
 
 
 def test_what_is_needed_has_to_be_said(app: Celery) -> None:
-    with pytest.raises(ImproperlyConfigured, match=r"shop\.mistyped does not say what it needs"):
+    with pytest.raises(ImproperlyConfigured, match=r"shop\.mistyped has no resources"):
         app.task(base=PoolTask, name="shop.mistyped", component="team", resource={"gpu": 1}, shared=False)(nothing).delay()
 
 
 def test_where_the_service_is_has_to_be_said_rightly(app: Celery, train: Any) -> None:
     app.conf.poolkeeper = {"urll": "http://127.0.0.1:1"}
-    with pytest.raises(ImproperlyConfigured, match="'urll'; it may say url, token, workspace, "):
+    with pytest.raises(ImproperlyConfigured, match="'urll'; its keys are url, token, workspace, "):
         train.delay(1)
 
 
