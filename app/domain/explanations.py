@@ -12,7 +12,7 @@ from app.domain.snapshot import Waiter
 
 
 class WaitReason(StrEnum):
-    """Why a request is not granted in a pool: the first reason that applies, in this order."""
+    """The reason for which a request waits in a pool: the first one that applies, in this order."""
 
     WAITING_FOR_VICTIMS = "waiting_for_victims"
     OVER_LIMIT = "over_limit"

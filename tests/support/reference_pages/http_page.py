@@ -9,6 +9,15 @@ from app.api.body_limits import LARGE_BODY, SMALL_BODY, BodyLimit
 from app.api.routes import AT_ROOT, PREFIX, ROUTES
 from app.api.routing import Route
 from app.api.schemas.inputs import LONGEST_POLL_S
+from app.domain.names import (
+    IDEMPOTENCY_PATTERN,
+    KEY_PATTERN,
+    LABEL_PATTERN,
+    NAME_PATTERN,
+    PATTERN_TEXTS,
+    POLICY_PATTERN,
+    TASK_PATTERN,
+)
 from app.domain.tokens import PERMISSION_ACTIONS, Role, roles_with
 from app.domain.workspace_limits import REJECTED_KEPT_S, REQUESTER_LIMITS, WORKSPACE_LIMITS
 from app.service.validation import MAX_PAGE_ROWS
@@ -85,6 +94,21 @@ def _calls() -> Iterable[str]:
     with_fence = [heading(route) for route in ROUTES if has_fence(route)]
     yield "## Bodies"
     yield "Send `Content-Type: application/json`. Unknown fields and query parameters are refused, so a typing error is found."
+    yield "## Names"
+    yield table(
+        ["name of", "form"],
+        (
+            [subject, f"{PATTERN_TEXTS[pattern].removeprefix('must be ')}"]
+            for subject, pattern in (
+                ("workspace, pool, group, component, type", NAME_PATTERN),
+                ("component of a policy", POLICY_PATTERN),
+                ("resource key", KEY_PATTERN),
+                ("label", LABEL_PATTERN),
+                ("task", TASK_PATTERN),
+                ("idempotency key", IDEMPOTENCY_PATTERN),
+            )
+        ),
+    )
     yield "## Idempotency"
     yield (
         f"{codes(with_key)} take the header `Idempotency-Key`. If the call is repeated with the same key and body, it is done "

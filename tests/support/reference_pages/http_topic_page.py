@@ -11,6 +11,7 @@ from typing import Any
 from app.api.body_limits import SMALL_BODY
 from app.api.openapi_examples import REFERENCE as EXAMPLE
 from app.api.routing import EVENT_STREAM, Route
+from app.domain.pool_settings import SETTINGS
 from tests.support.reference_pages.http_topics import (
     Operation,
     Topic,
@@ -50,7 +51,7 @@ def topic_page(topic: Topic) -> str:
     return page(
         topic.title,
         f"{topic.purpose} What holds for every route is on the page [HTTP API](../http.md). "
-        "Examples of long objects leave out fields that are null or empty.",
+        "Examples of long objects leave out fields that are null or empty, and settings with their default.",
         "app/api/routes.py, app/api/schemas and app/api/examples.json",
         table(["route", "permission", "for"], (_index_row(route) for route, _, _ in rows)),
         *(part for row in rows for part in _route(row, link)),
@@ -148,7 +149,7 @@ def _example(route: Route, path: str, operation: Schema) -> str:
 
 
 def _without_blanks(value: Any) -> Any:
-    """Return an answer without the fields of long objects that are null or empty."""
+    """Return an answer without the fields of long objects that are null, empty, or settings with their default."""
     if isinstance(value, list):
         return [_without_blanks(part) for part in value]
     if not isinstance(value, dict):
@@ -156,6 +157,8 @@ def _without_blanks(value: Any) -> Any:
     kept = {name: _without_blanks(part) for name, part in value.items()}
     if len(kept) < MANY_FIELDS:
         return kept
+    if kept.keys() >= SETTINGS.keys():
+        kept = {name: part for name, part in kept.items() if part != SETTINGS[name].default}
     return {name: part for name, part in kept.items() if part not in (None, [], {})}
 
 
