@@ -12,7 +12,7 @@ TEN_YEARS_S = 10 * 365 * 86_400
 
 
 class InvalidSetting(ValueError):  # noqa: N818 - names what is wrong, as the other refusals do
-    """A setting that cannot be used; the message is one line for the person who wrote it."""
+    """The error of a process setting that cannot be used; its message is one line."""
 
 
 @dataclass(frozen=True)

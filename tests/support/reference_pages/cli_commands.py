@@ -17,7 +17,7 @@ HELP_OPTIONS = ["-h", "--help"]
 """The options for help. A command keeps those of the first context that it sees."""
 _EXTRA = re.compile(r"\s*\[((?:required|default: |env var: |-?\d|x[<>])[^\]]*)\]$")
 _RANGE = re.compile(r"(?:(-?[\d.]+)<=)?x(?:<=(-?[\d.]+)|>=(-?[\d.]+))?")
-_OPTION = re.compile(r"(`[^`]*`)|(--[A-Za-z][\w-]*(?:=[^\s,.;)]+| (?:N\b|\d+\b|\w+=\w+))?|\bPOOLKEEPER_\w+[*]?)")
+_OPTION = re.compile(r"(`[^`]*`)|(--[A-Za-z][\w-]*(?:=[^\s,.;)]+| (?:N\b|\d+\b|\w+=\w+))?|\bPOOLKEEPER_[\w*]+)")
 
 
 @dataclass(frozen=True)
