@@ -19,6 +19,7 @@ SUFFIXES = ("Response", "Body", "Spec")
 TITLES = {"SubmitResponse": "Submitted request", "BatchResponse": "Batch answer", "RequestSearchResponse": "Page of requests"}
 """Words for the schemas whose names do not say what they are."""
 LONGEST_DEFAULT = 40
+MANY_KINDS = 4
 
 
 @cache
@@ -85,7 +86,8 @@ def type_text(schema: Schema, link: Link) -> str:
     if len(schema.get("allOf", ())) == 1:
         return type_text(schema["allOf"][0], link)
     if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(type_text(part, link) for part in schema["anyOf"]))
+        kinds = dict.fromkeys(type_text(part, link) for part in schema["anyOf"])
+        return " or ".join(kinds) if len(kinds) <= MANY_KINDS else "value"
     if "const" in schema or "enum" in schema:
         return codes(schema.get("enum") or [schema["const"]])
     return _plain(schema, link)
