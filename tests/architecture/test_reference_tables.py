@@ -9,6 +9,8 @@ from app.domain.event_names import EVENTS
 from app.domain.explanations import WAIT_REASON_TEXTS, WaitReason
 from app.domain.states import STATE_TEXTS, TRANSITIONS, RequestState
 from app.settings import Settings
+from tests.support.paths import ROOT
+from tests.support.reference_pages import PAGES
 from tests.support.reference_pages.metrics_page import SECTIONS
 
 
@@ -32,3 +34,7 @@ def test_every_process_setting_has_a_text_of_at_least_four_words() -> None:
 
 def test_the_page_of_metrics_has_every_metric() -> None:
     assert sorted(metric.name for _, metrics in SECTIONS for metric in metrics) == sorted(METRICS)
+
+
+def test_no_reference_page_has_more_than_400_lines() -> None:
+    assert [path for path in PAGES if len((ROOT / path).read_text("utf-8").splitlines()) > 400] == []
