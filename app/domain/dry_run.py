@@ -16,7 +16,7 @@ RUN_TIMEOUT_S = 6.0
 with time left for the step that is running at the end."""
 
 DRY_RUN_REASONS: Final = {
-    "impossible": "no dry run is possible here: the API has no throwaway server. It needs redis-server or valkey-server "
+    "impossible": "this API has no throwaway server for dry runs. It needs redis-server or valkey-server "
     "7.0 or later on its PATH, or the extra poolkeeper-server[embedded], and a folder for temporary files",
     "busy": "other dry runs are running, or the workspace changes faster than it can be copied; try again in a moment",
     "late": f"the dry run did not end within {RUN_TIMEOUT_S:g} s, so its result is not known",

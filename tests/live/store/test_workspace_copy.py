@@ -385,7 +385,7 @@ def test_without_any_server_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         raise StoreMisconfigured("there is no Redis to use")
 
     monkeypatch.setattr("app.store.embedded_redis.find_server", nowhere)
-    message = "no dry run is possible here: the API has no throwaway server"
+    message = "this API has no throwaway server for dry runs"
     with pytest.raises(DryRunUnavailable, match=message) as none, ThrowawayRedis().empty_redis():
         pass
     assert none.value.reason == "impossible"
@@ -408,11 +408,11 @@ def test_one_that_cannot_start_leaves_nothing_behind(here: Path, tmp_path: Path,
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     place = ThrowawayRedis()
     for _ in range(2):
-        with pytest.raises(DryRunUnavailable, match="no dry run is possible here"), place.empty_redis():
+        with pytest.raises(DryRunUnavailable, match="this API has no throwaway server"), place.empty_redis():
             pass
     assert list(here.iterdir()) == []
     monkeypatch.setattr("tempfile.tempdir", str(here / "nowhere"))
-    with pytest.raises(DryRunUnavailable, match="no dry run is possible here"), place.empty_redis():
+    with pytest.raises(DryRunUnavailable, match="this API has no throwaway server"), place.empty_redis():
         pass
 
 

@@ -128,7 +128,7 @@ UNKNOWN = "the effect on requests that wait or hold units is not known"
 @pytest.mark.parametrize(
     ("status", "code", "detail", "message"),
     [
-        (503, "dry_run_impossible", "no dry run is possible here", UNKNOWN),
+        (503, "dry_run_impossible", "this API has no throwaway server", UNKNOWN),
         (403, "not_permitted", "not for you", UNKNOWN),
         (404, "no_such_route", "there is no such route", UNKNOWN),
         (422, "too_many_requests_live", "too many", UNKNOWN),
