@@ -1,8 +1,8 @@
-"""Celery's side of Poolkeeper: what happens by the clock. Beat ticks, a worker does one round of what the tick says.
+"""The Celery side of Poolkeeper: periodic jobs. Beat sends ticks, and a worker runs one job for each tick.
 
-Where a decision may be needed at once nobody waits for the clock: the workers hear of it, and one sends itself a task. They
-also hear what is granted of people's own tasks, and send it to the brokers of those (`dispatching.py`, `publishing.py`).
+If a decision may be needed at once, no tick is awaited: a nudge reaches the workers, and one of them sends itself a task. The
+workers also dispatch granted tasks of other Celery apps to their brokers (`outbox_dispatcher.py`, `broker_publisher.py`).
 
-Grants never wait for any of it. Beats and workers may be none, one or many: a round is idempotent and bounded, and each
-workspace is left to whoever has its lease. A tick carries nothing, so one that is lost, late or doubled does no harm.
+Grants do not depend on any of this. There may be none, one or many beats and workers: a job is idempotent and bounded, and its
+lock keeps it to one worker per workspace. A tick carries no data, so a lost, late or doubled tick does no harm.
 """

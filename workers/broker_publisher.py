@@ -1,7 +1,7 @@
-"""Finished messages and the broker they are for: each is sent exactly as it was made, once its queues are there.
+"""The sending of finished messages to a broker: each is sent exactly as it was made, after its queues are declared.
 
-The document of a message is what `poolkeeper.celery` made of it where the task was called. The serialiser, the signature and
-the route of that app are in it already, so nothing of the app has to be known here, and the body is never looked into.
+`poolkeeper.celery` makes the document of a message where the task is called. It contains the serialiser, the signature and the
+route of that app. So this module needs nothing else of the app, and never reads the body.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from app.domain.tasks import TaskDispatch
 from app.domain.validation_errors import field_errors
 
 CONNECT_TIMEOUT_S = 5
-"""How long a broker may take to answer at first."""
+"""Seconds that a broker may take for the first answer."""
 RECONNECT_WITHIN_S = 1.0
-"""A connection that turns out to be broken sooner than this is made anew at once: it only has been idle for too long."""
+"""The age in seconds up to which a broken connection is replaced at once, because it was only idle for too long."""
 
 
 class InvalidMessage(Exception):  # noqa: N818 - a property of the document
-    """The document is no message, whichever broker it is for."""
+    """The document is not a valid message for any broker."""
 
 
 class BrokerUnavailable(Exception):  # noqa: N818 - a state of the world
-    """The broker takes nothing just now."""
+    """The broker accepts no messages at present."""
 
 
 class MessageRejected(Exception):  # noqa: N818 - an answer
-    """The broker is there, and does not take this message."""
+    """The broker answers, but does not accept this message."""
 
 
 def _decode_base64(text: object) -> bytes:
@@ -48,13 +48,13 @@ def _decode_base64(text: object) -> bytes:
 
 
 class _MessagePart(BaseModel):
-    """Of a document that another version may have written, what is not known is passed over."""
+    """A part of the document. Unknown fields are ignored, because another version may have written it."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class _EntityOptions(_MessagePart):
-    """What an exchange and a queue have in common; null is as kombu has it."""
+    """The common options of an exchange and a queue; null is the default of kombu."""
 
     durable: bool | None = None
     auto_delete: bool | None = None
@@ -82,13 +82,13 @@ class _QueueOptions(_EntityOptions):
     max_priority: int | None = None
 
     def to_kombu(self) -> Queue:
-        """As kombu has it."""
+        """Return the queue as an object of kombu."""
         exchange = Exchange(**self.exchange.model_dump(exclude_none=True)) if self.exchange else None
         return Queue(**self.model_dump(exclude_none=True, exclude={"exchange"}), exchange=exchange)
 
 
 class Message(_MessagePart):
-    """A message, ready to be sent."""
+    """A message that is ready to be sent."""
 
     body: Annotated[bytes, BeforeValidator(_decode_base64)]
     content_type: str
@@ -101,7 +101,7 @@ class Message(_MessagePart):
 
     @classmethod
     def from_dispatch(cls, dispatch: TaskDispatch) -> Message:
-        """What is sent of a task: its own message, and beside its headers the one that says what it was granted."""
+        """Return the message of a task, with one more header for the grant."""
         try:
             message = cls.model_validate(dispatch.message)
         except ValidationError as wrong:
@@ -111,7 +111,7 @@ class Message(_MessagePart):
 
 
 def _allocation_header(dispatch: TaskDispatch) -> dict[str, Any]:
-    """What a worker is told: under which fence it runs what it was sent, or why that will never run."""
+    """Return the header for the worker: the fence of the task, or the reason why it will never run."""
     ended = dispatch.end
     return {
         "request": dispatch.request,
@@ -128,7 +128,7 @@ def _allocation_header(dispatch: TaskDispatch) -> dict[str, Any]:
 
 
 class Publisher:
-    """Sends to one broker, on one connection, which is made when it is needed; for one thread."""
+    """The sender to one broker, on one connection that is made on demand; for one thread."""
 
     def __init__(self, address: BrokerAddress, where: str) -> None:
         scheme = address.url.partition("://")[0]
@@ -147,7 +147,8 @@ class Publisher:
         self._declared: set[str] = set()
 
     def publish(self, message: Message) -> None:
-        """Returns when the broker has it; else BrokerUnavailable or MessageRejected, in one line that shows nothing secret."""
+        """Send a message, and return when the broker has it. Else raise BrokerUnavailable or MessageRejected, in one line
+        without secrets."""
         was_open, started_s = self._channel is not None, time.monotonic()
         try:
             self._publish(message)
@@ -157,11 +158,11 @@ class Publisher:
                 raise BrokerUnavailable(self._redacted(error)) from None
             self.publish(message)
         except Exception as error:
-            self.close()  # some brokers close the channel along with what they refuse
+            self.close()  # because some brokers close the channel when they refuse a message
             raise MessageRejected(self._redacted(error)) from None
 
     def close(self) -> None:
-        """Drop the connection; the next message makes another."""
+        """Drop the connection. The next message makes a new one."""
         with suppress(Exception):
             self._connection.release()
         self._connection, self._channel = self._new_connection(), None
@@ -183,7 +184,7 @@ class Publisher:
         properties = dict(message.properties)
         priority, expiration = properties.pop("priority", None), properties.get("expiration")
         properties["delivery_mode"] = maybe_delivery_mode(properties.get("delivery_mode"))
-        if isinstance(expiration, (int, float)):  # seconds, as callers write it; what a broker is told is milliseconds
+        if isinstance(expiration, (int, float)):  # seconds from the caller, milliseconds for the broker
             properties["expiration"] = str(int(expiration * 1000))
         arguments = (message.content_type, message.content_encoding, dict(message.headers), properties)
         prepared = self._channel.prepare_message(message.body, priority, *arguments)
@@ -199,12 +200,12 @@ class Publisher:
             declaration = queue.model_dump_json()
             if (
                 declaration not in self._declared and not queue.exclusive
-            ):  # one that is exclusive is its own connection's to declare
+            ):  # an exclusive queue can only be declared by its own connection
                 queue.to_kombu()(self._channel).declare()
                 self._declared.add(declaration)
 
     def _redacted(self, error: BaseException) -> str:
-        """The error in one line, without anything of the URL that nobody is to see."""
+        """Return the error as one line without the secret parts of the URL."""
         text = " ".join(f"{type(error).__name__}: {error}".split())
         for secret in _secrets(self._address, self._connection):
             text = text.replace(secret, "***")

@@ -32,14 +32,14 @@ log = logging.getLogger(__name__)
 
 QUEUE = "poolkeeper"
 
-warnings.simplefilter("ignore", SecurityWarning)  # of a start as root: `poolkeeperd` says it, in a line of the log
+warnings.simplefilter("ignore", SecurityWarning)  # `poolkeeperd` warns of a start as root by a line in the log
 
 RETRY_S = 1.0
-"""How soon a Redis that is away at the start is tried again."""
+"""Seconds until another try if Redis is unavailable at the start."""
 
 
 def make_celery_app(settings: Settings) -> Celery:
-    """The app these settings ask for; StoreMisconfigured if there is no broker to use."""
+    """Return the app for these settings. Raise StoreMisconfigured if there is no broker."""
     url = settings.broker_url or settings.redis_url
     if not url:
         raise StoreMisconfigured("set POOLKEEPER_REDIS_URL (or let `poolkeeperd up` start a Redis and the workers)")
@@ -58,16 +58,16 @@ def _configuration(settings: Settings) -> dict[str, Any]:
         "task_serializer": "json",
         "accept_content": ["json"],
         "task_acks_late": True,
-        "task_soft_time_limit": 330,  # longer than a round lets itself take, and raised in a call that hangs
+        "task_soft_time_limit": 330,  # longer than a job takes; it interrupts a call that hangs
         "task_time_limit": 360,
         "task_publish_retry_policy": {"max_retries": 1, "interval_start": 0.1},  # the next tick is as good as this one
         "worker_prefetch_multiplier": 1,
         "worker_concurrency": settings.worker_processes,
-        # A lost connection is noticed by its subscription, too. Without, a worker at work, which fetches nothing meanwhile,
-        # fails to acknowledge, and then neither fetches nor notices anything ever again.
+        # The subscription of remote control notices a lost connection. Without it, a busy worker, which fetches nothing
+        # meanwhile, fails to acknowledge, and then neither fetches a task nor notices the loss.
         "worker_enable_remote_control": True,
         "worker_consumer": "workers.consumer:ReconnectingConsumer",
-        "worker_cancel_long_running_tasks_on_connection_loss": False,  # rounds do not need the broker
+        "worker_cancel_long_running_tasks_on_connection_loss": False,  # jobs do not need the broker
         "broker_connection_retry_on_startup": True,
         "broker_connection_max_retries": None,
         "broker_connection_timeout": 2,
@@ -82,9 +82,9 @@ def _set_up_logging(**_: object) -> None:
     logging_config.configure_logging(_settings)
 
 
-@signals.worker_ready.connect  # Celery's own set-up, before it, makes sure that all of these are shown
+@signals.worker_ready.connect  # after Celery's own set-up, which enables all of these warnings
 def _spare_warnings(**_: object) -> None:
-    warnings.simplefilter("ignore", CPendingDeprecationWarning)  # of each outage, that rounds go on without the broker
+    warnings.simplefilter("ignore", CPendingDeprecationWarning)  # at each outage, that tasks continue without the broker
 
 
 @signals.worker_init.connect
@@ -92,12 +92,12 @@ def _find_brokers(**_: object) -> None:
     _main_process.append(os.getpid())
     try:
         _senders.update(broker_routes(celery_brokers.read_brokers(_settings)))
-    except InvalidSetting as wrong:  # of any other error Celery only makes a line in the log, and goes on
+    except InvalidSetting as wrong:  # for any other error Celery only writes a line to the log, and continues
         raise SystemExit(f"poolkeeperd worker: {wrong}") from wrong
 
 
 def prepare_before_fork() -> None:
-    """Load the tasks and build what the worker and beat have in common, once for both."""
+    """Load the tasks and build the common parts of worker and beat, once for both."""
     app.loader.import_default_modules()
     app.finalize()
     app.amqp.queues  # noqa: B018 - it is made when it is read
@@ -105,20 +105,20 @@ def prepare_before_fork() -> None:
 
 @signals.worker_before_create_process.connect  # in the main process
 def _share_memory(**_: object) -> None:
-    """Keep the garbage collector from writing to what the children share."""
+    """Keep the garbage collector from writing to memory that the children share."""
     gc.collect()
     gc.freeze()
 
 
 @signals.worker_process_init.connect  # in each child, before its first task
 def _prepare_child(**_: object) -> None:
-    if _main_process and _main_process[0] != os.getpid():  # else the pool has threads and no children
+    if _main_process and _main_process[0] != os.getpid():  # else the pool has threads instead of children
         end_with_parent(_main_process[0])
     if _settings.traces:
         import_module("workers.tasks").traces()
 
 
-@signals.worker_ready.connect  # in the main process only, when its children are there
+@signals.worker_ready.connect  # in the main process only, when its children are ready
 def _begin(**_: object) -> None:
     Thread(target=_start_threads, name="begin", daemon=True).start()
 
@@ -128,8 +128,8 @@ def _start_threads() -> None:
         try:
             client = connect(str(_settings.redis_url), _settings.redis_timeout_s, _settings.replicas_acknowledge)
             check_schema(client)
-        except StoreUnavailable as away:  # a cluster has to be there before it can be used
-            log.warning("nothing is heard of nudges, and no task is sent: %s", away)
+        except StoreUnavailable as away:  # the client of a cluster needs a reachable cluster
+            log.warning("no nudge is claimed and no task is dispatched until Redis is available: %s", away)
             _stopping.wait(RETRY_S)
             continue
         watch_master(client)
@@ -153,6 +153,6 @@ def _send(workspace: str) -> None:
 _senders: dict[str, BrokerRoute] = {}
 _threads: list[NudgeListener | OutboxDispatcher] = []
 _stopping = Event()
-_main_process: list[int] = []  # the id of the worker's main process; a child of the pool is a fork, and reads it here
+_main_process: list[int] = []  # the id of the worker's main process; its children are forks and read it here
 _settings = Settings.read()
 app = make_celery_app(_settings)

@@ -1,7 +1,7 @@
 """The consumer of a worker: it treats any error as a lost connection, and connects again.
 
-Celery ends the worker for every error that is not a connection error to it. Some outages of Redis raise other errors: an answer
-such as READONLY, OOM or NOREPLICAS, or an error of kombu whose connection was closed meanwhile.
+Celery ends the worker at every error that it does not know as a connection error. Some outages of Redis raise other errors: an
+answer such as READONLY, OOM or NOREPLICAS, or an error of kombu whose connection was closed meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from celery.worker.consumer import Consumer
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
-"""The pause before the consumer connects again."""
+"""Seconds before the consumer connects again."""
 
 
 class ReconnectingConsumer(Consumer):

@@ -1,6 +1,6 @@
-"""A worker's ear: a thread of its main process hears who is nudged, and sends a task for each, not sooner than it may.
+"""The nudge listener: a thread of the worker's main process that claims nudges, and sends a task for each in its time.
 
-Of many workers one claims a nudge and sends. All of it is a short cut: what goes wrong here is done by the next tick.
+Of many workers, one claims a nudge and sends the task. If this fails, the next tick does the work.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from app.store.nudges import Nudges
 log = logging.getLogger(__name__)
 
 IDLE_TIMEOUT_S = 10.0
-"""How long it sleeps when it has nothing to send."""
+"""The longest sleep in seconds without a nudge."""
 RETRY_S = 1.0
-"""After something went wrong."""
+"""Seconds of pause after an error."""
 JOIN_TIMEOUT_S = 2.0
-"""How long its end is waited for."""
+"""Seconds to wait for the end of the thread."""
 
 
 class NudgeListener:
-    """Hears nudges, claims them, and sends each when its time has come."""
+    """The thread that claims nudges, and sends a task for each when its time has come."""
 
     def __init__(self, nudges: Nudges, send: Callable[[str], object]) -> None:
         self._nudges, self._subscription, self._send = nudges, nudges.subscribe(), send
@@ -33,11 +33,11 @@ class NudgeListener:
         self._thread = Thread(target=self._run, name="nudges", daemon=True)
 
     def start(self) -> None:
-        """Listen from now on."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Hear nothing any more; what was to be sent is left to the tick."""
+        """Stop the thread. Claimed nudges without a task are left to the next tick."""
         self._stopping.set()
         self._subscription.close()
         self._thread.join(JOIN_TIMEOUT_S)
@@ -48,9 +48,9 @@ class NudgeListener:
                 try:
                     self._run_once()
                 except StoreUnavailable as away:
-                    log.debug("a nudge is left to the tick: %s", away)
-                except Exception as error:  # of any library below; without this thread nothing would be heard any more
-                    log.warning("a nudge is left to the tick: %s", error)
+                    log.debug("a nudge is left to the next tick: %s", away)
+                except Exception as error:  # any error of a library: without this thread no nudge would be claimed any more
+                    log.warning("a nudge is left to the next tick: %s", error)
                     self._stopping.wait(RETRY_S)
 
     def _run_once(self) -> None:

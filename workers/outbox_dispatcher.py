@@ -1,8 +1,8 @@
-"""Sends granted tasks to the brokers of people's own Celery apps: threads of the worker's main process, one a workspace.
+"""The outbox dispatcher sends granted tasks to the brokers of other Celery apps: one thread per workspace in the main process.
 
-A task is taken from the outbox under a claim, sent, and then said to be sent. Whatever ends in between, the claim lapses and
-the task is sent once more, by this worker or another: at least once, and never forgotten. While a broker is away everything is
-put back, and tried again after pauses that grow. Each workspace is tried for itself, so no broker keeps another waiting.
+A task is taken from the outbox under a claim, sent, and then marked as dispatched. If the process dies in between, the claim
+lapses and a worker sends the task again: at least once, and never lost. While a broker is unavailable, all tasks are put back
+and tried again after growing pauses. Each workspace has a loop of its own, so no broker delays another one.
 """
 
 from __future__ import annotations
@@ -24,48 +24,48 @@ from workers.broker_publisher import BrokerUnavailable, InvalidMessage, Message,
 log = logging.getLogger(__name__)
 
 CLAIM_S = 15.0
-"""How long what was taken is nobody else's: longer than it takes to send, and to see that a broker does not answer."""
+"""Seconds until a claim lapses: longer than sending takes, or noticing that a broker does not answer."""
 IDLE_TIMEOUT_S = 10.0
-"""How long nobody looks when nothing was heard, at most."""
+"""The longest sleep in seconds without a message."""
 MIN_PAUSE_S, MAX_PAUSE_S = 0.5, 30.0
-"""How soon a broker that is away is tried again: the first time, and at most."""
+"""Seconds before an unavailable broker is tried again: the first pause, and the longest."""
 STORE_RETRY_S = 1.0
-"""How soon Redis is asked again when it was away."""
+"""Seconds before Redis is asked again after it was unavailable."""
 MORE_DUE_S = 0.05
-"""When more is due, but there was nothing to send."""
+"""Seconds of pause if more tasks are due, but the batch was empty."""
 JOIN_TIMEOUT_S = 2.0
-"""How long the end of each thread is waited for."""
+"""Seconds to wait for the end of each thread."""
 
 
 class Outbox(Protocol):
-    """What is kept to be sent; the store's promise."""
+    """The tasks to send, as the dispatcher needs them from the store."""
 
     def take_outbox(self, workspace: str, claim_s: float, start_s: float, start_tries: int) -> OutboxBatch:
-        """What is to be sent now, for this caller alone until the claim lapses."""
+        """Take the tasks to send now. They belong to this caller until the claim lapses."""
         ...
 
     def mark_dispatched(self, workspace: str, dispatches: Sequence[TaskDispatch], start_s: float) -> None:
-        """Record that these were sent."""
+        """Mark tasks as dispatched."""
         ...
 
     def mark_dispatch_failed(self, workspace: str, dispatches: Sequence[TaskDispatch], again_s: float) -> None:
-        """Put these back; they are due again after `again_s`."""
+        """Put tasks back. They are due again after `again_s` seconds."""
         ...
 
 
 class WatchedOutbox(Outbox, Protocol):
-    """An outbox that can be subscribed to."""
+    """An outbox with a subscription."""
 
     def subscribe(self) -> ChannelSubscription:
-        """Return a subscription to the workspaces that have something to send."""
+        """Return a subscription to the workspaces with a task to send."""
         ...
 
 
 class Sender(Protocol):
-    """Sends messages to a broker; a Publisher."""
+    """A sender of messages to a broker, such as a Publisher."""
 
     def publish(self, message: Message) -> None:
-        """Publish a message; return when the broker has it."""
+        """Send a message, and return when the broker has it."""
         ...
 
     def close(self) -> None:
@@ -74,16 +74,16 @@ class Sender(Protocol):
 
 
 class Pause(NamedTuple):
-    """How long to wait."""
+    """The pause of a loop, in seconds."""
 
     seconds: float
     ignores_wakeups: bool = False
-    """Whether also if there is something new to send."""
+    """True if a new task does not end the pause."""
 
 
 @dataclass
 class _SendResults:
-    """What became of what was taken."""
+    """The results of one batch: tasks that were sent, refused by the broker, or not tried."""
 
     sent: list[TaskDispatch] = field(default_factory=list)
     refused: list[TaskDispatch] = field(default_factory=list)
@@ -91,7 +91,7 @@ class _SendResults:
 
 
 class DispatchLoop:
-    """Sends the tasks of one workspace, in order, until it is stopped."""
+    """The loop that sends the tasks of one workspace, in order, until it is stopped."""
 
     def __init__(self, workspace: str, route: BrokerRoute, outbox: Outbox) -> None:
         self._workspace, self._outbox = workspace, outbox
@@ -101,20 +101,20 @@ class DispatchLoop:
         self._thread = Thread(target=self._run, name=f"dispatch {workspace}", daemon=True)
 
     def start(self) -> None:
-        """Send from now on."""
+        """Start the thread."""
         self._thread.start()
 
     def wake(self) -> None:
-        """There is something to send."""
+        """End the pause of the loop, because there is a task to send."""
         self._wakeup.set()
 
     def stop(self) -> None:
-        """Take nothing any more; what was taken is still sent."""
+        """Stop after the present batch."""
         self._stopping.set()
         self._wakeup.set()
 
     def join(self) -> None:
-        """Returns when it has ended, or not much later."""
+        """Wait for the end of the thread, at most JOIN_TIMEOUT_S."""
         if self._thread.is_alive():
             self._thread.join(JOIN_TIMEOUT_S)
 
@@ -123,10 +123,10 @@ class DispatchLoop:
             try:
                 pause = self.run_once()
             except StoreUnavailable as away:
-                log.debug("nothing is taken from the outbox of workspace %s: %s", self._workspace, away)
+                log.debug("no tasks are taken from the outbox of workspace %s: %s", self._workspace, away)
                 self._stopping.wait(STORE_RETRY_S)
-            except Exception:  # of any library below; without this thread nothing of the workspace would be sent any more
-                log.exception("nothing of workspace %s was sent; it is tried again", self._workspace)
+            except Exception:  # any error of a library: without this thread no task of the workspace would be sent any more
+                log.exception("no task of workspace %s was sent; the dispatcher tries again", self._workspace)
                 self._stopping.wait(IDLE_TIMEOUT_S)
             else:
                 if not self._stopping.is_set():
@@ -134,44 +134,46 @@ class DispatchLoop:
         self._publisher.close()
 
     def run_once(self) -> Pause:
-        """Take what is due and send it; says when to do so again."""
-        self._wakeup.clear()  # before it is looked: what is put there from now on is said again
+        """Take the due tasks and send them. Return the pause before the next time."""
+        self._wakeup.clear()  # before the outbox is read, so that a task put there from now on wakes the loop again
         batch = self._outbox.take_outbox(
             self._workspace, CLAIM_S, self._destination.start_deadline_s, self._destination.start_tries
         )
-        results = self._send(sorted(batch.dispatches, key=lambda dispatch: dispatch.fence or 0))  # as they were granted
+        results = self._send(sorted(batch.dispatches, key=lambda dispatch: dispatch.fence or 0))  # in order of grant
         if results.sent:
             self._outbox.mark_dispatched(self._workspace, results.sent, self._destination.start_deadline_s)
         if results.left or (results.refused and not results.sent):
             return self._back_off(results)
-        if results.refused:  # by a broker that takes others: it will hardly take these soon
+        if results.refused:  # by a broker that accepts other tasks: it will hardly accept these soon
             self._outbox.mark_dispatch_failed(self._workspace, results.refused, MAX_PAUSE_S)
         if self._failures and results.sent:
             self._failures = 0
-            log.warning("the broker of workspace %s takes tasks again", self._workspace)
-        until_due_s = _seconds_until_due(batch)  # as it was before this was sent, which is due again when nobody has begun it
+            log.warning("the broker of workspace %s accepts tasks again", self._workspace)
+        # the batch was read before these tasks were sent; they are due again if no worker starts them
+        until_due_s = _seconds_until_due(batch)
         return Pause(min(until_due_s, self._destination.start_deadline_s) if results.sent else until_due_s)
 
     def _back_off(self, results: _SendResults) -> Pause:
         self._failures = 1 if results.sent else self._failures + 1
         pause_s = min(MAX_PAUSE_S, MIN_PAUSE_S * 2.0 ** min(self._failures - 1, 16)) * uniform(0.75, 1.0)
         self._outbox.mark_dispatch_failed(self._workspace, [*results.refused, *results.left], pause_s)
-        return Pause(pause_s, ignores_wakeups=bool(results.left))  # what is refused keeps no other
+        return Pause(pause_s, ignores_wakeups=bool(results.left))  # refused tasks do not delay other ones
 
     def _send(self, dispatches: Sequence[TaskDispatch]) -> _SendResults:
         results = _SendResults()
         for number, dispatch in enumerate(dispatches):
             try:
                 self._publisher.publish(Message.from_dispatch(dispatch))
-            except InvalidMessage as wrong:  # as if nobody had begun it: so it holds its units for a while and not for ever
-                log.error("task %s of workspace %s is no message: %s", dispatch.task, self._workspace, wrong)
+            # treated like a task that no worker starts: it holds its units for a while and not for ever
+            except InvalidMessage as wrong:
+                log.error("task %s of workspace %s has no valid message: %s", dispatch.task, self._workspace, wrong)
             except BrokerUnavailable as away:
                 level = logging.DEBUG if self._failures else logging.WARNING
-                log.log(level, "the broker of workspace %s is away, tasks are kept: %s", self._workspace, away)
+                log.log(level, "the broker of workspace %s is unavailable, tasks are kept: %s", self._workspace, away)
                 results.left = list(dispatches[number:])
                 break
             except MessageRejected as why:
-                log.warning("task %s of workspace %s is not taken: %s", dispatch.task, self._workspace, why)
+                log.warning("the broker does not accept task %s of workspace %s: %s", dispatch.task, self._workspace, why)
                 results.refused.append(dispatch)
                 continue
             results.sent.append(dispatch)
@@ -189,7 +191,7 @@ def _seconds_until_due(batch: OutboxBatch) -> float:
 
 
 class BrokerRoute(NamedTuple):
-    """Where the tasks of a workspace go, and who sends them there."""
+    """The broker of a workspace, and the sender to it."""
 
     to: TaskBroker
     publisher: Sender
@@ -210,14 +212,14 @@ class OutboxDispatcher:
         self._thread = Thread(target=self._listen, name="outbox listener", daemon=True)
 
     def start(self) -> None:
-        """Send from now on; without any broker there is nothing to do."""
+        """Start the loops and the subscription, if any workspace has a broker."""
         if self._loops:
             for loop in self._loops.values():
                 loop.start()
             self._thread.start()
 
     def stop(self) -> None:
-        """Take nothing any more. A message being sent is finished; a slow one is due again when its claim lapses."""
+        """Stop. The message being sent is finished; the claims of the other tasks lapse."""
         self._stopping.set()
         self._subscription.close()
         for loop in self._loops.values():
@@ -234,6 +236,6 @@ class OutboxDispatcher:
                     for workspace in self._subscription.wait(IDLE_TIMEOUT_S):
                         if loop := self._loops.get(workspace):
                             loop.wake()
-                except Exception as error:  # of any library below; who is not woken looks a little later
-                    log.warning("nobody hears what there is to send: %s", error)
+                except Exception as error:  # any error of a library: a loop that is not woken looks a little later
+                    log.warning("the outbox subscription failed; new tasks are sent a little later: %s", error)
                     self._stopping.wait(STORE_RETRY_S)

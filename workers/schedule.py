@@ -1,4 +1,4 @@
-"""The schedule of beat: in memory, as it has nothing worth keeping, and with no more ticks than workers take.
+"""The schedule of beat: it is kept in memory, and holds back ticks that the workers do not take.
 
 Intervals are measured by the monotonic clock. By the wall clock, beat would send no tick for an hour after that clock was set
 back by an hour.
@@ -18,14 +18,14 @@ from app.settings import Settings
 log = logging.getLogger(__name__)
 
 MAX_WAITING_TICKS = 20
-"""Ticks left waiting in the queue; while there are more, nobody works, and others would only be in the way later."""
+"""The number of waiting ticks from which beat sends no more: no worker takes them, and later they would only delay others."""
 
 CLOCK_SKEW_S = 30
-"""A tick that came too late is dropped, by the worker's clock, which may be ahead of beat's by this much."""
+"""The least seconds until a tick expires, because the clock of a worker may be ahead of beat's by so much."""
 
 
 def schedule(settings: Settings) -> dict[str, dict[str, Any]]:
-    """The ticks these settings ask for."""
+    """Return the ticks of these settings."""
     return {
         "reconcile": _periodic(settings.reconcile_interval_s, "workers.tasks.reconcile"),
         "update_fair_shares": _periodic(settings.shares_interval_s, "workers.tasks.update_fair_shares"),
@@ -40,25 +40,27 @@ def _periodic(interval_s: float, task: str) -> dict[str, Any]:
 
 
 class BoundedScheduler(Scheduler):
-    """Sends a tick when its time has come, unless many wait already."""
+    """A scheduler that sends a tick when its time has come, unless many are waiting already."""
 
     def _when(self, entry: ScheduleEntry, next_time_to_run: Any, mktime: object = None) -> float:
-        """Return when an entry runs that is due in so many seconds; the entries are ordered by it."""
+        """Return the time of an entry that is due in so many seconds. The entries are ordered by it."""
         return time.monotonic() + (self.adjust(next_time_to_run) or 0)
 
     def is_due(self, entry: ScheduleEntry) -> tuple[bool, float]:
-        """True, and the seconds until the next time: an entry is asked for when its time in the order has come."""
+        """Return True and the seconds until the next time. An entry is only asked when its time in the order has come."""
         schedule: Any = entry.schedule
         return True, schedule.seconds
 
     def apply_entry(self, entry: ScheduleEntry, producer: Producer | None = None) -> None:
-        """Sends it, leaves it, or says why it could not."""
+        """Send a tick, or leave it out with a line in the log."""
         try:
             if self._waiting() < MAX_WAITING_TICKS:
                 self.apply_async(entry, producer=producer, advance=False)
             else:
-                log.warning("tick %s is left out: %d wait already, so no worker takes them", entry.name, MAX_WAITING_TICKS)
-        except Exception as error:  # of any library below; the next tick tries again
+                log.warning(
+                    "tick %s is left out: %d ticks are waiting already; check that a worker runs", entry.name, MAX_WAITING_TICKS
+                )
+        except Exception as error:  # any error of a library: the next tick tries again
             log.warning("tick %s could not be sent: %s", entry.name, error)
 
     def _waiting(self) -> int:

@@ -1,4 +1,4 @@
-"""The tasks: each is one round of a service."""
+"""The tasks: each runs one job of a service."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from app.tracing import Tracing
 from workers.celery_app import app
 
 TIME_LIMIT_S = 40
-"""Longer than a round of decisions lets itself take: then it is interrupted, and soon after killed."""
+"""Seconds after which a reconcile is interrupted, and soon after killed. It is longer than a reconcile normally takes."""
 
 
 @cache
 def services() -> Services:
-    """The services of this process, made by its first task: a connection does not survive a fork."""
+    """Return the services of this process. Its first task makes them, because a connection does not survive a fork."""
     settings = Settings.read()
     client = connect(str(settings.redis_url), settings.redis_timeout_s, settings.replicas_acknowledge)
     watch_master(client)
@@ -30,7 +30,7 @@ def services() -> Services:
 
 @cache
 def traces() -> Tracing:
-    """The spans of this process, each task one of them from the next on."""
+    """Return the tracing of this process. After the first call each task is a span."""
     worker_traces = Tracing("poolkeeper-worker")
     worker_traces.instrument_celery()
     return worker_traces
@@ -38,35 +38,35 @@ def traces() -> Tracing:
 
 @app.task(soft_time_limit=TIME_LIMIT_S, time_limit=TIME_LIMIT_S + 10)
 def reconcile() -> None:
-    """Decide in every workspace who is preempted, and do what is due."""
+    """Reconcile every workspace: decide about preemptions and enforce deadlines."""
     services().periodic_jobs.reconcile()
 
 
 @app.task(soft_time_limit=TIME_LIMIT_S, time_limit=TIME_LIMIT_S + 10)
 def update_fair_shares() -> None:
-    """Work out fair shares anew, and decide by them."""
+    """Compute the fair shares of every workspace anew, and reconcile by them."""
     services().periodic_jobs.update_fair_shares()
 
 
 @app.task(soft_time_limit=TIME_LIMIT_S, time_limit=TIME_LIMIT_S + 10)
 def reconcile_workspace(workspace: str) -> None:
-    """Decide in a workspace that was nudged."""
+    """Reconcile a workspace that was nudged."""
     services().periodic_jobs.reconcile_workspace(workspace)
 
 
 @app.task
 def cleanup() -> None:
-    """Tidy every workspace."""
+    """Clean up every workspace."""
     services().periodic_jobs.cleanup()
 
 
 @app.task
 def record_usage() -> None:
-    """Note how much of every pool is used."""
+    """Record the use of every pool."""
     services().periodic_jobs.record_usage()
 
 
 @app.task
 def audit() -> None:
-    """Compare the books of every workspace."""
+    """Audit the sums and indexes of every workspace."""
     services().periodic_jobs.audit()

@@ -136,7 +136,7 @@ def test_what_cannot_be_sent_is_left_and_the_next_is_not(
         ask(client, workspace)
         wait_until(lambda workspace=workspace: client.get(key("nudge", workspace)) == "sent", "it is claimed")  # type: ignore[misc]
     wait_until(lambda: sent == [W], "the third is sent")
-    assert [record.getMessage() for record in caplog.records] == ["a nudge is left to the tick: no broker"]
+    assert [record.getMessage() for record in caplog.records] == ["a nudge is left to the next tick: no broker"]
 
 
 def test_it_ends_when_it_is_stopped(client: RedisClient, listen: Listen) -> None:

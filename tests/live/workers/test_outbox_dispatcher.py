@@ -161,8 +161,8 @@ def test_a_broker_that_is_away_is_waited_for_and_nothing_forgotten(dispatching: 
     dispatching.park("late")
     wait_until(lambda: dispatching.broker.list_deliveries()[-1][0] == "late", "it arrives")
     log = dispatching.installation.log("worker")
-    assert log.count("is away, tasks are kept") == 1
-    assert log.count("takes tasks again") == 1
+    assert log.count("is unavailable, tasks are kept") == 1
+    assert log.count("accepts tasks again") == 1
     assert dispatching.broker.password not in log
     assert worker.alive
 

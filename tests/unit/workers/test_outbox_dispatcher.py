@@ -118,7 +118,9 @@ def test_while_the_broker_is_away_everything_is_put_back_and_tried_ever_more_rar
     assert expected[0] == 0.5
     assert expected[-1] == 30
     assert all(0.75 * most <= pause.seconds <= most for pause, most in zip(pauses, expected, strict=True))
-    assert [record.getMessage() for record in caplog.records] == ["the broker of workspace w is away, tasks are kept: gone"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "the broker of workspace w is unavailable, tasks are kept: gone"
+    ]
 
     caplog.clear()
     assert loop.run_once() == Pause(outbox_dispatcher.MORE_DUE_S), "another worker may have them"
@@ -126,7 +128,7 @@ def test_while_the_broker_is_away_everything_is_put_back_and_tried_ever_more_rar
     outbox.batches, outbox.more = [tasks("bc")], False
     assert loop.run_once() == Pause(DEADLINE_S)
     assert outbox.sent == list("abc")
-    assert [record.getMessage() for record in caplog.records] == ["the broker of workspace w takes tasks again"]
+    assert [record.getMessage() for record in caplog.records] == ["the broker of workspace w accepts tasks again"]
     post.fails["d"] = BrokerUnavailable("gone")
     outbox.batches = [tasks("d")]
     assert loop.run_once().seconds <= MIN_PAUSE_S, "it begins anew"
@@ -136,7 +138,9 @@ def test_what_is_not_taken_keeps_no_other(caplog: pytest.LogCaptureFixture) -> N
     outbox, post = FakeOutbox([tasks("abc")]), Post({"b": MessageRejected("no such vhost")})
     assert a_loop(outbox, post).run_once() == Pause(DEADLINE_S)
     assert (outbox.sent, outbox.back) == (["a", "c"], [(["b"], MAX_PAUSE_S)])
-    assert [record.getMessage() for record in caplog.records] == ["task b of workspace w is not taken: no such vhost"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "the broker does not accept task b of workspace w: no such vhost"
+    ]
 
 
 def test_a_broker_that_takes_nothing_is_as_good_as_away() -> None:
@@ -155,7 +159,7 @@ def test_an_invalid_message_is_handled_like_a_task_that_does_not_begin(caplog: p
     assert sorted(outbox.sent) == ["a", "b"], "so it holds its units for a while, and not for ever"
     assert outbox.back == []
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
-        (logging.ERROR, "task a of workspace w is no message: body is required")
+        (logging.ERROR, "task a of workspace w has no valid message: body is required")
     ]
 
 
