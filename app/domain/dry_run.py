@@ -1,4 +1,4 @@
-"""The results of a dry run: what a call would change, found by calling it on a copy of the workspace."""
+"""The results of a dry run: the changes that a call makes on a copy of the workspace."""
 
 from __future__ import annotations
 

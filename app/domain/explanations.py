@@ -12,7 +12,7 @@ from app.domain.snapshot import Waiter
 
 
 class WaitReason(StrEnum):
-    """The reason for which a request waits in a pool: the first one that applies, in this order."""
+    """The reason why a pool does not grant a request. Of several, the first in this order counts."""
 
     WAITING_FOR_VICTIMS = "waiting_for_victims"
     OVER_LIMIT = "over_limit"
@@ -97,7 +97,7 @@ class AccountUsage:
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """The status of a queued request in one pool: its position, and what blocks it."""
+    """The status of a queued request in one pool: its position, and the constraints that block it."""
 
     pool: str
     position: int

@@ -60,7 +60,7 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "patience_s",
             Seconds,
             300,
-            "Seconds that others may pass a waiter that lacks capacity, before capacity is held for it; null: for ever.",
+            "Seconds that others may pass a waiter that lacks capacity, before capacity is held for it; null: always.",
             nullable=True,
         ),
         PoolSetting(
@@ -182,7 +182,7 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "aggressive_starvation",
             bool,
             False,
-            "In `fair_share`: true if an account that starves for longer may preempt further allocations, aggressively.",
+            "In `fair_share`: true if an account that starves for longer may starve aggressively, and then preempt more.",
             account_description=(
                 "True if the account may starve aggressively; null: inherited. For a policy its own and the inherited "
                 "value have to be true."
@@ -204,8 +204,8 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "allow_aggressive_preemption",
             bool,
             True,
-            "In `fair_share`: true if aggressively starving accounts may preempt allocations of this pool aggressively.",
-            account_description="True if aggressively starving accounts may preempt its work aggressively; null: inherited.",
+            "In `fair_share`: true if aggressively starving accounts may preempt down to `aggressive_preemption_threshold`.",
+            account_description="True if others may preempt down to its `aggressive_preemption_threshold`; null: inherited.",
         ),
         PoolSetting(
             "aggressive_preemption_threshold",

@@ -116,7 +116,7 @@ REQUEST_FIELDS: tuple[RequestField, ...] = (
     _public("preempted_by", FieldKind.TEXT),
     RequestField("by_origin"),  # component, owner and title of that request; it counts only beside `preempted_by`
     RequestField("preempted_fence", kind=FieldKind.INTEGER),  # the newest fence of the workspace at the last preemption
-    RequestField("preempting_fence", kind=FieldKind.INTEGER),  # the last fence that was told to leave
+    RequestField("preempting_fence", kind=FieldKind.INTEGER),  # the fence of the last preemption
     RequestField("preempting_ms", kind=FieldKind.TIME),  # the time since which it is preempting
     _public("directive", FieldKind.TEXT, is_computed=True),
     RequestField("deadline_ms", "deadline_ms", FieldKind.TIME, "deadline", is_computed=True),

@@ -11,8 +11,8 @@ from typing import Any
 TEN_YEARS_S = 10 * 365 * 86_400
 
 
-class InvalidSetting(ValueError):  # noqa: N818 - names what is wrong, as the other refusals do
-    """The error of a process setting that cannot be used; its message is one line."""
+class InvalidSetting(ValueError):  # noqa: N818 - named like the other refusals
+    """A setting that cannot be used. The message is one line for the operator."""
 
 
 @dataclass(frozen=True)

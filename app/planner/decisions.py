@@ -95,7 +95,7 @@ REFUSAL_SENTENCES: dict[RefusalReason, str] = {
     RefusalReason.NEAR_COMPLETION: "it is near the end of its walltime",
     RefusalReason.JUST_STARTED: "it has not yet run for the min_runtime_s of the pool",
     RefusalReason.SAME_CHAIN: "it belongs to the same chain of requests",
-    RefusalReason.HOLDS_NOTHING_SHORT: "it holds no units of a short key, at an account where the key is short",
+    RefusalReason.HOLDS_NOTHING_SHORT: "it holds no units that the waiter lacks",
     RefusalReason.SAME_POLICY: "it is of the same policy",
     RefusalReason.OTHER_POLICY: "it is of another policy",
     RefusalReason.SHARE_NOT_UNUSED: "the waiter does not fit into an unused share of its own",

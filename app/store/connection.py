@@ -295,7 +295,7 @@ _BY_CODE: Final = {
     "READONLY": "read_only",
 }
 _CODE = re.compile(r"(?:Error running script .*?@user_script:.*?-)?([A-Z]+) ")
-"""The code at the begin of an error. Redis 6.2 wraps it if a command in a script failed."""
+"""The code at the start of an error. Redis 6.2 wraps it if a command in a script failed."""
 
 
 def translate_error(error: Exception, url: str) -> StoreUnavailable | None:
@@ -309,7 +309,7 @@ def translate_error(error: Exception, url: str) -> StoreUnavailable | None:
 
 
 def _translate_cluster_error(error: errors.RedisClusterException, url: str) -> StoreUnavailable | None:
-    """Return the same for an error of a cluster's client, which wraps the cause. Without a cause it is a wrong use of the
+    """Translate an error of a cluster's client, which wraps the cause. Without a cause, the error is a wrong use of the
     client."""
     cause = error.__cause__ or error.__context__
     if not isinstance(cause, Exception):

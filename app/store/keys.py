@@ -243,7 +243,9 @@ KEYS: dict[str, Key] = {
             "zset",
             "lanes of a policy whose amount of a key `fits` its unused share or `exceeds` it, by the amount",
         ),
-        Key("pool_holds", "pool:<pool>:holds", "hash", "owner of a hold → kind of the hold, and the time of its begin"),
+        Key(
+            "pool_holds", "pool:<pool>:holds", "hash", "owner of a hold → kind of the hold, and the time since which it exists"
+        ),
         Key(
             "hold",
             "pool:<pool>:hold:<id>",

@@ -1,7 +1,7 @@
 """The Lua linker: reads the heads of the Lua files, checks them against the code, and composes one text for each command.
 
 `<topic>/<command>.lua` is one atomic command, `lib/<library>.lua` is a table of functions. A name is unique over all folders.
-The comment block at the begin of a file is its contract: a sentence, `@use` libraries, `@reads` and `@writes` keys and, for
+The comment block at the start of a file is its contract: a sentence, `@use` libraries, `@reads` and `@writes` keys and, for
 commands, `@args` in order and one `@reply` per outcome. `@writes` names every key that the file itself writes, even if it reads
 the key as well, or writes it through a variable such as `account.key`. `@reads` names the other keys that the file builds. The
 keys that a library writes are in the head of the library. A composed text is

@@ -1,4 +1,4 @@
-"""The begin of every composed command that can write: a refusal on a server that is not the master of the workspace."""
+"""The start of every composed command that can write: a refusal on a server that is not the master of the workspace."""
 
 from __future__ import annotations
 

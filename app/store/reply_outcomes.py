@@ -59,7 +59,7 @@ def release_outcome(request: str, tag: str, value: Any, reason: str) -> Request 
 
 
 def not_preempting(request: str, status: str) -> Conflict:
-    """Return the refusal for a request that was not told to leave."""
+    """Return the refusal for a request that is not preempting."""
     return Conflict("not_leaving", f"{request} is {status}; it was not told to leave")
 
 

@@ -40,7 +40,7 @@ class SchemaMismatch(StoreUnavailable):
 
 
 def check_schema(client: RedisClient) -> None:
-    """Raise SchemaMismatch unless the Redis holds this schema. Number an empty one, and convert one that needs no other change.
+    """Raise SchemaMismatch unless the Redis holds this schema. Number an empty one; convert one that needs only a new number.
     If the Redis holds this number, that is one call."""
     with translated_errors(client):
         stored = _stored_number(client) or _number_empty(client)

@@ -145,7 +145,7 @@ def _add_columns(lines: Sequence[tuple[Numbers, Numbers]], order: Sequence[int],
 
 
 def concatenate_curves(curves: Sequence[Curve], top: int, width: int) -> Polyline:
-    """Return the curves one after the other: later curves at their begin, earlier curves at their end."""
+    """Return the curves one after the other: later curves where they begin, earlier curves where they end."""
     levels: Numbers = [0]
     columns = [[sum(curve.columns[key][0] for curve in curves)] for key in range(width)]
     for curve in curves:
@@ -197,8 +197,8 @@ def align(curves: Sequence[Curve]) -> None:
 
 
 def _drop_duplicate_points(curve: Curve) -> None:
-    """Remove all points of one level but the first and the last. At the begin only the last is kept, because the most that
-    needs no offer counts."""
+    """Remove all points of one level but the first and the last. At the lowest level only the last is kept: without an
+    offer, the most that needs none counts."""
     offers = curve.offers
     first, last = bisect_right(offers, offers[0]) - 1, len(offers) - 1
     indexes = [
