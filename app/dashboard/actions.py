@@ -1,7 +1,7 @@
 """Changes made from a page, in three steps: the form, the dry run, and the change itself.
 
-The last form carries a digest of what was shown: the state of the object, and the requests that the dry run harms. If that has
-changed meanwhile, nothing is done, and the new result of the dry run is shown instead.
+The last form carries a digest of the page: the state of the object, and the requests that the dry run harms. If the digest has
+changed meanwhile, nothing is done, and the page shows the new result of the dry run instead.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from app.domain.states import FINAL_STATES, RequestState
 from app.domain.validation_errors import field_errors
 
 LISTED_REQUESTS = 20
-"""Requests of one kind that are listed, at most."""
+"""The most requests of one kind that are listed."""
 PROFILES = ("batch", "training", "service", "sensitive", "interactive")
-OUTDATED = "Things are not as they were shown to you any more, so nothing was done. This is what would come of it now."
+OUTDATED = "The workspace has changed since this page was shown, so nothing was done. This is what would happen now."
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A change that waits for confirmation: how it is described, dry-run and applied."""
+    """A change that waits for confirmation: its texts, its dry run, and the function that applies it."""
 
     title: str
     button: str
     read_state: Callable[[], str]
-    """Returns the state of the object, as far as the change depends on it."""
+    """A function that returns the state of the object, as far as the change depends on it."""
     back_path: str
     apply: Callable[[], object]
     message_key: str
     dry_run: Callable[[], ChangeOutcome] | None
-    """None: the user may make the change, and not see what it means for others."""
+    """A function that runs the change dry; None: the user may make it, but not see its effect on other requests."""
     stops_work: bool = False
-    """True if the change itself ends an allocation, whatever it means for others."""
+    """True if the change itself ends an allocation, apart from its effect on other requests."""
     lines: tuple[str, ...] = ()
     """The differences, worded as in the plan of a declaration."""
     fields: Mapping[str, str] = field(default_factory=dict)
-    """Fields of the form, repeated in the form of confirmation."""
+    """The fields of the form, which the form of confirmation repeats."""
 
 
 def cancel_request(context: PageContext, request: str) -> Response:
@@ -71,19 +71,19 @@ def cancel_request(context: PageContext, request: str) -> Response:
         apply=lambda: services.requests.cancel(workspace, request),
         message_key="cancelled",
         dry_run=None if context.user.token.is_limited else lambda: services.dry_run.cancel(workspace, request),
-        lines=(*_summary(target), "it leaves the queue, and is not run"),
+        lines=(*_summary(target), "it leaves the queue and will not run"),
     )
     return _confirm_or_apply(context, action, request)
 
 
 def drop_request(context: PageContext, request: str) -> Response:
-    """End a request in any state."""
+    """Drop a request in any state."""
     target = _visible_request(context, request)
     if target.status in FINAL_STATES:
         raise Conflict("ended", f"request {request} has ended already: it is {target.status}")
     services, workspace = context.services, context.workspace
     holds = target.fence is not None and target.status is not RequestState.QUEUED
-    consequence = "its units are taken back at once, and its holder learns it from its next heartbeat"
+    consequence = "its units are taken back at once, and its next heartbeat is refused"
     action = Action(
         title=f"Drop request {short_id(request)}",
         button="Drop the request",
@@ -164,7 +164,7 @@ def change_policy(context: PageContext, pool: str, kind: str, component: str) ->
 
 
 def _confirm_or_apply(context: PageContext, action: Action, own: str = "") -> Response:
-    """Apply the action if its present effects have been shown, else show them."""
+    """Apply the action if the page showed its present effect, else show the effect."""
     before, outcome = action.read_state(), None
     if action.dry_run:
         with context.services.dry_run_shares.turn(context.user.token.share_holder):
@@ -213,15 +213,15 @@ def _effects(outcome: ChangeOutcome, own: str) -> list[tuple[str, str, tuple[str
     return [
         ("granted", "would be granted", outcome.granted),
         ("preempted", "would have to leave", outcome.preempted),
-        ("reprieved", "would be called back, and keep their units", outcome.reprieved),
+        ("reprieved", "would be reprieved, and keep their units", outcome.reprieved),
         ("rejected", "could never be granted any more, and would be rejected", outcome.rejected),
         ("ended", "would be ended", ended),
-        ("preemptible", "would not lie in its share any more, and could be preempted", outcome.preemptible),
+        ("preemptible", "would lie beyond their share, and could be preempted", outcome.preemptible),
     ]
 
 
 def _state_digest(action: Action, before: str, outcome: ChangeOutcome | None, own: str) -> str:
-    """Return a digest of what must not change before the confirmation: the state, the change and the harmed requests."""
+    """Return a digest of everything that must not change before the confirmation: state, change and harmed requests."""
     harmed: tuple[str, ...] = ()
     if outcome is not None:
         evicted = (request for use in outcome.over_limit for request, _ in use.victims)
@@ -235,7 +235,7 @@ def _request_state(request: Request) -> str:
 
 
 def _declared_policy(pool: Pool, policy: Policy) -> tuple[PoolDeclaration, PolicyDeclaration]:
-    """Return a pool and one of its policies, as they would be declared."""
+    """Return the declarations of a pool and of one of its policies."""
     whole = export_pool(pool)
     (present,) = (declared for declared in whole.policies if declared.name == policy.name)
     return whole, present
@@ -248,7 +248,7 @@ def _visible_request(context: PageContext, request: str) -> Request:
 
 
 def _summary(request: Request) -> tuple[str, ...]:
-    """Return lines that say which request it is: its component, status and amounts, its name, and whose it is."""
+    """Return lines that identify a request: its component, status and amounts, its name, and its owner."""
     component = filters.component(component_id(request.component_type, request.component))
     title, owner = filters.title(request), filters.owner(request)
     lines = (
@@ -260,10 +260,10 @@ def _summary(request: Request) -> tuple[str, ...]:
 
 
 def _change_lines(before: Pool, after: PoolDeclaration) -> tuple[str, ...]:
-    """Return the lines of the plan of a change; raise ValueError if nothing changes."""
+    """Return the lines of the plan of a change. Raise ValueError if nothing changes."""
     plan = plan_declaration({before.name: export_pool(before)}, Declaration.model_construct(pools=[after]))
     if not plan.changes:
-        raise ValueError("this is as it is already: nothing would be changed")
+        raise ValueError("these are the present values: nothing would change")
     return tuple(line for change in plan.changes for line in change.lines)
 
 

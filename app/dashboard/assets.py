@@ -1,4 +1,4 @@
-"""The files of the pages: each is called by what is in it, so a browser keeps it for good and never has an old one."""
+"""The asset files of the pages. The name of each has a digest of its content, so a browser can cache it for good."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ IMMUTABLE = "public, max-age=31536000, immutable"
 
 
 class Asset(NamedTuple):
-    """A file as it is served."""
+    """A file with its media type."""
 
     media_type: str
     content: bytes
 
 
 class Assets:
-    """All files there are, by the name they are served under."""
+    """All asset files, by the names in their URLs."""
 
     def __init__(self, folder: Path = ASSET_DIRECTORY) -> None:
         self._served: dict[str, Asset] = {}
@@ -34,11 +34,11 @@ class Assets:
                 self._served[name], self._names[file.name] = Asset(kind, content), name
 
     def url(self, name: str) -> str:
-        """Where a file is."""
+        """Return the URL of a file."""
         return f"/assets/{self._names[name]}"
 
     def serve(self, name: str) -> Response:
-        """A file, to be kept for good."""
+        """Return a file that a browser may cache for good. Raise 404 if there is no such file."""
         if name not in self._served:
             abort(404, "there is no such file")
         kind, content = self._served[name]

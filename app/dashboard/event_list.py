@@ -16,29 +16,29 @@ from app.domain.models import Event
 
 PAGE_ROWS = 100
 BATCH = 1000
-"""Events that one call reads."""
+"""The events that one call reads."""
 MAX_BATCHES = 5
 """The most calls for one page. A filter with few matches comes in several pages, some of them empty."""
 LONGEST_VALUE = 130
-"""Characters of a filter: a type and a name of a component, and what is between them."""
+"""The most characters of a filter: `type/name` of a component, with spaces."""
 LISTED_POOLS = 200
-"""Pools that are offered as a filter, at most."""
+"""The most pools that are offered as a filter."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """The conditions of the list, all of which an event meets; an empty text is no condition."""
+    """The conditions of the list. An event has to meet all of them; an empty text is no condition."""
 
     pool: str = ""
     component: str = ""
-    """A name, or type and name."""
+    """The name, or `type/name`."""
     event: str = ""
     request: str = ""
-    """The beginning or the end of the id."""
+    """The beginning or the end of the id of the request."""
 
     @classmethod
     def of(cls, args: Mapping[str, str]) -> EventFilter:
-        """Return the filter of a query string. Raise MalformedInput if one is too long, or names no event."""
+        """Return the filter of a query string. Raise MalformedInput if a value is too long, or is not the name of an event."""
         values = {name: args.get(name, "").strip() for name in cls.__dataclass_fields__}
         for name, value in values.items():
             if len(value) > LONGEST_VALUE:
@@ -49,7 +49,7 @@ class EventFilter:
 
     @property
     def values(self) -> dict[str, str]:
-        """The conditions that are not empty, for a query string."""
+        """Return the conditions that are not empty, for a query string."""
         conditions = {"pool": self.pool, "component": self.component, "event": self.event, "request": self.request}
         return {name: value for name, value in conditions.items() if value}
 
@@ -84,7 +84,7 @@ def show_events(context: PageContext) -> Response:
 
 
 def _search(context: PageContext, conditions: EventFilter, before: str | None) -> tuple[list[Event], str | None, int]:
-    """Return the events of a page, the event before which the next page begins (None: there is none), and how many it read."""
+    """Return the events of a page, the id before which the next page begins (None: none), and the number of events read."""
     events: list[Event] = []
     is_narrow = bool(conditions.values) or context.user.token.is_limited
     count = BATCH if is_narrow else PAGE_ROWS + 1

@@ -1,4 +1,4 @@
-"""The Jinja filters: how times, amounts and names are written. A time has two forms, absolute and relative."""
+"""The Jinja filters for times, amounts and names. A time has two forms, absolute and relative."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ WAIT_REASONS: Mapping[str, str] = {
 
 
 DISCIPLINES: Mapping[str, str] = {"reserved": "by shares", "classes": "by class", "fair_share": "fair share"}
-"""Discipline → its name. `reserved` beside a pool would read as if the pool was taken."""
+"""Discipline → its name on pages. The word `reserved` beside a pool would mean that the pool is taken."""
 
 
 def moment(at_ms: int | None) -> Markup:
-    """Return a time in UTC, of another day with the day; the title has the date. A script changes both to the local time."""
+    """Return a time in UTC, with the day if it is not today. The title has the date. A script makes both local times."""
     if at_ms is None:
         return Markup('<span class="none">–</span>')
     time = datetime.fromtimestamp(at_ms / 1000, UTC)
@@ -40,27 +40,27 @@ def moment(at_ms: int | None) -> Markup:
 
 
 def relative(at_ms: int | None, now_ms: int) -> Markup:
-    """How far away a time is; a script counts on from there."""
+    """Return the distance of a time from now. A script keeps it up to date."""
     if at_ms is None:
         return Markup("")
     return Markup('<span class="relative" data-relative="{}">{}</span>').format(at_ms, distance(at_ms - now_ms))
 
 
 def elapsed(since_ms: int, now_ms: int) -> Markup:
-    """Return how long something has lasted; a script counts on."""
+    """Return the time that has passed since a moment. A script keeps it up to date."""
     return Markup('<span class="elapsed" data-elapsed="{}">{}</span>').format(
         since_ms, duration(max(0, now_ms - since_ms) // 1000)
     )
 
 
 def distance(ms: int) -> str:
-    """`in 4 min`, `12 s ago`."""
+    """Return a distance in time as text: `in 4 min`, `12 s ago`."""
     text = duration(abs(ms) // 1000)
     return f"in {text}" if ms > 0 else f"{text} ago"
 
 
 def duration(seconds: int) -> str:
-    """The two greatest steps of it: `2 h 5 min`, `40 s`."""
+    """Return a duration in its two greatest units: `2 h 5 min`, `40 s`."""
     steps: list[tuple[int, str]] = []
     for size, name in STEPS:
         count, rest = divmod(seconds, size)
@@ -71,19 +71,19 @@ def duration(seconds: int) -> str:
 
 
 def units(amounts: Mapping[str, int]) -> str:
-    """`2 gpu, 4,000 mcpu`."""
+    """Return amounts as text: `2 gpu, 4,000 mcpu`."""
     texts = [f"{amount:,} {key}" for key, amount in amounts.items() if key != "step_run"]
     return ", ".join(texts) or "a slot"
 
 
 def component(component_id: str) -> str:
-    """A component without its type, if that goes without saying."""
+    """Return `type/name` of a component, or its name alone if the type is the default."""
     kind, _, name = component_id.rpartition("/")
     return name if kind in ("", "orchestrator") else component_id
 
 
 def preemptions(request: Request) -> str:
-    """Return how often a request was preempted, and how often it may be again: `2 times, 1 retry left`."""
+    """Return the number of preemptions of a request and of retries left: `2 times, 1 retry left`."""
     times = "once" if request.preemptions == 1 else f"{request.preemptions} times"
     retries = request.retries_left
     if retries is None:
@@ -92,7 +92,7 @@ def preemptions(request: Request) -> str:
 
 
 def wait_reason(code: str) -> str:
-    """A verdict in a word or two."""
+    """Return a wait reason in a few words."""
     return WAIT_REASONS.get(code, code.replace("_", " "))
 
 
@@ -118,17 +118,17 @@ def other_labels(request: Request) -> dict[str, str]:
 
 
 def sentence(text: str) -> str:
-    """Return a text with a capital at its beginning; the rest stays as it is."""
+    """Return a text with a capital first letter. The rest stays."""
     return text[:1].upper() + text[1:]
 
 
 def spaced(word: str) -> str:
-    """A word of the program as one of people."""
+    """Return a code with spaces in place of underscores."""
     return word.replace("_", " ")
 
 
 def work_end(record: Request | TimelineEntry) -> str:
-    """Return how the work ended: `succeeded, exit 0`, `failed, SIGKILL`, `failed`; nothing if its holder did not say."""
+    """Return the end of the work: `succeeded, exit 0`, `failed, SIGKILL`, `failed`; empty if the release had no outcome."""
     if not record.outcome or record.exit_code is None:
         return record.outcome or ""
     if record.exit_code >= 0:

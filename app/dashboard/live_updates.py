@@ -1,4 +1,4 @@
-"""The stream that announces changes; the page then asks for its live part."""
+"""The stream that announces changes. The page then requests its live part."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from app.domain.models import Event
 from app.domain.names import is_name
 
 DIGEST_INTERVAL_S = 0.7
-"""How often pools, groups and policies are compared, whose changes make no event."""
+"""Seconds between two comparisons of pools, groups and policies, whose changes make no event."""
 MIN_INTERVAL_S = 0.5
-"""Between two announcements, at least, however many events there are."""
+"""Seconds between two announcements, at least, however many events there are."""
 KEEPALIVE_S = 5.0
-"""Between two lines of the stream, at most: without any a page knows that the stream is broken."""
+"""Seconds between two lines of the stream, at most: a page that gets none knows that the stream is broken."""
 
 
 def stream_changes(context: PageContext) -> Response:
     """Stream `changed` after an event or a change of a shown pool, and `alive` at intervals.
 
-    The shown pools are those of the parameters `pool`, or with `after` those of that page of all pools.
+    The shown pools are those of the parameters `pool`, or with `after` the pools of that page.
     """
     for pool in context.http_request.args.getlist("pool"):
         if not is_name(pool):
@@ -41,9 +41,9 @@ def stream_changes(context: PageContext) -> Response:
         "dashboard",
         context.user.token.share_holder,
     )
-    next(events)  # raises here what would be raised after the status line otherwise
+    next(events)  # so that an error is raised before the status line is sent
     response = event_stream(_sse_lines(context, events))
-    response.call_on_close(events.close)  # the lines of a HEAD are never begun, so they close nothing
+    response.call_on_close(events.close)  # a HEAD never begins the lines, so they would not close the stream
     return response
 
 

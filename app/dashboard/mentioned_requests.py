@@ -1,4 +1,4 @@
-"""Requests that a page mentions by id: a link with the short id, and beside it the component and the units."""
+"""Requests that a page mentions by id: a link with the short id, then the component and the units."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.domain.names import component_id
 from app.domain.request_origin import short_id
 
 MAX_MENTIONED = 60
-"""Requests that are read for one page, at most; others are links only."""
+"""The most requests that are read for one page; others are links only."""
 _IN_TEXT = re.compile(r"\b([Rr]equest )([\w.-]{6,}\w)")
 
 
@@ -36,7 +36,7 @@ def read_mentioned(context: PageContext, ids: Iterable[str | None]) -> dict[str,
 
 
 def link_ids(text: str, requests: Mapping[str, Request], link: Callable[[str], str], own: str | None = None) -> Markup:
-    """Return a sentence as HTML: ids of these requests become links with the short id; `own`, that of the page, is no link."""
+    """Return a sentence as HTML in which the ids of these requests are links. `own`, the id of the page, is no link."""
     parts, end = [], 0
     for match in _IN_TEXT.finditer(text):
         identifier = match[2]

@@ -1,4 +1,4 @@
-"""What a page is made from: the user, the HTTP request and the templates."""
+"""The context of a page: the user, the HTTP request and the templates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from app.domain.tokens import ALL_WORKSPACES
 PAGE_FRAME, PARTIAL_FRAME = "layout.html", "part.html"
 TEMPLATE_DIRECTORY = Path(__file__).parent / "templates"
 LISTED_WORKSPACES = 200
-"""Workspaces to switch to, at most."""
+"""The most workspaces in the switch."""
 
 
 class Templates:
@@ -34,7 +34,7 @@ class Templates:
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
-            auto_reload=False,  # a newer template does not fit older code
+            auto_reload=False,  # a newer template does not match older code
         )
         self._environment.globals |= {"asset": assets.url, "part_labels": usage_bars.PART_LABELS}
         for template_filter in (
@@ -58,7 +58,7 @@ class Templates:
             self._environment.filters[template_filter.__name__] = template_filter
 
     def render(self, template: str, frame: str = PAGE_FRAME, **variables: Any) -> str:
-        """Return a page, or its live part, as the frame says."""
+        """Return a page in the frame, which is the layout of the page or of its live part."""
         return self._environment.get_template(template).render(frame=frame, **variables)
 
 
@@ -75,23 +75,23 @@ class PageContext:
 
     @property
     def workspace(self) -> str:
-        """The workspace that is shown."""
+        """Return the workspace of the page."""
         return self.user.workspace
 
     @property
     def is_partial(self) -> bool:
-        """True if the browser asks for the live part of a page alone."""
+        """True if the browser requests the live part of a page only."""
         return self.http_request.headers.get("HX-Request") == "true"
 
     def link(self, path: str, **query: object) -> str:
-        """Return the URL of a path in this workspace; a parameter of None is left out."""
+        """Return the URL of a path in this workspace. A parameter that is None is left out."""
         parameters = {name: value for name, value in query.items() if value is not None}
         if self.workspace != self.user.home_workspace:
             parameters["workspace"] = self.workspace
         return f"{path}?{urlencode(parameters, doseq=True)}" if parameters else path
 
     def render_page(self, template: str, status: int = 200, **variables: Any) -> Response:
-        """Return the page, or its live part if the browser asks for that alone."""
+        """Return the page, or its live part if the browser requests that only."""
         frame = PARTIAL_FRAME if self.is_partial else PAGE_FRAME
         text = self.templates.render(template, frame, **{**self._common_variables(), **variables})
         return Response(text, status, mimetype="text/html")

@@ -1,4 +1,4 @@
-"""The pages that show something: pools, one pool, one request."""
+"""The pages of all pools, of one pool and of one request."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from app.domain.names import component_id
 from app.service.queries import PoolRequest
 
 PAGE_POOLS = 40
-"""Pools of one page."""
+"""The most pools of one page."""
 PAGE_REQUESTS = 50
-"""Queued requests of one page, and running ones."""
+"""The most queued requests of one page, and the most running ones."""
 TREE_ROWS = 100
-"""Groups and policies of one page."""
+"""The most groups and policies of one page."""
 
 
 def show_pools(context: PageContext) -> Response:
@@ -54,7 +54,7 @@ class TreeRow:
 
     @property
     def bars(self) -> list[usage_bars.UsageBar]:
-        """A bar for each key that the account uses, reserves or limits; of a template the use of all its policies."""
+        """Return a bar for each key that the account uses, reserves or limits; for a template, the use of its instances."""
         return usage_bars.account_bars(self.pool, self._template_total or self.account)
 
     @property
@@ -64,13 +64,13 @@ class TreeRow:
 
     @property
     def queued(self) -> int:
-        """The number of requests that wait; of a template: for all its policies."""
+        """Return the number of requests that wait; for a template, of all its instances."""
         account = self._template_total or self.account
         return account.queued if isinstance(account, Policy) else 0
 
     @property
     def _template_total(self) -> Policy | None:
-        """The instances of a template as one account. It has no limit: that of the template is for each instance."""
+        """Return the instances of a template as one account. It has no limit, as that of the template is for each instance."""
         if not isinstance(self.account, Policy) or self.account.policies is None:
             return None
         use = self.pool.template_use(self.account)
@@ -149,10 +149,10 @@ def _mentioned_ids(request: Request, explanation: ExplanationResponse) -> Iterat
 
 
 ACTION_MESSAGES: Mapping[str, str] = {
-    "cancelled": "The request has left the queue.",
-    "dropped": "The request has been ended.",
-    "resized": "The pool has been changed.",
-    "policy": "The policy has been changed.",
+    "cancelled": "The request was cancelled and has left the queue.",
+    "dropped": "The request was dropped.",
+    "resized": "The pool was changed.",
+    "policy": "The policy was changed.",
 }
 
 

@@ -1,4 +1,4 @@
-"""A plain sentence before the table of candidates: how many of the requests that run may be stopped, and by which rules."""
+"""A sentence before the table of candidates: the number of running requests that may be preempted, and the rules."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ RULE_TEXTS = {
     "own": "within its own policy",
     "starvation": "as its policy has less than its fair share",
 }
-"""Rule → the words for the ground on which it allows a preemption."""
+"""Rule → the words for its reason to permit a preemption."""
 
 
 def preemption_sentence(preemption: PreemptionResponse) -> str:
-    """Return a sentence with the number of requests that may be stopped for the waiter; an empty text without candidates."""
+    """Return a sentence with the number of requests that may be preempted for the waiter; empty without candidates."""
     rows = preemption.candidates
     count = len(rows) + preemption.more
     if not count:
@@ -27,15 +27,15 @@ def preemption_sentence(preemption: PreemptionResponse) -> str:
     rules = list(dict.fromkeys(row.rule for row in rows if row.rule))
     if not rules:
         none = f"None of {running}" if count > 1 else running.capitalize()
-        return f"{none} may {'' if count > 1 else 'not '}be stopped for it{_refusal_text(rows)}."
+        return f"{none} may {'' if count > 1 else 'not '}be preempted for it{_refusal_text(rows)}."
     count_allowed = sum(row.rule is not None for row in rows)
     least = "at least " if preemption.more and count_allowed == len(rows) else ""
     subject = f"Of {running}, {least}{count_allowed:,}" if count > 1 else running.capitalize()
-    return f"{subject} may be stopped for it: {' or '.join(_rule_text(rule) for rule in rules)}."
+    return f"{subject} may be preempted for it: {' or '.join(_rule_text(rule) for rule in rules)}."
 
 
 def _refusal_text(rows: Sequence[PreemptionCandidateResponse]) -> str:
-    """Return the rules that refuse a candidate, or the only reason of all candidates; an empty text if there are several."""
+    """Return the rules that refuse the candidates, or their only reason; empty if there are several reasons."""
     reasons = [[part.split(": ", 1) for part in (row.why_not or "").split("; ")] for row in rows]
     rules = list(dict.fromkeys(part[0] for part in chain.from_iterable(reasons) if len(part) > 1))
     if rules:

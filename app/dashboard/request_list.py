@@ -25,7 +25,7 @@ TABS: Mapping[str, tuple[RequestState, ...]] = {
     "ended": tuple(sorted(FINAL_STATES)),
     "all": (),
 }
-"""Name of a tab → the states that it shows; none: every state."""
+"""Name of a tab → the states that it shows; empty: every state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,12 @@ class StateTab:
 
     @property
     def number(self) -> str:
-        """The count as text: `12`, or `12+` if there may be more."""
+        """Return the count as text: `12`, or `12+` if there may be more."""
         return f"{self.count:,}{'' if self.is_exact else '+'}"
 
 
 def show_requests(context: PageContext) -> Response:
-    """Show the requests of a state that match a search, newest first."""
+    """Show the requests of a tab that match a search, the newest first."""
     args = context.http_request.args
     tab, text = args.get("state", DEFAULT_TAB), args.get("search", "").strip()
     if tab not in TABS:

@@ -1,4 +1,4 @@
-"""The table of pages, and how they are served: session, page and security headers."""
+"""The table of pages, and the server of pages: session, page and security headers."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ PageHandler: TypeAlias = Callable[..., Response]
 
 @dataclass(frozen=True, slots=True)
 class PageRoute:
-    """A row of the table."""
+    """A row of the table of pages."""
 
     method: str
     rule: str
     permission: Permission | None
-    """None: no sign-in is needed."""
+    """The permission that the user needs; None: no sign-in is needed."""
     handler: PageHandler
 
     @property
     def path(self) -> str:
-        """The name of the route in metrics and log."""
+        """Return the name of the route in metrics and log."""
         return f"dashboard {self.rule}"
 
 
@@ -83,7 +83,7 @@ SIGN_IN_PAGES: tuple[PageRoute, ...] = (
     PageRoute("POST", "/sign-in", None, sign_in.sign_in),
     PageRoute("POST", "/sign-out", None, sign_in.sign_out),
 )
-"""Pages that need no session."""
+"""The pages that need no session."""
 
 
 def add_dashboard(context: AppContext) -> list[View]:
@@ -97,7 +97,7 @@ def add_dashboard(context: AppContext) -> list[View]:
 
 
 class Dashboard:
-    """Serves pages."""
+    """The server of all pages."""
 
     def __init__(self, context: AppContext) -> None:
         self._services, self._authenticator = context.services, context.authenticator
@@ -124,7 +124,7 @@ class Dashboard:
         return serve
 
     def missing_page(self, error: Exception) -> Response | None:
-        """Return a page about an unknown path for a browser; None for other clients and other errors."""
+        """Return the page for an unknown path if the client is a browser; None for other clients and other errors."""
         http_request: Request = request._get_current_object()  # type: ignore[attr-defined]
         is_browser = http_request.method in ("GET", "HEAD") and "text/html" in http_request.headers.get("Accept", "")
         if not isinstance(error, HttpNotFound) or not is_browser or http_request.path.startswith(f"{PREFIX}/"):
@@ -135,7 +135,7 @@ class Dashboard:
         return response
 
     def asset(self, name: str) -> Response:
-        """Return a file of the pages."""
+        """Return an asset file."""
         response = self._assets.serve(name)
         response.headers.update(HEADERS)
         return response
@@ -190,7 +190,7 @@ class Dashboard:
 
 
 def _header_variables(http_request: Request, context: PageContext | None) -> dict[str, Any]:
-    """Return what the header of a page shows, without another call of Redis: it may be Redis that is away."""
+    """Return the variables of the page header without a call of Redis, which may be unavailable."""
     user = context.user if context else None
     return {
         "path": http_request.path,
@@ -209,7 +209,7 @@ def _redirect_to_sign_in(http_request: Request) -> Response:
         else "/"
     )
     location = "/sign-in?" + urlencode({"next": next_path})
-    if http_request.headers.get("HX-Request") == "true":  # htmx would follow a redirect, and put the sign-in form into the page
+    if http_request.headers.get("HX-Request") == "true":  # htmx would follow a redirect and put the form into the page
         return Response(status=401, headers={"HX-Redirect": location})
     return redirect(location, 303)  # type: ignore[return-value]
 

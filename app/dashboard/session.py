@@ -1,11 +1,11 @@
 """The session of a browser: the cookie with the secret of a token, and the token that protects forms.
 
-The cookie holds the secret itself, out of reach of scripts. The API checks the same secret at every request, so an expiry or a
-revocation of the token ends the session in every process, and there is no second kind of secret. `SameSite=Lax`: a link in a
+The cookie holds the secret itself, and scripts cannot read it. The API checks the same secret at every request, so an expiry or
+a revocation of the token ends the session in every process, and there is no second kind of secret. `SameSite=Lax`: a link in a
 message leads to the page and not to the sign-in page; no GET changes anything. The API does not read cookies.
 
 A second cookie holds a random visit id for every browser. The token of a form is made from the visit id and the secret. So it
-is valid in this browser and this session alone, and protects forms also where no token is needed.
+is valid in this browser and this session only, and protects forms also where no token is needed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class User:
 
     @property
     def home_workspace(self) -> str:
-        """The workspace of a URL that names none."""
+        """Return the workspace of a URL that names none."""
         return home_workspace_of(self.token)
 
     def has_permission(self, permission: str) -> bool:
@@ -57,12 +57,12 @@ class User:
 
 
 def home_workspace_of(token: Token) -> str:
-    """Return the default workspace, or the first one of a token that is not for it."""
+    """Return the default workspace, or the first of the token if it cannot access the default one."""
     return token.default_workspace if token.can_access(token.default_workspace) else token.workspaces[0]
 
 
 class Session:
-    """Reads sessions from requests, and checks forms."""
+    """The sessions of browsers, and the check of their forms."""
 
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator
@@ -108,12 +108,12 @@ class Session:
         )
         form_token = http_request.form.get("form", "")
         if foreign or not hmac.compare_digest(form_token.encode(), self.form_token(http_request).encode()):
-            detail = "this form was not made by this page, or before you signed in: load the page again"
+            detail = "this form is from another page, or from before you signed in: load the page again"
             raise HttpRefusal(403, "foreign_form", detail)
 
 
 def set_secret_cookie(response: Response, http_request: Request, secret: str) -> None:
-    """Keep the secret in the browser: the user is signed in."""
+    """Store the secret in the browser: the user is signed in."""
     _set_cookie(response, http_request, SECRET_COOKIE, secret)
 
 
@@ -131,7 +131,7 @@ def set_visit_cookie(response: Response, http_request: Request) -> None:
 
 
 def local_path(path: str | None) -> str:
-    """Return the path if it is a path of this server, else that of the first page."""
+    """Return the path if it is a path of this server, else the path of the first page."""
     return path if path and _LOCAL_PATH.fullmatch(path) else "/"
 
 

@@ -11,12 +11,12 @@ from app.dashboard.page_context import Templates
 from app.dashboard.session import Session, delete_secret_cookie, local_path, set_secret_cookie
 
 LONGEST_SECRET = 200
-"""Characters of a secret, at most."""
+"""The most characters of a secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignInContext:
-    """What the pages without a session are made from."""
+    """The context of the pages without a session."""
 
     session: Session
     authenticator: Authenticator
@@ -45,7 +45,7 @@ def show_form(context: SignInContext) -> Response:
 
 
 def sign_in(context: SignInContext) -> Response:
-    """Begin a session if the secret is valid."""
+    """Start a session if the secret is valid."""
     context.session.require_own_form(context.http_request)
     secret = context.http_request.form.get("token", "").strip()[:LONGEST_SECRET]
     if not secret or not context.session.is_valid_secret(secret, context.http_request):

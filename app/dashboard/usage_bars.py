@@ -10,7 +10,7 @@ from app.domain.models import Pool, PoolAccount
 
 @dataclass(frozen=True, slots=True)
 class BarSegment:
-    """A segment of a bar; start and length are percentages."""
+    """A segment of a bar. Start and length are in percent."""
 
     kind: str
     start: float
@@ -20,7 +20,7 @@ class BarSegment:
 
 @dataclass(frozen=True, slots=True)
 class BarMark:
-    """A line across a bar; the position is a percentage."""
+    """A line across a bar. The position is in percent."""
 
     kind: str
     position: float
@@ -35,11 +35,11 @@ class UsageBar:
     segments: tuple[BarSegment, ...]
     marks: tuple[BarMark, ...]
     text: str
-    """The bar in words."""
+    """The description of the bar for screen readers."""
     used: int
     total: int
     excess: int
-    """Units beyond the capacity or the limit."""
+    """The units beyond the capacity or the limit."""
 
 
 def pool_bars(pool: Pool) -> list[UsageBar]:
@@ -70,7 +70,7 @@ PART_LABELS = {"share": "in share", "borrowed": "borrowed", "over": "over", "hel
 
 
 def _parts_of_use(in_share: int, borrowed: int, excess: int) -> tuple[tuple[str, int], ...]:
-    """Return the parts of the use. What is over the capacity or the limit was borrowed, as far as that goes."""
+    """Return the parts of the use. Units over the capacity or the limit are taken from the borrowed ones first."""
     borrowed_excess = min(borrowed, excess)
     return (
         ("share", in_share - (excess - borrowed_excess)),

@@ -15,20 +15,20 @@ from app.domain.models import Pool
 from app.domain.usage_history import POOL_SERIES, UnitSeries, UsageHistory
 
 WINDOWS_H = (1, 6, 12)
-"""The hours before now that can be chosen; the first is the default."""
+"""The choices of hours before now; the first is the default."""
 PLOT_LINES = 6
-"""Policies in the plot, at most: those with the highest usage."""
+"""The most policies in the plot: those with the highest usage."""
 TABLE_ROWS = 12
-"""Rows of the table."""
+"""The most rows of the table."""
 USUAL_INTERVAL_S = 60
-"""The interval of a history with one sample."""
+"""Seconds of the interval of a history with one sample."""
 LONGEST_STEP = 2.5
-"""Intervals between two samples, at most: after a longer time the use before the sample is unknown."""
+"""The most intervals between two samples: after a longer time the use before the sample is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlotLine:
-    """The usage of one policy, or of the pool: at each time, and at most since the time before."""
+    """The usage of one policy or of the pool: at each time, and the highest since the time before."""
 
     name: str
     values: UnitSeries
@@ -45,7 +45,7 @@ class HistoryRow:
 
 @dataclass(frozen=True, slots=True)
 class HistoryView:
-    """The usage history of one key of a pool, as it is shown."""
+    """The usage history of one key of a pool, for the page."""
 
     key: str
     keys: tuple[str, ...]
@@ -80,7 +80,7 @@ def history_view(context: PageContext, pool: Pool) -> HistoryView | None:
 
 
 def plot_response(context: PageContext, pool: Pool) -> Response:
-    """Return the usage history as the points of a plot of steps, in seconds: at each time the highest use up to then."""
+    """Return the points of a plot of steps, with times in seconds: at each time the highest use since the time before."""
     key, hours = _key(pool, context.http_request.args.get("key")), _hours(context)
     until_ms = _now_ms(context)
     since_ms = until_ms - hours * 3_600_000
@@ -131,10 +131,10 @@ def _indices_since(history: UsageHistory, since_ms: int) -> range:
 
 
 def _step_points(times_s: Sequence[int]) -> Iterator[tuple[int, int | None]]:
-    """Yield times of a plot, each with the index of its sample; None ends a line.
+    """Yield the times of a plot, each with the index of its sample; None ends a line.
 
-    The value of a point holds back to the point before. A sample gets a second point, one interval earlier, if it has none
-    before it within LONGEST_STEP intervals: the use before that is unknown.
+    The value of a point holds from the point before. If there is no sample within LONGEST_STEP intervals before a sample, it
+    gets a second point one interval earlier: the use before that is unknown.
     """
     interval_s = round(median([later - earlier for earlier, later in pairwise(times_s)] or [USUAL_INTERVAL_S]))
     before_s: int | None = None
@@ -164,11 +164,11 @@ def _sentence(times_ms: Sequence[int], hours: int, key: str, lines: Sequence[Plo
     for line in lines:
         mean, most = _mean(line.values), _most(line.peaks)
         if mean is not None and most is not None:
-            name = "all together" if line.name == POOL_SERIES else line.name.removeprefix("orchestrator/")
+            name = "all policies together" if line.name == POOL_SERIES else line.name.removeprefix("orchestrator/")
             parts.append(f"{name} {mean:.1f} on average and {most:,} at most")
     minutes = max(1, round((times_ms[-1] - times_ms[0]) / 60_000)) if times_ms else 60 * hours
     span = f"{minutes} min" if minutes < 60 * hours - 5 and minutes < 120 else f"{min(hours, round(minutes / 60))} h"
-    return f"Of {key}, in the last {span}: {'; '.join(parts) or 'nothing is known'}."
+    return f"Of {key}, in the last {span}: {'; '.join(parts) or 'no data'}."
 
 
 def _rows(times_ms: Sequence[int], lines: Sequence[PlotLine]) -> Iterator[HistoryRow]:

@@ -1,12 +1,12 @@
 // Keeps the live part of a page up to date. The stream announces a change, and the part is requested again, one request at a
-// time. The status line shows if the stream is down. The part stays as it is while one of its controls is hovered or focused.
+// time. The status line shows if the stream is down. The part does not change while one of its controls is hovered or focused.
 "use strict";
 
 (() => {
   const MIN_INTERVAL_MS = 800; // between two requests, at least
-  const POLL_MS = 5000; // between requests without a stream
-  const MAX_AGE_MS = 15000; // and with one: a prolonged lease makes no event
-  const DEAD_MS = 15000; // without an event the stream is broken
+  const POLL_MS = 5000; // between two requests without a stream
+  const MAX_AGE_MS = 15000; // between two requests with a stream: a renewed lease makes no event
+  const DEAD_MS = 15000; // without an event, after which the stream is broken
   const RETRY_MS = [1000, 2000, 5000, 10000]; // before each attempt to reconnect
 
   const part = document.getElementById("live");
@@ -52,11 +52,11 @@
 
   function updateStatus() {
     if (!wasConnected && now() - startedAt < 3000) showStatus("idle", "connecting");
-    else if (!isFresh) showStatus("down", navigator.onLine === false ? "offline" : "not fresh, looks every 5 s");
-    else if (isDue && isControlInUse()) showStatus("held", "paused at a control");
+    else if (!isFresh) showStatus("down", navigator.onLine === false ? "offline" : "not up to date, retries every 5 s");
+    else if (isDue && isControlInUse()) showStatus("held", "paused while you use a control");
     else if (lastEventAt) showStatus("live", "live");
     else if (navigator.onLine === false) showStatus("down", "offline");
-    else showStatus("down", "not live, looks every 5 s");
+    else showStatus("down", "not live, refreshes every 5 s");
   }
 
   function refresh() {
@@ -95,7 +95,7 @@
     const nowMs = now();
     if (lastEventAt && nowMs - lastEventAt > DEAD_MS && !document.hidden) {
       lastEventAt = 0;
-      connection?.reader?.cancel(); // the extension connects anew
+      connection?.reader?.cancel(); // the extension connects again
     }
     if (!lastEventAt && !stream._htmx?.sse && !retryTimer) {
       retryTimer = setTimeout(connect, RETRY_MS[Math.min(attempts, RETRY_MS.length - 1)]);
@@ -132,7 +132,7 @@
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) return;
     isDue = true;
-    if (lastEventAt) lastEventAt = now(); // hidden pages have no stream: the extension connects anew
+    if (lastEventAt) lastEventAt = now(); // hidden pages have no stream: the extension connects again
   });
   setInterval(tick, 250);
 })();

@@ -13,7 +13,7 @@
   }
 
   const MINUTE_S = 60;
-  const TIME_STEPS_S = [5, 10, 15, 30, 60, 120, 180].map((minutes) => minutes * MINUTE_S); // a label tells the minute: none repeats
+  const TIME_STEPS_S = [5, 10, 15, 30, 60, 120, 180].map((minutes) => minutes * MINUTE_S); // whole minutes: no label repeats
   const UNIT_STEPS = [1, 2, 5].flatMap((digit) => [...Array(16).keys()].map((zeros) => digit * 10 ** zeros)).sort((a, b) => a - b);
 
   const clockFormat = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
@@ -22,7 +22,7 @@
   function options(width, history) {
     const palette = colours();
     const axis = { stroke: palette.text, grid: { stroke: palette.grid, width: 1 }, ticks: { stroke: palette.grid, width: 1 } };
-    // The value of a sample is the most since the sample before, so each step reaches back to that.
+    // The value of a sample is the highest since the sample before, so each step reaches back to that sample.
     const steps = uPlot.paths.stepped({ align: -1 });
     const lines = history.series.map((series, index) => ({
       label: series.name === "pool" ? "all" : series.name.replace(/^orchestrator\//, ""),

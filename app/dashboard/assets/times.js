@@ -49,8 +49,8 @@
       element.title = `${wholeFormat.format(ms)}, ${utcFormat.format(ms)} UTC`;
     }
     const footer = document.getElementById("zone");
-    const said = `Times are local (${zone}); hover over one for its date.`;
-    if (footer && footer.textContent !== said) footer.textContent = said;
+    const note = `Times are local (${zone}); hover over one for its date.`;
+    if (footer && footer.textContent !== note) footer.textContent = note;
     if (footer) footer.hidden = !times.length;
   }
 
@@ -69,7 +69,7 @@
     }
   }
 
-  // The time of the page is that of the start of its response; sending and reading it took more.
+  // The time of the page is that of the start of its response, not of its end.
   readPageTime(performance.timeOrigin + (performance.getEntriesByType("navigation")[0]?.responseStart ?? performance.now()));
   tick();
   setInterval(tick, 1000);

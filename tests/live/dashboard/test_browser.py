@@ -257,7 +257,7 @@ def test_an_operator_sees_what_would_come_of_it_and_then_does_it(eyes: Eyes, sta
         eyes.shot(page, "dry-run-light")
         assert stage.services.requests.get("default", holder).ended_ms is None, "nothing has been done yet"
         page.get_by_role("button", name="Drop the request").click()
-        page.wait_for_selector("text=The request has been ended.")
+        page.wait_for_selector("text=The request was dropped.")
         assert page.url.startswith(f"{eyes.stage.url}/requests/{holder}")
         assert page.inner_text("h1 + .chip") == "released"
     stage.services.requests.drop("default", item.id)
@@ -267,18 +267,18 @@ def test_an_operator_resizes_a_pool_and_edits_a_policy(eyes: Eyes, stage: Stage)
     with eyes.looking("operator", "/pools/licences") as page:
         page.get_by_role("link", name="Resize…").click()
         page.get_by_label("Capacity of matlab").fill("6")
-        page.get_by_role("button", name="Show what would come of it").click()
+        page.get_by_role("button", name="Show what would happen").click()
         assert "capacity matlab: 4 -> 6" in page.inner_text("main")
         assert stage.services.pools.get("default", "licences").capacity == {"matlab": 4}
         page.get_by_role("button", name="Change the pool").click()
-        page.wait_for_selector("text=The pool has been changed.")
+        page.wait_for_selector("text=The pool was changed.")
         assert stage.services.pools.get("default", "licences").capacity == {"matlab": 6}
         page.get_by_label("Edit the policy of classroom").click()
         page.get_by_label("Limit").fill("3")
-        page.get_by_role("button", name="Show what would come of it").click()
+        page.get_by_role("button", name="Show what would happen").click()
         assert "limit matlab: 2 -> 3" in page.inner_text("main")
         page.get_by_role("button", name="Change the policy").click()
-        page.wait_for_selector("text=The policy has been changed.")
+        page.wait_for_selector("text=The policy was changed.")
     assert stage.services.pools.get_policy("default", "licences", "classroom")[1].limit == {"matlab": 3}
 
 
@@ -312,7 +312,7 @@ def test_all_can_be_done_by_keyboard(eyes: Eyes, stage: Stage) -> None:
         page.wait_for_selector("#confirm")
         _tab_to(page, "Cancel the request")
         page.keyboard.press("Enter")
-        page.wait_for_selector("text=The request has left the queue.")
+        page.wait_for_selector("text=The request was cancelled and has left the queue.")
         _tab_to(page, "Sign out")
         page.keyboard.press("Enter")
         page.wait_for_url("**/sign-in")
@@ -414,7 +414,9 @@ def test_it_is_said_when_the_page_cannot_be_had_though_the_stream_lives(eyes: Ey
         page.route("**/pools/gpus", lambda route: route.fulfill(status=503, body="Redis is away"))
         item = stage.submit("sweeps", gpu=2)
         page.wait_for_selector("#stream[data-state=down]")
-        assert page.inner_text("#stream-status") == page.inner_text("#stream-announcement") == "not fresh, looks every 5 s"
+        assert (
+            page.inner_text("#stream-status") == page.inner_text("#stream-announcement") == "not up to date, retries every 5 s"
+        )
         assert page.locator("h1").inner_text().endswith("gpus"), "what was there stays"
         page.unroute("**/pools/gpus")
         page.wait_for_selector(f"#q-{item.id}", timeout=PATIENCE_MS)

@@ -30,7 +30,7 @@ def test_a_page_of_ten_thousand_is_as_one_of_twelve_hundred(servers: Servers, mo
     assert len(many) < 1.1 * len(few)
     assert calls_of_many["explain"] == calls_of_few["explain"] == 50
     assert calls_of_many.total() <= calls_of_few.total() + 1, (calls_of_many, calls_of_few)  # a look for tokens, once a second
-    assert "Further back" in many
+    assert "Later in the queue" in many
     last = _last_page(desk)
     assert f">{MANY:,}<" in last
     desk.services.long_polls.close()

@@ -30,11 +30,11 @@ def status(desk: Desk, request: str) -> str:
 def test_cancelling_shows_and_then_does_it(desk: Desk, ids: dict[str, str]) -> None:
     visitor = desk.visitor()
     path = f"/requests/{ids['blue']}/cancel"
-    assert "Nothing else: no other request would be granted, preempted or rejected by it." in visitor.text(path)
+    assert "No other request would be granted, preempted or rejected." in visitor.text(path)
     done = visitor.send(path)
     assert (done.status_code, done.headers["Location"]) == (303, f"/requests/{ids['blue']}?done=cancelled")
     assert status(desk, ids["blue"]) == "cancelled"
-    assert "The request has left the queue." in visitor.text(done.headers["Location"])
+    assert "The request was cancelled and has left the queue." in visitor.text(done.headers["Location"])
     again = visitor.get(path)
     assert (again.status_code, "does not wait any more" in words(again)) == (409, True)
 
@@ -88,7 +88,7 @@ def test_what_is_not_as_shown_any_more_is_not_done(desk: Desk, ids: dict[str, st
     desk.delete(f"/requests/{ids['holds']}")  # so that it runs, and a drop would take something away
     refused = visitor.send(path, {"shown": shown})
     assert refused.status_code == 409
-    assert "nothing was done. This is what would come of it now" in words(refused)
+    assert "nothing was done. This is what would happen now" in words(refused)
     assert status(desk, ids["blue"]) == "allocated"
     assert visitor.again(refused, path).status_code == 303
     assert status(desk, ids["blue"]) == "released"
@@ -131,7 +131,7 @@ def test_a_size_below_the_use_says_whose_it_is_and_what_becomes_of_it(desk: Desk
 @pytest.mark.parametrize(
     ("units", "fault"),
     [
-        ("4", "nothing would be changed"),
+        ("4", "nothing would change"),
         ("x", "has to be a whole number"),
         ("-1", "has to be a whole number"),
         ("٣", "has to be a whole number"),
@@ -195,7 +195,7 @@ def test_what_changes_while_it_is_tried_out_is_shown_again(
 @pytest.mark.parametrize(
     ("fields", "fault"),
     [
-        ({}, "nothing would be changed"),
+        ({}, "nothing would change"),
         ({"priority": "99999"}, "priority must be at most 9999"),
         ({"profile": "royal"}, "profile must be"),
         ({"group": "nowhere"}, "there is no group nowhere"),

@@ -132,7 +132,7 @@ def test_a_search_without_a_match_goes_on_page_by_page(desk: Desk, monkeypatch: 
     for _ in range(5):
         desk.submit("vision", gpu=1)
     answer = desk.visitor().get("/events?event=allocated")
-    assert "None of the 4 events that were searched is so. There are older ones." in words(answer)
+    assert "None of the 4 events that were searched matches. There are older events." in words(answer)
     older = re.search(r'<a id="older" href="([^"]+)"', answer.get_data(as_text=True))
     assert older
     page = desk.visitor().get(html.unescape(older[1])).get_data(as_text=True)

@@ -115,7 +115,7 @@ def test_a_request_tells_all_that_explain_tells(desk: Desk) -> None:
                 assert short_id(candidate["request"]) in page
                 assert (candidate["why_not"] or "yes, by") in page
     events = [line["event"] for line in desk.get(f"/requests/{asks['big']}/events").items]
-    story = desk.visitor().text(f"/requests/{asks['big']}").partition("Its story")[2]
+    story = desk.visitor().text(f"/requests/{asks['big']}").partition("Timeline")[2]
     assert [word for word in story.split() if word in events] == events[::-1]
 
 
@@ -174,12 +174,12 @@ def test_a_part_is_what_changes_and_no_more(desk: Desk) -> None:
 
 def test_history_is_told_in_words_as_a_table_and_as_numbers(desk: Desk) -> None:
     in_use(desk)
-    assert "History of use" not in desk.visitor().text("/pools/gpus"), "nothing has been noted yet"
+    assert "Usage history" not in desk.visitor().text("/pools/gpus"), "nothing has been noted yet"
     for _ in range(3):
         desk.services.usage_history.record("default")
         desk.clock.advance(60)
     page = desk.visitor().text("/pools/gpus")
-    assert "Of gpu, in the last 2 min: all together 7.0 on average and 7 at most; blue 6.0 on average" in page
+    assert "Of gpu, in the last 2 min: all policies together 7.0 on average and 7 at most; blue 6.0 on average" in page
     drawn = json.loads(desk.visitor().get("/pools/gpus/history?key=gpu").get_data())
     assert [(item["name"], item["values"]) for item in drawn["series"]] == [
         ("pool", [7, 7, 7, 7]),
@@ -223,7 +223,7 @@ def test_an_operator_ends_requests_resizes_and_edits_policies(desk: Desk) -> Non
     }
     for path, fields in deeds.items():
         shown = operator.send(path, fields) if fields else operator.get(path)
-        assert "What would come of it" in words(shown), path
+        assert "What would happen" in words(shown), path
         assert operator.again(shown, path).status_code == 303, path
     ended = [desk.services.requests.get("default", asks[item]).status for item in ("over", "big")]
     assert [str(item) for item in ended] == ["cancelled", "released"]
@@ -247,7 +247,7 @@ def test_a_requester_sees_its_own_and_what_the_api_shows_it(desk: Desk) -> None:
     assert short_id(asks["big"]) in page
     assert short_id(asks["waits"]) not in page
     assert short_id(asks["red"]) not in page
-    assert "1 of this page are of components that your token is not for" in page
+    assert "1 request of this page is of a component that your token cannot see" in page
     assert "Drop…" not in page
     assert short_id(asks["waits"]) not in visitor.text("/events")
     assert short_id(asks["big"]) in visitor.text("/events")
@@ -257,11 +257,11 @@ def test_a_requester_sees_its_own_and_what_the_api_shows_it(desk: Desk) -> None:
 
 
 def test_a_requester_without_requests_among_the_newest_gets_a_note(desk: Desk) -> None:
-    assert "Nothing has happened yet." in desk.visitor().text("/events")
+    assert "There are no events yet." in desk.visitor().text("/events")
     in_use(desk)
     page = desk.visitor(desk.token("requester", "grey")).text("/events")
-    assert "Nothing has happened yet." not in page
-    assert re.search(r"Among the last \d events is none of the components that your token is for\.", page)
+    assert "There are no events yet." not in page
+    assert re.search(r"None of the last \d events is of a component that your token can see\.", page)
 
 
 def test_a_requester_is_not_told_which_other_is_before_it(desk: Desk) -> None:
@@ -287,7 +287,7 @@ def test_a_requester_may_cancel_its_own_and_learns_nothing_of_others_by_it(desk:
     visitor = desk.visitor(desk.token("requester", "blue"))
     path = f"/requests/{asks['over']}/cancel"
     page = visitor.text(path)
-    assert "is told to operators only" in page
+    assert "Only operators see the effect on other requests" in page
     assert visitor.send(path).status_code == 303
     assert desk.services.requests.get("default", asks["over"]).status == "cancelled"
 
@@ -483,7 +483,7 @@ def test_a_change_of_a_template_is_tried_and_made(desk: Desk) -> None:
     operator = desk.visitor(desk.token("operator"))
     path = "/pools/gpus/policies/orchestrator/user-*"
     shown = operator.send(path, {"limit.gpu": "2"})
-    assert "What would come of it" in words(shown)
+    assert "What would happen" in words(shown)
     assert waiter["id"] in shown.get_data(as_text=True)
     assert operator.again(shown, path).status_code == 303
     assert desk.services.requests.get("default", waiter["id"]).status == "allocated"

@@ -169,4 +169,4 @@ def test_a_malformed_query_is_refused(desk: Desk, query: str) -> None:
 
 def test_a_workspace_without_requests_says_how_to_make_one(desk: Desk) -> None:
     assert "No live request." in desk.visitor().text("/requests")
-    assert "No request yet. poolkeeper run and" in desk.visitor().text("/requests?state=all")
+    assert "There are no requests yet. poolkeeper run and" in desk.visitor().text("/requests?state=all")

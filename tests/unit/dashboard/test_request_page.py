@@ -102,26 +102,26 @@ REFUSED = (None, "reclaim: it is of the same policy; own: its rank is not lower"
         (
             candidates(REFUSED, REFUSED),
             (
-                "None of the 2 requests that run here may be stopped for it: "
+                "None of the 2 requests that run here may be preempted for it: "
                 "not to get back what is reserved for its policy, not within its own policy."
             ),
         ),
         (
             candidates((None, "it is not preemptible")),
-            "The one request that runs here may not be stopped for it: it is not preemptible.",
+            "The one request that runs here may not be preempted for it: it is not preemptible.",
         ),
         (
             candidates((None, "its class is 10"), (None, "it has just begun")),
-            "None of the 2 requests that run here may be stopped for it.",
+            "None of the 2 requests that run here may be preempted for it.",
         ),
-        (candidates(("priority", None)), "The one request that runs here may be stopped for it: by a higher rank."),
+        (candidates(("priority", None)), "The one request that runs here may be preempted for it: by a higher rank."),
         (
             candidates(("priority", None), ("own", None), REFUSED),
-            "Of the 3 requests that run here, 2 may be stopped for it: by a higher rank or within its own policy.",
+            "Of the 3 requests that run here, 2 may be preempted for it: by a higher rank or within its own policy.",
         ),
         (
             candidates(("priority", None), more=4),
-            "Of the 5 requests that run here, at least 1 may be stopped for it: by a higher rank.",
+            "Of the 5 requests that run here, at least 1 may be preempted for it: by a higher rank.",
         ),
     ],
 )
@@ -144,4 +144,4 @@ def test_every_rule_has_its_words(desk: Desk) -> None:
     assert rules
     assert rules <= RULE_TEXTS.keys()
     page = desk.visitor().text(f"/requests/{waiter}")
-    assert page.index("may not be stopped for it") < page.index("May it be taken"), "the sentence comes first"
+    assert page.index("may not be preempted for it") < page.index("May be preempted"), "the sentence comes first"

@@ -113,7 +113,7 @@ def test_a_form_on_a_page_of_others_does_nothing(desk: Desk, headers: dict[str, 
     visitor = desk.visitor(secret)
     item = _waiting(desk, secret)
     answer = visitor.send(f"/requests/{item}/cancel", headers=headers)
-    assert (answer.status_code, "was not made by this page" in words(answer)) == (403, True)
+    assert (answer.status_code, "is from another page" in words(answer)) == (403, True)
     assert desk.services.requests.get("default", item).status == "queued"
 
 

@@ -34,7 +34,7 @@ def test_a_story_names_the_waiter_of_a_victim(desk: Desk) -> None:
     allocation = desk.submit(gpu=1)
     waits = desk.submit("other", gpu=1, preemption_class=8, labels={"user": "ana", "command": "<b>.py"})
     desk.preempt(waits["id"], allocation)
-    assert "ana <b>.py" in desk.visitor().text(f"/requests/{allocation['id']}").split("Its story")[1]
+    assert "ana <b>.py" in desk.visitor().text(f"/requests/{allocation['id']}").split("Timeline")[1]
 
 
 @pytest.mark.parametrize(("count", "text"), [(1, "from only 1 run time "), (4, "from only 4 run times "), (5, None)])

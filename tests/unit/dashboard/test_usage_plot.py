@@ -64,7 +64,7 @@ def test_a_peak_between_two_samples_is_in_the_plot_the_sentence_and_the_table(po
     sample(pool)
     assert values(plotted(pool))["pool"] == [1, 1, 7]
     page = pool.visitor().text("/pools/gpus")
-    assert "all together 1.0 on average and 7 at most; team 1.0 on average and 7 at most" in page
+    assert "all policies together 1.0 on average and 7 at most; team 1.0 on average and 7 at most" in page
     assert "1.0, at most 7" in page
 
 
@@ -101,5 +101,5 @@ def test_the_hours_are_chosen_and_stay_with_the_key(pool: Desk) -> None:
 def test_an_hour_without_samples_is_said_to_be_unknown(pool: Desk) -> None:
     sample(pool)
     pool.clock.advance(3 * 3600)
-    assert "Of gpu, in the last 1 h: nothing is known." in pool.visitor().text("/pools/gpus")
+    assert "Of gpu, in the last 1 h: no data." in pool.visitor().text("/pools/gpus")
     assert plotted(pool)["times"] == []
