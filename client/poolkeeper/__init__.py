@@ -1,9 +1,9 @@
-"""Poolkeeper's client: requests capacity over HTTP, keeps the allocation while the work runs, and releases it.
+"""The Python client of Poolkeeper: it requests capacity over HTTP, keeps the allocation while the work runs, and releases it.
 
 `Client` has a method for each call of the API. `Client.allocation` submits, waits, heartbeats and releases around a block.
-A call is retried if it is safe to repeat, raises an exception of `errors`, and returns a frozen record of `models`. Only the
-standard library is used. Each name of this module is imported at its first use, and `http.client` at the first call: a program
-that may not need them, such as the command line for its help, starts fast.
+A call is retried if it is safe to repeat, raises an exception of `errors`, and returns a frozen record of `models`. The client
+needs only the standard library. Each name of this module is imported at its first use, and `http.client` at the first call: a
+program that may not need them, such as the command line for its help, starts fast.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,9 @@
 """An allocation for the length of a `with` block.
 
-On entry: submit under an idempotency key of its own, and wait. If that is interrupted (the time is up, Ctrl-C, no server), the
-queued request is cancelled, or the allocation released if it was granted meanwhile. If the answer to the submit was lost, the
-key finds the request. Inside: heartbeats. On exit: release, with the outcome `failed` if the block raised.
+On entry, the request is submitted under an idempotency key and the process waits for the grant. If the wait is interrupted
+(time is up, Ctrl-C, no server), the request is cancelled, or released if it was granted meanwhile. If the answer to the submit
+was lost, the key finds the request. Inside the block, heartbeats are sent. On exit, the units are released, with the outcome
+`failed` if the block raised.
 """
 
 from __future__ import annotations
@@ -37,34 +38,32 @@ if TYPE_CHECKING:
     from poolkeeper.models import Heartbeat, Request
 
 OnDirective = Callable[["Allocation", str], object]
-"""Called in a thread of its own whenever the directive changes, so that it may take its time."""
+"""The callback for a changed directive. It runs in a thread of its own, so it may take long."""
 
 Entered = TypeVar("Entered")
 Acknowledgement = TypeVar("Acknowledgement", "Heartbeat", "Request")
 
 
 class Allocation:
-    """Units held for the length of a block; made by `Client.allocation`, for one use.
+    """Units that a process holds for the length of a block; made by `Client.allocation`, for one use.
 
-    **The state of the lease.** Only the server decides which request holds the units. `lost` is True once it has said that ours
-    does not. If it refuses heartbeats (401 or 403), `refusal` says why, and the logger `poolkeeper` has a warning with the time
-    left. A token that is replaced in the environment or a file is used at once. If heartbeats are still refused when the lease
-    is over, the units are lost. As long as the server cannot be reached nothing is known: heartbeats go on, and from the
-    moment at which the lease may have lapsed (its length after the last acknowledged heartbeat was *sent*, by a clock of this
-    machine) `suspected` is True. It becomes False again when a heartbeat gets through, because then the lease was kept all the
-    time. `ensure()` raises AllocationLost in both cases, as before a step that only the holder may do one has to be sure; work
-    that does no harm can go on while the loss is only suspected.
+    **State of the lease.** Only the server decides which request holds the units. `lost` is True once the server has answered
+    that this request does not. If the server refuses heartbeats (401 or 403), `refusal` is its reason, and the logger
+    `poolkeeper` gets a warning with the time left. A token that is replaced in the environment or in a file is used at once. If
+    heartbeats are still refused at the end of the lease, the units are lost. If the server cannot be reached, heartbeats go on.
+    `suspected` is True when the lease may have ended: its length has passed since the last acknowledged heartbeat was *sent*,
+    by the clock of this machine. It becomes False when a heartbeat is accepted, because the lease was kept then. `ensure()`
+    raises AllocationLost if the units are lost or suspected to be lost: call it before a step that needs them for certain.
 
-    **Having to leave.** `directive` says what we are asked: `checkpoint` (save the work and leave) or `terminate` (leave) until
-    `deadline`, and `continue` if we may stay after all; the units are ours all the while. `checkpoint("completed", …)` says
-    that the work is saved, and that we have left with that; `vacate()` that we have left as we are. Either way `left` is True
-    then, the request goes back to the queue if it may, and `client.allocation` with the same `idempotency_key` waits for it
-    there. Who does not leave in time has lost the units.
+    **Directives.** `directive` is `checkpoint` (save the work and leave) or `terminate` (leave), both until `deadline`, and
+    `continue` if the allocation may stay after all. The request holds its units until it leaves. `checkpoint("completed", …)`
+    reports that the work is saved, and leaves; `vacate()` leaves without. Then `left` is True, the request is queued again if
+    its retries allow it, and `client.allocation` with the same `idempotency_key` waits for it. After the deadline the units are
+    lost.
 
-    **At the end** AllocationLost is raised if the units were taken from us while the block ran, unless the block itself raised;
-    then it is a note on that error. A lease that lapsed only because the release came late harmed nobody and is not
-    an error. If the server cannot be told at all, the units come back when the lease lapses, and there is a RuntimeWarning;
-    without a lease, Unavailable is raised.
+    **End of the block.** If the units were lost while the block ran, AllocationLost is raised; if the block raised an error, it
+    is a note on that error. A lease that ended only because the release came late is no error. If the server cannot be reached,
+    the units are freed when the lease ends, and there is a RuntimeWarning; without a lease, Unavailable is raised.
     """
 
     def __init__(
@@ -76,46 +75,46 @@ class Allocation:
         self._heartbeats: HeartbeatThread | None = None
         self._owner_pid = 0
 
-    # ---- what is held
+    # ---- facts
 
     @property
     def request(self) -> Request:
-        """The request, as it was granted."""
+        """Return the request as it was granted."""
         return _require_entered(self._request)
 
     @property
     def fence(self) -> int:
-        """The number that proves the allocation to other systems."""
+        """Return the number that proves the allocation to other systems."""
         return self.request.fence or 0
 
     @property
     def pool(self) -> str | None:
-        """The pool of the units; None if the workspace lets this component run without a pool."""
+        """Return the pool of the units; None if the workspace lets this component run without a pool."""
         return self.request.pool
 
     @property
     def resources(self) -> Mapping[str, int]:
-        """The units of each key."""
+        """Return the units of each key."""
         return self.request.resources
 
     @property
     def directive(self) -> str:
-        """`continue`, `checkpoint` or `terminate`; `kill` if the units are lost."""
+        """Return `continue`, `checkpoint` or `terminate`; `kill` if the units are lost."""
         return _require_entered(self._heartbeats).directive
 
     @property
     def deadline(self) -> datetime | None:
-        """The deadline of the directive, by the server's clock."""
+        """Return the deadline of the directive by the server's clock; None without a deadline."""
         return _require_entered(self._heartbeats).deadline
 
     @property
     def lost(self) -> bool:
-        """True if the server has answered that the units are lost, or still refuses heartbeats when the lease is over."""
+        """True if the server has answered that the units are lost, or still refused heartbeats at the end of the lease."""
         return _require_entered(self._heartbeats).loss_reason is not None
 
     @property
     def refusal(self) -> str | None:
-        """Why the server refused the last heartbeat (401 or 403); None if it did not."""
+        """Return the reason for which the server refused the last heartbeat (401 or 403); None if it did not refuse it."""
         return _require_entered(self._heartbeats).refusal
 
     @property
@@ -125,41 +124,42 @@ class Allocation:
 
     @property
     def suspected(self) -> bool:
-        """True if the lease may have lapsed: no heartbeat was acknowledged for as long as the lease lasts."""
+        """True if the lease may have ended: no heartbeat was acknowledged for the length of the lease."""
         return _require_entered(self._heartbeats).suspected
 
     def ensure(self) -> None:
         """Raise AllocationLost if the units are lost, released or suspected to be lost.
 
-        The state is at most a few seconds old: a pool that gives less grace than that takes its units back before it is
-        known here.
+        The state is at most a few seconds old. A pool with a shorter grace takes its units back before this process knows.
         """
         heartbeats = _require_entered(self._heartbeats)
         if heartbeats.loss_reason:
             raise AllocationLost(heartbeats.loss_reason)
         if heartbeats.left:
-            raise AllocationLost(f"we have left {self.request.id}")
+            raise AllocationLost(f"the units of {self.request.id} are released")
         if heartbeats.suspected:
-            raise AllocationLost(f"no heartbeat of {self.request.id} gets through, its lease may have lapsed", suspected=True)
+            raise AllocationLost(f"no heartbeat of {self.request.id} gets through, its lease may have ended", suspected=True)
 
     # ---- leaving
 
     def checkpoint(self, state: str, seconds: int | None = None, reference: str | None = None) -> Heartbeat:
         """Report the progress of a checkpoint, as `Client.checkpoint` does. Raise AllocationLost if the units are lost.
 
-        If a checkpoint was asked for and this one is `completed`, the allocation has `left`: stop what uses the units before
-        the call. If the directive came during the call, AllocationLost is raised as well.
+        After a directive, a `completed` checkpoint leaves: stop the use of the units before the call. If the directive comes
+        during the call, AllocationLost is raised as well.
         """
         arguments = (self.request.id, self.fence, state, seconds, reference)
         was_asked = self.directive != "continue"
         heartbeat = self._report(lambda: self._client.checkpoint(*arguments))
         if self.left and not was_asked:
-            raise AllocationLost(f"{self.request.id} had to leave just then, and has with this checkpoint")
+            raise AllocationLost(
+                f"{self.request.id} got a directive to leave during this call, and has left with this checkpoint"
+            )
         return heartbeat
 
     def vacate(self) -> bool:
-        """Release the units unfinished because of a directive; stop what uses them before. False if the allocation may stay
-        after all.
+        """Release the units unfinished because of a directive. Stop their use before the call. Return False if the allocation
+        may stay after all.
         """
         try:
             self._report(lambda: self._client.release(self.request.id, self.fence, "vacated"))
@@ -172,7 +172,7 @@ class Allocation:
         with raising_loss():
             return _require_entered(self._heartbeats).report(call)
 
-    # ---- going in
+    # ---- entry
 
     def __enter__(self) -> Self:
         if self._owner_pid:
@@ -194,7 +194,7 @@ class Allocation:
         self._request = submit_waiter(self._client, self._body, self._key, first_wait_s)
         is_fresh_grant = self._key_is_new and self._request.is_allocated and not self._has_waited(self._request)
         self._request = self._wait_for_grant(self._request, began_s)
-        if not is_fresh_grant:  # it may have been granted long ago, while the server could not be reached
+        if not is_fresh_grant:  # the grant may be old, as the server could not be reached
             renewed_s = now_s()
             self._confirm()
         self._heartbeats = HeartbeatThread(
@@ -213,15 +213,15 @@ class Allocation:
         try:
             self._client.heartbeat(self.request.id, self.fence)
         except StaleFence as error:
-            raise AllocationLost(f"it was granted and lost before that was learnt: {error}") from error
+            raise AllocationLost(f"the units were lost before the grant was known here: {error}") from error
 
     @staticmethod
     def _has_waited(request: Request) -> bool:
-        """True if the request was queued before it was granted, so that its lease began at an unknown time of the call."""
+        """True if the request was queued before its grant: its lease then began at an unknown time during the call."""
         return request.granted_at != request.submitted_at
 
     def _wait_for_grant(self, request: Request, began_s: float) -> Request:
-        """Return the request once it is allocated. Raise NotGranted if it never will be."""
+        """Return the request once it is allocated. Raise NotGranted if it ends without a grant."""
         left_s = self._time_left(began_s)
         while request.is_queued:
             try:
@@ -239,7 +239,7 @@ class Allocation:
         return request
 
     def _time_left(self, began_s: float) -> float | None:
-        """Return how long it may still wait, of what it may wait since then; None is without end."""
+        """Return the seconds left of the wait that began at `began_s`; None without a limit."""
         return None if self._wait_s is None else max(0.0, began_s + self._wait_s - now_s())
 
     def _resubmit(self) -> Request:
@@ -249,11 +249,11 @@ class Allocation:
         return self._request
 
     def _cancel_after_timeout(self, timeout: WaitTimeout) -> Request:
-        """Cancel the request and raise WaitTimeout; return the request if it was granted in the last moment."""
+        """Cancel the request and raise WaitTimeout; return the request if it was granted just before."""
         try:
             request = cancel_if_queued(self._client, timeout.request.id)
         except PoolkeeperError as error:
-            timeout.add_note(f"it could not be cancelled: {error}")
+            timeout.add_note(f"the request could not be cancelled: {error}")
             raise timeout from None
         if not request.is_allocated:
             raise timeout
@@ -278,10 +278,10 @@ class Allocation:
 
         logging.getLogger("poolkeeper").warning("allocation %s: %s", self.request.id, message)
 
-    # ---- going out
+    # ---- exit
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if os.getpid() != self._owner_pid:  # a fork of the block leaves; the holder is still in it
+        if os.getpid() != self._owner_pid:  # a forked child leaves the block; its parent still holds the units
             return
         heartbeats, outcome = _require_entered(self._heartbeats), "succeeded" if kind is None else "failed"
         is_certain = not (self.lost or self.suspected)
@@ -304,7 +304,7 @@ class Allocation:
             error.add_note(f"{type(trouble).__name__}: {trouble}")
 
     def _release(self, outcome: str) -> Request:
-        """Release the units, also if a Ctrl-C comes during the call. Return the request after that."""
+        """Release the units, also if Ctrl-C comes during the call. Return the request after the release."""
         try:
             return self._client.release(self.request.id, self.fence, outcome)
         except PoolkeeperError:
@@ -314,20 +314,20 @@ class Allocation:
             raise
 
     def _release_error(self, error: PoolkeeperError, *, quiet: bool) -> PoolkeeperError | None:
-        """Return what to raise or note. None after a warning, if the block ended without an error and there is a lease."""
+        """Return the error to raise or to note. With a lease, and if the block ended without an error, warn and return None."""
         if not quiet or self.request.lease_s is None:
             return error
-        text = f"request {self.request.id} could not be released, its units come back when its lease lapses: {error}"
+        text = f"request {self.request.id} could not be released, its units are freed when its lease ends: {error}"
         warnings.warn(text, RuntimeWarning, stacklevel=3)
         return None
 
 
 def _loss_by_other_end(request: Request, outcome: str) -> AllocationLost | None:
-    """Return AllocationLost if the request had ended before this release, as when an operator has dropped it."""
+    """Return AllocationLost if the request ended otherwise before this release: an operator dropped it, for example."""
     if request.outcome == outcome:
         return None
     why = f": {request.reason.message}" if request.reason else ""
-    return AllocationLost(f"request {request.id} is {request.status}, and not by its holder{why}")
+    return AllocationLost(f"request {request.id} was {request.status} before this release{why}")
 
 
 def _require_entered(value: Entered | None) -> Entered:

@@ -1,4 +1,4 @@
-"""Poolkeeper's API, typed: a method for each thing there is to do. Everything else is there by `call`, `items` and `events`."""
+"""Poolkeeper's API with types: a method for each action. `call`, `items` and `events` reach all of the API."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from poolkeeper.request_body import request_spec
 from poolkeeper.wait_for_grant import wait_for_grant
 
 BATCH_SIZE = 1000
-"""Asks of one batch."""
+"""The most requests of one batch."""
 
 
 class Client(PoolApi):
-    """Poolkeeper over HTTP. What is not given is read from POOLKEEPER_URL, POOLKEEPER_TOKEN and POOLKEEPER_WORKSPACE, then from
-    the file that `poolkeeper login` writes. Threads may share one, and a forked child may go on using it."""
+    """The client of Poolkeeper over HTTP. Arguments that are not given come from POOLKEEPER_URL, POOLKEEPER_TOKEN and
+    POOLKEEPER_WORKSPACE, then from the file that `poolkeeper login` writes. Threads and forked children may share a client."""
 
     # ---- requests
 
@@ -46,11 +46,11 @@ class Client(PoolApi):
         wait_s: float = 0,
         **amounts: int,
     ) -> Request:
-        """Ask for capacity: the request as it stands, allocated, queued or rejected. `gpu=2` means `resources={"gpu": 2}`; only
-        `pools` may grant it, if they are given.
+        """Submit a request for capacity. Return it as allocated, queued or rejected.
 
-        With `wait_s`, at most 60, it is returned when it is no longer queued, or after so long; `waits` tells why it is queued.
-        With the same `idempotency_key` the same request comes back; without one a key is made, so that a retry is safe.
+        `gpu=2` means `resources={"gpu": 2}`. If `pools` are given, only these may grant it. With `wait_s`, at most 60, the call
+        returns when the request is no longer queued, or after these seconds; `waits` is then the reason why it is queued. The
+        same `idempotency_key` returns the same request. Without a key the client makes one, so that a retry is safe.
         """
         body = request_spec(
             component,
@@ -73,7 +73,7 @@ class Client(PoolApi):
         return self.submit_spec(body, idempotency_key or new_key(), wait_s)
 
     def submit_spec(self, body: Mapping[str, Any], idempotency_key: str, wait_s: float = 0) -> Request:
-        """Submit a spec of `poolkeeper.request_spec` under this idempotency key, and wait for the grant for so long."""
+        """Submit a spec of `poolkeeper.request_spec` under this idempotency key, and wait up to `wait_s` for the grant."""
         return Request.from_json(self.submit_document(body, idempotency_key, wait_s))
 
     def submit_many(
@@ -81,7 +81,7 @@ class Client(PoolApi):
     ) -> list[Request | ApiError]:
         """Submit specs made by `poolkeeper.request_spec`, in order. The result of a malformed spec is its ApiError.
 
-        The key is for all of them: with the same key the same requests come back.
+        The key is for all of them: the same key returns the same requests.
         """
         key = idempotency_key or new_key()
         results: list[Request | ApiError] = []
@@ -93,7 +93,7 @@ class Client(PoolApi):
         return results
 
     def request(self, request_id: str) -> Request:
-        """A request as it stands; of a queued one this counts as asking for it."""
+        """Return a request. For a queued one this counts as a poll."""
         return Request.from_json(self.call("GET", f"/requests/{path_segment(request_id)}"))
 
     def requests(
@@ -105,51 +105,51 @@ class Client(PoolApi):
         pool: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> Iterator[Request]:
-        """The requests of the workspace that are so, newest first."""
+        """Yield the requests of the workspace that match all of these filters, newest first."""
         label = [f"{key}:{value}" for key, value in (labels or {}).items()]
         query = {"status": status, "component": component, "component_type": component_type, "pool": pool, "label": label}
         return map(Request.from_json, self.items("/requests", query=query))
 
     def explain(self, request_id: str) -> dict[str, Any]:
-        """Why a request waits: a `sentence`, and for each of its `pools` the verdict, who holds the units, and more."""
+        """Explain why a request waits: a `sentence`, and for each of its `pools` the verdict, the holders and more."""
         explanation: dict[str, Any] = self.call("GET", f"/requests/{path_segment(request_id)}/explain")
         return explanation
 
     def estimate(self, request_id: str, *, reasons: bool = False) -> dict[str, Any]:
-        """When a request may start, for each of its `pools`: what `explain` says of it without the reasons, and cheap.
+        """Estimate the start of a request in each of its `pools`: the part of `explain` without the reasons, at a low cost.
 
-        With `reasons`, each has the `verdict` and a short `sentence`, too.
+        With `reasons`, each pool also has the `verdict` and a short `sentence`.
         """
         query = {"reasons": "true"} if reasons else {}
         estimate: dict[str, Any] = self.call("GET", f"/requests/{path_segment(request_id)}/estimate", query=query)
         return estimate
 
     def dry_run(self, **hypothesis: Any) -> dict[str, Any]:
-        """What would come of it, and nothing done: `request=` a spec of `poolkeeper.request_spec`, or a `pool=`, `policy=` or
-        `group=` as it would be, or `pools=`, `cancel=`, `drop=`."""
+        """Simulate a change and return its effect; nothing is changed. The change is `request=` (a spec of
+        `poolkeeper.request_spec`), a new `pool=`, `policy=` or `group=`, or `pools=`, `cancel=`, `drop=`."""
         outcome: dict[str, Any] = self.call("POST", "/dry-run", body=hypothesis)
         return outcome
 
     def timeline(self, request_id: str) -> list[TimelineEntry]:
-        """What happened to a request, oldest first."""
+        """Return the events of a request, oldest first."""
         return [TimelineEntry.from_json(row) for row in self.items(f"/requests/{path_segment(request_id)}/events")]
 
     def wait(self, request_id: str, timeout_s: float | None = None) -> Request:
-        """The request as soon as it is no longer queued, whatever it is then; WaitTimeout when it takes longer than that.
+        """Wait until a request is no longer queued, and return it in its new state. Raise WaitTimeout after `timeout_s`.
 
-        A server that is away for less than five minutes is waited for as well.
+        If the server cannot be reached for less than five minutes, the wait goes on.
         """
         return wait_for_grant(self, request_id, f"/requests/{path_segment(request_id)}", timeout_s, self._sleep)
 
     def heartbeat(self, request_id: str, fence: int) -> Heartbeat:
-        """Prolong the lease; StaleFence if there is nothing to prolong."""
+        """Prolong the lease. Raise StaleFence if the fence holds no units."""
         return Heartbeat.from_json(self.call("POST", f"/requests/{path_segment(request_id)}/heartbeat", body={"fence": fence}))
 
     def release(self, request_id: str, fence: int, outcome: str = "succeeded", *, exit_code: int | None = None) -> Request:
-        """Give the units back; the work has `succeeded` or `failed`, or (`vacated`) it left because it was asked to.
+        """Release the units. The work has `succeeded`, has `failed`, or has left because of a directive (`vacated`).
 
         The exit code of a process is kept for people; a negative one is the number of the signal that ended it.
-        Conflict (`not_leaving`) if it says `vacated` and nobody has asked.
+        Raise Conflict (`not_leaving`) for `vacated` without a directive.
         """
         body = {"fence": fence, "outcome": outcome} | ({} if exit_code is None else {"exit_code": exit_code})
         return Request.from_json(self.call("POST", f"/requests/{path_segment(request_id)}/release", body=body))
@@ -164,19 +164,19 @@ class Client(PoolApi):
         *,
         routine: bool = False,
     ) -> Heartbeat:
-        """How far the saving of the work is: `started`, `progress`, `defer` (by `seconds`), `failed` or `completed`, with a
-        reference to go on from. Who completes what was asked for has left with that, and the answer's `holds` is False; a
-        `routine` one is only kept, whatever was asked meanwhile."""
+        """Report the progress of a checkpoint: `started`, `progress`, `defer` (by `seconds`), `failed`, or `completed` with a
+        reference to resume from. After a directive, `completed` releases the units (then `is_allocated` of the answer is
+        False); a `routine` checkpoint is only stored."""
         fields = {"fence": fence, "state": state, "seconds": seconds, "reference": reference, "routine": routine or None}
         body = {field: value for field, value in fields.items() if value is not None}
         return Heartbeat.from_json(self.call("POST", f"/requests/{path_segment(request_id)}/checkpoint", body=body))
 
     def cancel(self, request_id: str) -> Request:
-        """Leave the queue; Conflict (`not_queued`) if it was granted or has ended otherwise."""
+        """Cancel a queued request. Raise Conflict (`not_queued`) if it was granted or has ended."""
         return Request.from_json(self.call("POST", f"/requests/{path_segment(request_id)}/cancel"))
 
     def drop(self, request_id: str) -> Request:
-        """End a request whatever its state; for operators."""
+        """End a request in any state; for operators."""
         return Request.from_json(self.call("DELETE", f"/requests/{path_segment(request_id)}"))
 
     def allocation(
@@ -202,10 +202,10 @@ class Client(PoolApi):
         on_directive: OnDirective | None = None,
         **amounts: int,
     ) -> Allocation:
-        """Capacity for the length of a `with` block: waited for (`wait_s`), kept by heartbeats, given back whatever happens.
+        """Return an `Allocation`: units for the length of a `with` block, kept by heartbeats and released at its end.
 
-        The rest is as in `submit`; what holds inside the block is said at `Allocation`. Without an `idempotency_key` nobody
-        could find the request again that was preempted and is granted once more, so it ends then, unless `retries` are given.
+        On entry the process waits for the grant, at most `wait_s` if given. The other arguments are those of `submit`. Without
+        an `idempotency_key`, no process could find a preempted request again: a preemption ends it, unless `retries` are given.
         """
         if idempotency_key is None and retries is None:
             retries = 0
@@ -238,35 +238,35 @@ class Client(PoolApi):
         )
 
     def task(self, task_id: str) -> Task:
-        """A task as it stands; NotFound once it is over."""
+        """Return a task. Raise NotFound once it is over."""
         return Task.from_json(self.call("GET", f"/tasks/{path_segment(task_id)}"))
 
     def cancel_task(self, task_id: str) -> Task:
-        """Give up a task; Conflict (`not_queued`) if it was granted."""
+        """Cancel a task. Raise Conflict (`not_queued`) if it was granted."""
         return Task.from_json(self.call("POST", f"/tasks/{path_segment(task_id)}/cancel"))
 
     def start(self, request_id: str, fence: int, runner: str) -> Heartbeat:
-        """Begin what was granted; StaleFence, or Conflict (`already_started`) if another runner has begun it."""
+        """Start a granted allocation. Raise StaleFence, or Conflict (`already_started`) if another runner has started it."""
         body, path = {"fence": fence, "runner": runner}, f"/requests/{path_segment(request_id)}/start"
         return Heartbeat.from_json(self.call("POST", path, body=body))
 
     # ---- the workspace
 
     def whoami(self) -> Caller:
-        """Who the server takes us for, and what we may do."""
+        """Return the identity of this client for the server, and its permissions."""
         return Caller.from_json(self.call("GET", "/whoami"))
 
     def declaration(self) -> dict[str, Any]:
-        """The workspace's pools, groups and policies as one document."""
+        """Return the pools, groups and policies of the workspace as one document."""
         document: dict[str, Any] = self.call("GET", "/declaration")
         return document
 
     def plan(self, declaration: Mapping[str, Any], *, prune: bool = False) -> Plan:
-        """What `apply` would change."""
+        """Return the changes that `apply` would make."""
         return Plan.from_json(self.call("POST", "/declaration/plan", query={"prune": prune}, body=dict(declaration)))
 
     def apply(self, declaration: Mapping[str, Any], *, prune: bool = False) -> Plan:
-        """Make the workspace as declared; `prune` also deletes pools that are not in it."""
+        """Change the workspace to what is declared; `prune` also deletes pools that are not in the declaration."""
         return Plan.from_json(self.call("PUT", "/declaration", query={"prune": prune}, body=dict(declaration)))
 
 

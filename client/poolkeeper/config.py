@@ -1,9 +1,9 @@
 """Server, token and workspace of a client: from the arguments, else the environment, else the file, else the defaults.
 
-The environment has a token in POOLKEEPER_TOKEN, or the path of a file with nothing but the token in POOLKEEPER_TOKEN_FILE.
+POOLKEEPER_TOKEN is a token; POOLKEEPER_TOKEN_FILE is the path of a file with nothing but the token.
 
 The file is `~/.config/poolkeeper/config.json` (below XDG_CONFIG_HOME, if that is set), with `url`, `token` and `workspace`. Its
-token is only for its own URL: with another URL it is not used, so that it cannot reach another server.
+token is only for its own URL: with another URL it is not used, so that no other server gets it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from poolkeeper.errors import PoolkeeperError
 
 URL = "http://127.0.0.1:8080"
 PREFIX = "/api/v1"
-"""What the path of every call begins with."""
+"""The beginning of the path of every call."""
 WORKSPACE = "default"
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Where calls go, and in whose name."""
+    """The server, the token and the workspace of calls."""
 
     url: str = URL
     token: str | None = field(default=None, repr=False)
@@ -32,7 +32,7 @@ class Configuration:
 
 
 def file_path(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the path of the file, whether it exists or not."""
+    """Return the path of the file, which may not exist."""
     folder = environ.get("XDG_CONFIG_HOME") or ""
     base = Path(folder) if os.path.isabs(folder) else Path.home() / ".config"
     return base / "poolkeeper" / "config.json"
@@ -79,5 +79,5 @@ def read_file(path: Path) -> dict[str, str]:
 
 
 def _normalize_url(url: str) -> str:
-    """Return the URL without the prefix that every call adds."""
+    """Return the URL without the prefix that the client adds to every call."""
     return url.strip().rstrip("/").removesuffix(PREFIX).rstrip("/")

@@ -1,8 +1,8 @@
-"""Exceptions of calls. An ApiError carries the problem document of the server; its message is the sentence of it, on one line.
+"""Exceptions of calls. An ApiError has the problem document of the server; its message is the sentence of that, on one line.
 
-`repeated` is True if an earlier try of the same call may have been applied although it was not answered so. The caller of
-something that can happen only once (a deletion, a cancel) then has to look before it believes the error. `answer_lost` is True
-if the call changes something and the answer to one of its tries was lost.
+`repeated` is True if an earlier try of the same call may have been applied without an answer. After a change that can happen
+only once (a deletion, a cancel), the caller then has to check the state before it trusts the error. `answer_lost` is True if
+the call changes something and the answer to one of its tries was lost.
 """
 
 # ruff: noqa: N818 - an exception is named after what happened
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 class PoolkeeperError(Exception):
-    """Anything this package raises on purpose; the message is one line for people."""
+    """The base class of all errors of this package; the message is one line for people."""
 
 
 class InvalidUrl(PoolkeeperError):
-    """What was given as the URL of the server is none."""
+    """An invalid URL of the server."""
 
 
 class ApiError(PoolkeeperError):
-    """The server says no, and why: a status, a stable code, a sentence, and the fields that are wrong."""
+    """A refusal by the server: a status, a stable code, a sentence, and the wrong fields."""
 
     def __init__(
         self,
@@ -46,15 +46,15 @@ class ApiError(PoolkeeperError):
 
 
 class BadRequest(ApiError):
-    """400: the ask itself is wrong; `errors` names the fields."""
+    """400: the call itself is wrong; `errors` names the fields."""
 
 
 class AccessDenied(ApiError):
-    """401 or 403: no token, not a valid one, or not one for this."""
+    """401 or 403: no token, no valid token, or a token without the permission."""
 
 
 class NotFound(ApiError):
-    """404: there is nothing of that name."""
+    """404: nothing has this name or id."""
 
 
 class Conflict(ApiError):
@@ -62,53 +62,53 @@ class Conflict(ApiError):
 
 
 class StaleFence(Conflict):
-    """409: the caller does not, or no longer, hold the units; they may be somebody else's by now, so it has to stop."""
+    """409: the fence holds no units (any more). Another request may hold them, so the work has to stop."""
 
     @property
     def directive(self) -> str:
-        """What the holder has to do: `kill`."""
+        """Return the directive for the work: `kill`."""
         return str(self.problem.get("directive") or "kill")
 
     @property
     def request_status(self) -> str | None:
-        """What became of the request, if the server said so."""
+        """Return the status of the request, if the server named it."""
         return self.problem.get("request_status")
 
 
 class UnprocessableRequest(ApiError):
-    """422: well-formed, but it cannot be."""
+    """422: well-formed, but against the rules."""
 
 
 class TooManyRequests(ApiError):
-    """429: slower; raised when the pauses that were asked for did not help."""
+    """429: too many calls, also after the pauses that the server asked for."""
 
 
 class Unavailable(ApiError):
-    """503, a connection that was cut, or no server at all (then `status` is 0), and all tries are used up."""
+    """503, a cut connection, or no server at all (`status` is 0), after all tries."""
 
 
 class NotGranted(PoolkeeperError):
-    """A request that was waited for ended in another way; `request` says how."""
+    """The end of a wait without a grant; `request` has its state."""
 
     def __init__(self, request: Request, message: str | None = None) -> None:
         super().__init__(request, message)  # so that it can be pickled
         self.request, self._message = request, message
 
     def __str__(self) -> str:
-        reason = self.request.reason.message if self.request.reason else "no reason is given"
+        reason = self.request.reason.message if self.request.reason else "the server gave no reason"
         return self._message or f"request {self.request.id} is {self.request.status}: {reason}"
 
 
 class RequestRejected(NotGranted):
-    """It could never be granted; `request.reason` says what each pool answered."""
+    """A request that no pool can ever grant; `request.reason` has the answer of each pool."""
 
 
 class WaitTimeout(NotGranted, TimeoutError):
-    """It was still queued when the time was up; `request` is how it stood last."""
+    """A request that was still queued when the time was up; `request` has its last state."""
 
 
 class AllocationLost(PoolkeeperError):
-    """The units are not, or perhaps not (`suspected`), ours any more: stop what uses them."""
+    """The loss, or the suspected loss (`suspected`), of the units: stop their use."""
 
     def __init__(self, message: str, *, suspected: bool = False) -> None:
         super().__init__(message)
@@ -123,14 +123,14 @@ _BY_STATUS: dict[int, type[ApiError]] = {
     409: Conflict,
     422: UnprocessableRequest,
     429: TooManyRequests,
-    502: Unavailable,  # what stands before the server could not reach it
+    502: Unavailable,  # a proxy could not reach the server
     503: Unavailable,
     504: Unavailable,
 }
 
 
 def api_error(status: int, problem: Mapping[str, Any], retry_after_s: float | None, *, repeated: bool = False) -> ApiError:
-    """The error of an answer; what is in its problem document may be missing, as when something else than the server spoke."""
+    """Return the error for an answer. Its problem document may lack fields, as a proxy may have answered."""
     code = str(problem.get("code") or "")
     is_loss = code == "stale_fence" or (status == HTTPStatus.CONFLICT and problem.get("directive") == "kill")
     kind = StaleFence if is_loss else _BY_STATUS.get(status, ApiError)

@@ -1,6 +1,6 @@
-"""Events as the server sends them (text/event-stream). A stream that breaks is resumed after its last event.
+"""Events of the server (text/event-stream). A broken stream is resumed after its last event.
 
-The server sends a line at least every ten seconds; a silence three times as long counts as broken.
+The server sends a line at least every ten seconds. After a silence three times as long, the stream counts as broken.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class EventStream:
     connection: HTTPConnection
 
     def close(self) -> None:
-        """Ends it."""
+        """Close the connection."""
         self.response.close()
         self.connection.close()
 
 
 class EventParser:
-    """Parses lines into events. `last_id` is the event to resume after, `retry_s` the pause that the server asks for."""
+    """A parser of lines into events. `last_id` is the event to resume after, `retry_s` the pause that the server asks for."""
 
     def __init__(self, last_id: str | None) -> None:
         self.last_id, self.retry_s = last_id, 0.0
@@ -68,7 +68,7 @@ StreamOpener = Callable[[Mapping[str, Any], str | None], EventStream]
 def iter_events(
     open_stream: StreamOpener, query: Mapping[str, Any], after: str | None, sleep: Callable[[float], object]
 ) -> Generator[dict[str, Any], None, None]:
-    """Yield every event after this one, without end."""
+    """Yield every event after `last_id`, without end."""
     from http.client import HTTPException
 
     last_id, failures, was_connected = after, 0, False
@@ -88,7 +88,7 @@ def iter_events(
                     failures = 0
                     yield event
         except (OSError, HTTPException, ValueError):
-            pass  # cut, silent, or half a line: begin anew after the last whole event
+            pass  # cut, silent, or half a line: resume after the last whole event
         finally:
             last_id = parser.last_id
             stream.close()

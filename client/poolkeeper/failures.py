@@ -11,10 +11,10 @@ from poolkeeper.errors import ApiError, TooManyRequests, Unavailable
 from poolkeeper.transport import ConnectError
 
 UNREACHABLE, NO_TLS, NOT_HTTP = "unreachable", "no_tls", "not_http"
-"""Codes of what the server did not say itself."""
+"""Codes of errors that the client finds, not the server."""
 
 TLS_ALERT = "\x15\x03"
-"""How a server that speaks TLS begins its answer to somebody who does not."""
+"""The first characters of the answer of a TLS server to a call without TLS."""
 SHOWN_LENGTH = 40
 
 
@@ -54,8 +54,8 @@ def _describe(url: str, error: Exception) -> tuple[str, str]:
 
 def _not_http_message(url: str, line: str) -> str:
     if line.startswith(TLS_ALERT):
-        return f"what answers at {url} speaks TLS: is it https://{_after_scheme(url)}?"
-    return f"what answers at {url} does not speak HTTP: it said {line.strip()[:SHOWN_LENGTH]!r}"
+        return f"the server at {url} speaks TLS: try https://{_after_scheme(url)}"
+    return f"the server at {url} does not speak HTTP: it answered {line.strip()[:SHOWN_LENGTH]!r}"
 
 
 def _tls_message(url: str, cause: BaseException) -> str | None:
@@ -64,7 +64,7 @@ def _tls_message(url: str, cause: BaseException) -> str | None:
     if isinstance(cause, SSLCertVerificationError):
         return f"the certificate of {url} is not trusted: {cause.verify_message}"
     if isinstance(cause, (SSLError, ConnectionResetError)):
-        return f"what answers at {url} does not speak TLS: is it http://{_after_scheme(url)}?"
+        return f"the server at {url} does not speak TLS: try http://{_after_scheme(url)}"
     return None
 
 

@@ -78,7 +78,7 @@ def duration(seconds: int | None) -> str:
 
 
 def age(time: str | None, now: datetime | None = None) -> str:
-    """Return how long ago that was, roughly: `42s`, `5m`, `3h`, `2d`."""
+    """Return the time since a moment, roughly: `42s`, `5m`, `3h`, `2d`."""
     if not time:
         return "-"
     seconds = max(0, int(((now or datetime.now(UTC)) - parse_time(time)).total_seconds()))
@@ -107,7 +107,7 @@ def reason(request: Mapping[str, Any]) -> str:
 
 
 def few_run_times(estimate: Mapping[str, Any]) -> str:
-    """Return the words after an estimate that rests on few run times: ` (from 2 run times)`; nothing for any other."""
+    """Return the words after an estimate from few run times, ` (from 2 run times)`; an empty text for any other estimate."""
     if not estimate.get("is_rough"):
         return ""
     count = estimate.get("run_times") or 0
@@ -115,7 +115,7 @@ def few_run_times(estimate: Mapping[str, Any]) -> str:
 
 
 def outcome(document: Mapping[str, Any]) -> str:
-    """Return the end of the work: `succeeded, exit 0`, `failed, SIGKILL`, `failed`; nothing if it has not ended by itself."""
+    """Return the end of the work: `succeeded, exit 0`, `failed, SIGKILL`, `failed`; empty if it has not ended by itself."""
     result, code = document.get("outcome") or "", document.get("exit_code")
     if code is None or not result:
         return result
@@ -135,19 +135,19 @@ def position(request: Mapping[str, Any]) -> str:
 
 
 def waits(request: Mapping[str, Any]) -> str:
-    """Return why a request waits, from the answer to its submit: `: it needs 2 gpu, and 1 of 8 is free`; nothing if unknown."""
+    """Return the reason of a wait from the answer to a submit, `: it needs 2 gpu, and 1 of 8 is free`; empty if unknown."""
     pools = (request.get("waits") or {}).get("pools") or []
     in_pool = [f"{pool['pool']}: {pool['sentence']}" if len(pools) > 1 else pool["sentence"] for pool in pools]
     return f": {one_line('; '.join(in_pool))}" if pools else ""
 
 
 def times(count: int) -> str:
-    """Return how often, in words: nothing for 0."""
+    """Return a number of times in words; an empty text for 0."""
     return {0: "", 1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
 def directive(document: Mapping[str, Any]) -> str:
-    """Return the directive: `checkpoint until 2026-01-31 12:00:00Z`; nothing for `continue`."""
+    """Return the directive, `checkpoint until 2026-01-31 12:00:00Z`; an empty text for `continue`."""
     value = document.get("directive")
     if value in (None, "continue"):
         return ""

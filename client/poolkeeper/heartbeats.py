@@ -1,16 +1,16 @@
-"""The lease of an allocation, prolonged by heartbeats from a thread on a connection of its own.
+"""The heartbeats that prolong the lease of an allocation, from a thread with a connection of its own.
 
-The thread shares an Event and a few values with the other threads and replaces each value as a whole. A busy main thread or a
-server that does not answer therefore delays nothing. Only code that keeps Python's interpreter lock for a third of the lease
-could lose it.
+The thread shares an Event and a few values with other threads, and replaces each value as a whole. So neither a busy main
+thread nor a server without an answer delays anything. Only code that keeps Python's interpreter lock for a third of the lease
+could lose the lease.
 
-What an answer means for the lease:
+Meaning of an answer for the lease:
 
 - Accepted: the lease began anew when the heartbeat was sent.
-- 409 with the directive `kill`, or 404 from the service: the units are lost, at once.
-- 401 or 403: the service answers and does not prolong the lease. It is reported, and heartbeats go on, because the token may be
-  replaced. If heartbeats are still refused when the lease is over, the units are lost.
-- No answer, or an error of the service or of a proxy: nothing is known. Heartbeats go on.
+- 409 with the directive `kill`, or 404 from the service: the units are lost at once.
+- 401 or 403: the service does not prolong the lease. The refusal is reported, and heartbeats go on, because the token may be
+  replaced. If heartbeats are still refused at the end of the lease, the units are lost.
+- No answer, or an error of the service or of a proxy: the state is unknown, and heartbeats go on.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ if TYPE_CHECKING:
 
 Acknowledgement = TypeVar("Acknowledgement", "Heartbeat", "Request")
 LONGEST_INTERVAL_S = 5.0
-"""A long lease is prolonged as often as this, too, for the directives that come with the answer: they leave little time."""
+"""The most seconds between two heartbeats, also of a long lease: the answer brings directives, which leave little time."""
 SHORTEST_TIMEOUT_S = 0.25
 ACCEPTED_AGAIN = "the service accepts heartbeats again, and the lease was kept"
 LEAVE_MARGIN, MAX_LEAVE_MARGIN_S = 0.2, 2.0
-"""If heartbeats are refused, the holder has to leave before the end of its lease: by a part of it, up to some seconds."""
+"""The time before the end of a lease at which work has to leave if heartbeats are refused: a part of the lease, at most so many
+seconds."""
 
 
 def now_s() -> float:
-    """Return a clock that only goes forward, also while the machine sleeps if the system can measure that."""
+    """Return the seconds of a clock that only goes forward, also while the machine sleeps if the system can measure that."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class HeartbeatThread:
-    """The heartbeats of one allocation, from `start` to `stop`, and the state of the lease that their answers tell."""
+    """The heartbeats of one allocation, from `start` to `stop`, and the state of the lease by their answers."""
 
     def __init__(
         self,
@@ -58,20 +59,20 @@ class HeartbeatThread:
         on_refusal: Callable[[str], object] = lambda message: None,
     ) -> None:
         self.directive = "continue"
-        self.refusal: str | None = None  # why the last heartbeat was refused
+        self.refusal: str | None = None  # the reason, if the last heartbeat was refused
         self.must_leave = False  # heartbeats are refused, and the lease is about to end
         self.is_silent = False  # the last heartbeat was not answered by the service
         self.deadline: datetime | None = None
         self.deadline_s: float | None = None  # the deadline by `now_s`
         self.loss_reason: str | None = None
-        self.status: str | None = None  # of the request once the units are lost, if the server said so
+        self.status: str | None = None  # of the request after a loss, if the server named it
         self.left = False
-        self._is_reporting = False  # a report under way may end the allocation, so that a heartbeat beside it is refused
+        self._is_reporting = False  # a report under way may end the allocation; a heartbeat at that time is refused
         self._request_id, self._fence, self._lease_s = request_id, fence, lease_s
         self._on_directive, self._on_refusal = on_directive, on_refusal
         self._reported_refusal: str | None = None
         self._clock_skew = timedelta()
-        self._renewed_s = renewed_s  # when the last acknowledged call was sent: the lease began no earlier
+        self._renewed_s = renewed_s  # the time at which the last acknowledged call was sent: the lease began no earlier
         self._interval_s = min(LONGEST_INTERVAL_S, lease_s / 3 if lease_s else LONGEST_INTERVAL_S)
         timeout_s = min(client.timeout_s, max(SHORTEST_TIMEOUT_S, self._interval_s))
         self._client = client.clone(timeout_s=timeout_s, tries=1)
@@ -85,12 +86,12 @@ class HeartbeatThread:
 
     @property
     def lease_end_s(self) -> float | None:
-        """The end of the lease by `now_s`, no later than by the server's clock; None without a lease."""
+        """Return the end of the lease by `now_s`, no later than by the server's clock; None without a lease."""
         return None if self._lease_s is None else self._renewed_s + self._lease_s
 
     @property
     def _leave_s(self) -> float | None:
-        """The time at which a holder has to begin to leave if heartbeats are refused; None without a lease."""
+        """Return the time at which the work has to begin to leave if heartbeats are refused; None without a lease."""
         if self._lease_s is None or (end_s := self.lease_end_s) is None:
             return None
         return end_s - min(MAX_LEAVE_MARGIN_S, LEAVE_MARGIN * self._lease_s)
@@ -98,11 +99,11 @@ class HeartbeatThread:
     def refusal_message(self) -> str:
         """Return the reason of the refusal and its consequence for the lease."""
         end_s = self.lease_end_s
-        consequence = "there is no lease that could end" if end_s is None else f"the lease ends in {_seconds_until(end_s)}"
+        consequence = "there is no lease that ends" if end_s is None else f"the lease ends in {_seconds_until(end_s)}"
         return f"heartbeats are refused: {self.refusal}; {consequence}"
 
     def start(self) -> None:
-        """Begin to send heartbeats."""
+        """Start to send heartbeats."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -110,14 +111,14 @@ class HeartbeatThread:
         self._stop.set()
 
     def report(self, call: Callable[[], Acknowledgement]) -> Acknowledgement:
-        """Make a call that is answered like a heartbeat, and that may end the allocation."""
+        """Make a call that is answered like a heartbeat and may end the allocation. Return its answer."""
         self._is_reporting, sent_s = True, now_s()
         try:
             answer = call()
             if answer.is_allocated and getattr(answer, "fence", self._fence) == self._fence:
                 self._renewed_s = max(self._renewed_s, sent_s)
                 self._apply(answer, sent_s)
-            else:  # perhaps granted again already, under another fence
+            else:  # the request may be granted again, under another fence
                 self.left = True
                 self.stop()
         except (StaleFence, NotFound) as error:
@@ -151,7 +152,7 @@ class HeartbeatThread:
         return min([pause, *(moment - now for moment in (self._leave_s, self.lease_end_s) if moment > now)])
 
     def _send_heartbeat(self) -> bool:
-        """Send one heartbeat. Return True if the answer accepts it or reports a loss, False after any failure."""
+        """Send one heartbeat. Return True if it was accepted or the answer reports a loss, False after any failure."""
         sent_s = now_s()
         try:
             heartbeat = self._client.heartbeat(self._request_id, self._fence)
@@ -174,7 +175,7 @@ class HeartbeatThread:
         return True
 
     def _handle_refusal(self, error: AccessDenied) -> None:
-        """Report a refusal unless the last one had the same reason. If the lease is over, the units are lost."""
+        """Report a refusal, unless the last one had the same reason. If the lease is over, note the loss of the units."""
         if self._stop.is_set():
             return
         self.refusal, self.is_silent = str(error), False
@@ -197,7 +198,7 @@ class HeartbeatThread:
         self._set_directive(answer.directive or "continue")
 
     def _response_time(self, answer: Heartbeat | Request) -> datetime:
-        """Return the time of the answer by the server's clock, when the lease began anew. Without a lease it is exact to a
+        """Return the time of the answer by the server's clock, at which the lease began anew. Without a lease it is exact to a
         second.
         """
         if self._lease_s is None or answer.lease_expires_at is None:
@@ -205,7 +206,7 @@ class HeartbeatThread:
         return answer.lease_expires_at - timedelta(seconds=self._lease_s)
 
     def _mark_lost(self, error: StaleFence | NotFound | AccessDenied) -> None:
-        if not (self._stop.is_set() or self._is_reporting):  # else it is us who gave it back, or who are told otherwise
+        if not (self._stop.is_set() or self._is_reporting):  # else this process released it, or the report gets the loss
             self.status = error.request_status if isinstance(error, StaleFence) else None
             is_refusal = isinstance(error, AccessDenied)
             self.loss_reason = f"the lease is over, and heartbeats are refused: {error}" if is_refusal else str(error)
@@ -238,7 +239,7 @@ def _seconds_until(moment_s: float) -> str:
 
 
 def clock_skew(server_date: str | None, now: datetime) -> timedelta:
-    """Return by how much the clock of this machine is at least ahead of the server's; less than a second counts as zero."""
+    """Return the least time by which the clock of this machine is ahead of the server's; less than a second counts as zero."""
     from email.utils import parsedate_to_datetime
 
     try:

@@ -1,10 +1,10 @@
-"""Calls of the API: JSON to the server and back, again when that is safe, and refusals as exceptions.
+"""Calls of the API: JSON to the server and back, with retries if they are safe, and exceptions for refusals.
 
-Tried again, with pauses that double and vary, are: an answer of 429 or 503 (the pause it asks for is kept), a connection that
-was cut or timed out, and no server. What could do harm when done twice is tried again only if it surely was not done:
-the server was not reached, or said 429. After 401 and 403 the token is read again, and a call is repeated at once if there is
-another one now. Safe twice are GET, PUT, PATCH and DELETE, what has an `Idempotency-Key` (what the
-server knows by one gets one here, if it was given none), and the actions below, which the server answers alike the second time.
+A call is retried, with pauses that double and vary, after an answer of 429 or 503 (with the pause it asks for), after a
+connection that was cut or timed out, and without a server. A call that must not happen twice is retried only if it certainly
+did not happen: the server was not reached, or answered 429. After 401 and 403 the token is read again; if it is another one,
+the call is repeated at once. Safe to repeat are GET, PUT, PATCH and DELETE, calls with an `Idempotency-Key` (the client adds
+one to the posts that take it), and the actions below, which get the same answer the second time.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from poolkeeper.failures import is_answer_lost, is_definitely_not_applied, is_re
 from poolkeeper.transport import Response, Transport
 
 LONGEST_RETRY_AFTER_S = 60.0
-"""The longest Retry-After that is waited for; beyond it, the refusal is raised at once."""
+"""The longest Retry-After in seconds for which the client waits; after a longer one it raises the refusal at once."""
 
 IDEMPOTENCY_HEADER = "Idempotency-Key"
 IDEMPOTENT_POSTS = frozenset({"/pools", "/requests", "/requests/batch", "/tasks"})
-"""What the server does once for each key."""
+"""Posts that the server executes once for each idempotency key."""
 READ_METHODS = frozenset({"GET", "HEAD"})
 READ_ONLY_POSTS = ("/plan", "/dry-run")
 REPEATABLE_POSTS = ("/start", "/heard", "/heartbeat", "/release", "/checkpoint", "/cancel", *READ_ONLY_POSTS)
 
 
 class _SecretText(str):
-    """Text that a traceback with the values of variables, such as pytest's, does not show."""
+    """A text whose value no traceback shows, not even one with the values of variables, such as pytest's."""
 
     __slots__ = ()
 
@@ -46,7 +46,7 @@ class _SecretText(str):
 
 
 class HttpClient:
-    """Every call of the API, by method and path. Threads may share one."""
+    """A client for every call of the API, by method and path. Threads may share one."""
 
     def __init__(
         self,
@@ -60,11 +60,11 @@ class HttpClient:
     ) -> None:
         self.configuration = config.read(url, token, workspace)
         self.rereads_token = not token
-        """False if the token is an argument: then a refused one is not replaced by that of the environment or a file."""
+        """False if the token is an argument: a refused one is then not replaced by that of the environment or a file."""
         self.url, self.workspace = self.configuration.url, self.configuration.workspace
         self.timeout_s, self.tries, self._sleep = timeout_s, max(1, tries), sleep
         self.server_date: str | None = None
-        """The `Date` of the last answer: what the server's clock said."""
+        """The header `Date` of the last answer: the time of the server's clock."""
         self._transport = Transport(self.url)
 
     def __enter__(self) -> Self:
@@ -94,9 +94,9 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> Any:
-        """Return the decoded body of the answer; None if it is empty. Raise an ApiError without an answer or for an error.
+        """Return the decoded body of the answer; None if it is empty. Raise ApiError for an error or a missing answer.
 
-        `timeout_s` is for one try. A deletion that is repeated and then finds nothing counts as done.
+        `timeout_s` is for one try. A repeated deletion that finds nothing counts as done.
         """
         return decode_json(self.send(method, path, query=query, body=body, headers=headers, timeout_s=timeout_s))
 
@@ -112,7 +112,7 @@ class HttpClient:
         while True:
             page_body = self.call("GET", path, query={**(query or {}), "limit": page, "cursor": cursor})
             if not isinstance(page_body, dict) or not isinstance(page_body.get("items"), list):
-                raise PoolkeeperError(f"{path} is no list")
+                raise PoolkeeperError(f"the answer to {path} is no list")
             yield from page_body["items"]
             cursor = page_body.get("next_cursor")
             if cursor is None:
@@ -121,10 +121,10 @@ class HttpClient:
     def events(
         self, *, after: str | None = None, pool: str | None = None, component: str | None = None, request: str | None = None
     ) -> Generator[dict[str, Any], None, None]:
-        """Yield events as they happen, without end: from now on, or after the event of this id ("0": from the beginning).
+        """Yield events as they happen, without end: new ones, or all after the event of this id ("0": from the beginning).
 
-        A stream that breaks is resumed after its last event, however long that takes. Only the first connection raises if it
-        fails, or if it is refused. Closing the generator ends the connection.
+        A broken stream is resumed after its last event, after any time. Only the first connection raises an error if it fails
+        or is refused. Closing the generator ends the connection.
         """
         query = {"pool": pool, "component": component, "request": request}
         return event_stream.iter_events(self._open_stream, query, after, self._sleep)
@@ -140,7 +140,7 @@ class HttpClient:
         timeout_s: float | None = None,
         tries: int | None = None,
     ) -> Response:
-        """As `call`, but return the response with status and headers; `tries` replaces the client's own."""
+        """Make a call like `call`, but return the response with status and headers; `tries` replaces the client's own."""
         body_bytes = None if body is None else json.dumps(body, allow_nan=False).encode()
         target, all_headers = PREFIX + path + _query(query), self._headers(headers, body_bytes)
         if method == "POST" and path in IDEMPOTENT_POSTS:
@@ -167,7 +167,7 @@ class HttpClient:
             self._sleep(pause_s(len(errors), result.retry_after_s))
 
     def _replace_token(self, refused: str | None) -> bool:
-        """Read the token again after a refusal. True if there is another one now than in the header that was refused."""
+        """Read the token again after a refusal. Return True if it differs from the one in the refused header."""
         if not self.rereads_token:
             return False
         try:
@@ -182,7 +182,7 @@ class HttpClient:
     def _send_once(
         self, method: str, target: str, body: bytes | None, headers: Mapping[str, str], timeout_s: float, repeatable: bool
     ) -> Response | ApiError:
-        """Return the response, or the error of this try."""
+        """Send one try. Return the response or the error."""
         from http.client import HTTPException
 
         try:

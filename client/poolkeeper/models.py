@@ -1,8 +1,6 @@
-"""What the API answers, as frozen records. An unknown field is skipped: a newer server may answer more fields, an older one
-fewer.
-"""
+"""The answers of the API as frozen records. Unknown fields are skipped: a newer server may send more, an older one fewer."""
 
-# ruff: noqa: RUF009 - what is called there makes fields
+# ruff: noqa: RUF009 - the calls in defaults make fields
 
 from __future__ import annotations
 
@@ -22,13 +20,13 @@ STARVING_STATES = frozenset({"starving", "aggressively_starving"})
 
 
 class Record:
-    """Made from a JSON object."""
+    """A record that is made from a JSON object."""
 
     __slots__ = ()
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """Return the record of an answer. Raise PoolkeeperError if it is no such answer."""
+        """Return the record of an answer. Raise PoolkeeperError if the document is no such answer."""
         try:
             present = [each for each in fields(cls) if each.name in document]  # type: ignore[arg-type]  # each kind is a dataclass
             return cls(**{each.name: _read(document[each.name], each.metadata.get("read")) for each in present})
@@ -67,7 +65,7 @@ class Reason(Record):
 
 @dataclass(frozen=True, slots=True)
 class Waits(Record):
-    """Why a request is queued: one sentence; `pools` has the position, the verdict and the sentence of each pool."""
+    """The reason why a request is queued, as a sentence; `pools` has position, verdict and sentence of each pool."""
 
     sentence: str = ""
     pools: tuple[Mapping[str, Any], ...] = field(default=(), metadata={"read": tuple})
@@ -113,7 +111,7 @@ class Request(Record):
     started_at: datetime | None = _time_field()
     polled_at: datetime | None = _time_field()
     waits: Waits | None = _record_field(Waits)
-    """Why it is queued; only in the answer to a submit."""
+    """The reason why it is queued; only in the answer to a submit."""
 
     @property
     def is_queued(self) -> bool:
@@ -299,7 +297,7 @@ class Caller(Record):
 
 @dataclass(frozen=True, slots=True)
 class Change(Record):
-    """One difference between a declaration and what is."""
+    """One difference between a declaration and the present state."""
 
     action: str
     kind: str
@@ -341,7 +339,7 @@ class OverLimit(Record):
 
 @dataclass(frozen=True, slots=True)
 class Plan(Record):
-    """All differences, one sentence about them, and the use that they put beyond a limit."""
+    """All changes of a declaration, one sentence about them, and the use that they put beyond a limit."""
 
     changes: tuple[Change, ...] = _records_field(Change)
     sentence: str = ""

@@ -1,4 +1,4 @@
-"""Pools, groups and policies, typed: calls for the administrators of capacity."""
+"""Calls about pools, groups and policies, with types: for administrators of capacity."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from poolkeeper.request_body import account_body
 
 
 class PoolApi(HttpClient):
-    """The calls about pools, groups and policies."""
+    """A client with the calls about pools, groups and policies."""
 
     def pools(self) -> list[Pool]:
-        """Every pool."""
+        """Return all pools."""
         return [Pool.from_json(row) for row in self.items("/pools")]
 
     def pool(self, name: str) -> Pool:
-        """One pool."""
+        """Return one pool."""
         return Pool.from_json(self.call("GET", f"/pools/{path_segment(name)}"))
 
     def create_pool(
         self, name: str, capacity: Mapping[str, int], *, description: str = "", settings: Mapping[str, Any] | None = None
     ) -> Pool:
-        """A new pool; Conflict (`pool_exists`) if there is one of that name already."""
+        """Create a pool. Raise Conflict (`pool_exists`) if there is one of this name."""
         body = {"name": name, "capacity": dict(capacity), "description": description, "settings": dict(settings or {})}
         return Pool.from_json(self.call("POST", "/pools", body=body))
 
@@ -37,13 +37,13 @@ class PoolApi(HttpClient):
         description: str | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> Pool:
-        """Change what is given: keys of `capacity` that are not named stay, and 0 takes one out."""
+        """Change the given fields of a pool. Keys of `capacity` that are not given stay; 0 removes a key."""
         fields = {"capacity": capacity, "description": description, "settings": settings}
         body = {field: value for field, value in fields.items() if value is not None}
         return Pool.from_json(self.call("PATCH", f"/pools/{path_segment(name)}", body=body))
 
     def delete_pool(self, name: str) -> None:
-        """Delete a pool in which nothing is queued or active."""
+        """Delete a pool without queued requests and allocations."""
         self.call("DELETE", f"/pools/{path_segment(name)}")
 
     def shares(self, pool: str) -> list[ShareAccount]:
@@ -51,17 +51,17 @@ class PoolApi(HttpClient):
         return [ShareAccount.from_json(row) for row in self.call("GET", f"/pools/{path_segment(pool)}/shares")["accounts"]]
 
     def history(self, pool: str) -> dict[str, Any]:
-        """What was used of a pool over the last hours: `times`, and beside them `capacity` (key → numbers) and `series`: by all
-        as `pool`, by each policy as `type/name`, each key → numbers."""
+        """Return the use of a pool over the last hours: `times`, `capacity` (key → numbers) and `series`: the total as `pool`,
+        each policy as `type/name`, each with key → numbers."""
         history: dict[str, Any] = self.call("GET", f"/pools/{path_segment(pool)}/history")
         return history
 
     def policies(self, pool: str) -> list[Policy]:
-        """The policies of a pool."""
+        """Return the policies of a pool."""
         return [Policy.from_json(row) for row in self.items(f"/pools/{path_segment(pool)}/policies")]
 
     def component_policies(self, component: str, component_type: str = "orchestrator") -> list[Policy]:
-        """A component's policies in all pools."""
+        """Return the policies of a component in all pools."""
         query = {"component_type": component_type}
         return [Policy.from_json(row) for row in self.items(f"/components/{path_segment(component)}/policies", query=query)]
 
@@ -79,23 +79,23 @@ class PoolApi(HttpClient):
         profile: str | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> Policy:
-        """Create or replace a policy: what is not given is the default again, a setting inherited."""
+        """Create or replace a policy. Fields that are not given get their defaults, settings are inherited."""
         fields = {"priority": priority, "group": group, "profile": profile, "settings": settings}
         body = account_body(reserved=reserved, limit=limit, weight=weight, **fields)
         query = {"component_type": component_type}
         return Policy.from_json(self.call("PUT", _policy_path(pool, component), query=query, body=body))
 
     def policy(self, pool: str, component: str, component_type: str = "orchestrator") -> Policy:
-        """One policy."""
+        """Return one policy."""
         query = {"component_type": component_type}
         return Policy.from_json(self.call("GET", _policy_path(pool, component), query=query))
 
     def delete_policy(self, pool: str, component: str, component_type: str = "orchestrator") -> None:
-        """Detach a component from a pool in which nothing of it is queued or active."""
+        """Detach a component from a pool in which it has neither queued requests nor allocations."""
         self.call("DELETE", _policy_path(pool, component), query={"component_type": component_type})
 
     def groups(self, pool: str) -> list[Group]:
-        """The groups of a pool."""
+        """Return the groups of a pool."""
         return [Group.from_json(row) for row in self.items(f"/pools/{path_segment(pool)}/groups")]
 
     def set_group(
@@ -110,12 +110,12 @@ class PoolApi(HttpClient):
         mode: str | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> Group:
-        """Create or replace a group: what is not given is the default again, a setting inherited."""
+        """Create or replace a group. Fields that are not given get their defaults, settings are inherited."""
         body = account_body(parent=parent, reserved=reserved, limit=limit, weight=weight, mode=mode, settings=settings)
         return Group.from_json(self.call("PUT", f"/pools/{path_segment(pool)}/groups/{path_segment(group)}", body=body))
 
     def delete_group(self, pool: str, group: str) -> None:
-        """Delete a group that has nothing below it."""
+        """Delete a group that has no policies or groups below it."""
         self.call("DELETE", f"/pools/{path_segment(pool)}/groups/{path_segment(group)}")
 
 

@@ -1,4 +1,4 @@
-"""Bodies of requests and accounts, as the API takes them. A field that is not given is left out: the server has the default."""
+"""Bodies of requests and accounts for the API. A field that is not given is left out: the server has its default."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def request_spec(
     labels: Mapping[str, str] | None = None,
     **amounts: int,
 ) -> dict[str, Any]:
-    """Return the body of a request; `gpu=2` means `resources={"gpu": 2}`. None as `lease_s` or `queue_ttl_s` means none,
-    `...` the default of the server.
+    """Return the body of a request; `gpu=2` means `resources={"gpu": 2}`. For `lease_s` and `queue_ttl_s`, None means none
+    and `...` the default of the server.
     """
     values = {
         "component": component,
@@ -62,5 +62,5 @@ def account_body(
 
 def _merge_resources(resources: Mapping[str, int], amounts: Mapping[str, int]) -> dict[str, int]:
     for key in resources.keys() & amounts.keys():
-        raise TypeError(f"{key} is asked twice: in resources and by name")
+        raise TypeError(f"{key} is given twice: in resources and by name")
     return {**resources, **amounts}

@@ -12,7 +12,7 @@ SHORT_ID_LENGTH = 6
 
 
 def short_id(request_id: str) -> str:
-    """Return the end of an id, which tells the requests of one day apart."""
+    """Return the end of an id, which differs between the requests of one day."""
     return request_id[-SHORT_ID_LENGTH:]
 
 

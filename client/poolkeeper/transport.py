@@ -1,8 +1,8 @@
 """Bytes to the server and back: keep-alive connections, each used by one call at a time.
 
-A call takes an idle connection or opens one. Nothing is locked: no thread waits for another, and a fork finds no lock held. A
+A call takes an idle connection or opens one. There is no lock: no thread waits for another, and a fork finds no lock held. A
 connection belongs to the process that opened it. A connection that the server has closed meanwhile is replaced at once.
-Connecting and sending are two steps, so that a failure tells whether anything was sent: after ConnectError nothing was.
+Connecting and sending are two steps, so that a failure shows whether anything was sent: after ConnectError nothing was sent.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse
 
 MAX_IDLE = 16
-"""Idle connections kept for the next call; more are closed."""
+"""The most idle connections that are kept; more are closed."""
 
 
 PAGE_PATHS = re.compile(r"/(?:docs|healthz|readyz|metrics)/?$|/api/v1/")
-"""What is below the URL of a server, and so no part of it."""
+"""Paths of pages and calls below the URL of a server, which are no part of the URL."""
 
 
 class ConnectError(OSError):
-    """There is no connection, so nothing was sent; the reason is the cause of this error."""
+    """A failed connection: nothing was sent. The reason is the cause of this error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Response:
 
     @property
     def retry_after_s(self) -> float | None:
-        """The header Retry-After in seconds; None if there is none, or if it is a date."""
+        """Return the header Retry-After in seconds; None if there is none, or if it is a date."""
         text = self.headers.get("retry-after", "").strip()
         return float(text) if text.isascii() and text.isdigit() else None
 
@@ -73,13 +73,13 @@ class Transport:
                     raise
 
     def open(self, timeout_s: float) -> HTTPConnection:
-        """Open a connection that the caller owns. Raise ConnectError if there can be none."""
+        """Open a connection that the caller owns. Raise ConnectError if it fails."""
         from http.client import HTTPConnection, HTTPSConnection
 
         connection = (HTTPSConnection if self._secure else HTTPConnection)(self._host, self._port, timeout=timeout_s)
         try:
             connection.connect()
-        except (OSError, UnicodeError) as error:  # a name that can be no host's is a UnicodeError
+        except (OSError, UnicodeError) as error:  # an impossible host name raises UnicodeError
             connection.close()
             raise ConnectError(str(error)) from error
         return connection
@@ -116,8 +116,8 @@ class Transport:
                 connection.sock.settimeout(timeout_s)
             response = self.send(connection, method, target, body, headers)
             result = Response(response.status, {name.lower(): text for name, text in response.getheaders()}, response.read())
-            response.close()  # or it is finalized as the next call begins, where Python would drop a Ctrl-C
-        except BaseException:  # a Ctrl-C as well: half an answer may still be on its way
+            response.close()  # else it is finalized at the next call, where Python drops a Ctrl-C
+        except BaseException:  # also Ctrl-C: the rest of an answer may still come
             connection.close()
             raise
         self._put_idle(connection)
@@ -134,7 +134,7 @@ class Transport:
             connection.close()
 
     def _put_idle(self, connection: HTTPConnection) -> None:
-        if len(self._idle) < MAX_IDLE and connection.sock is not None:  # http.client closed it if the server will
+        if len(self._idle) < MAX_IDLE and connection.sock is not None:  # None: http.client closed it, as the server does
             self._idle.append((os.getpid(), connection))
         else:
             connection.close()
@@ -151,7 +151,7 @@ def _has_input(file: int) -> bool:
 
 def _parse_url(url: str) -> tuple[bool, str, int | None, str]:
     if "://" not in url and not url.startswith(("http:", "https:")):
-        raise InvalidUrl(f"{url!r} is not the URL of a server: it lacks the http:// or https:// before it")
+        raise InvalidUrl(f"{url!r} is not the URL of a server: http:// or https:// is missing")
     try:
         parts = urlsplit(url)
         if parts.scheme in ("http", "https") and parts.hostname and not parts.query and not parts.fragment:

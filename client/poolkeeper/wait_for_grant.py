@@ -1,4 +1,4 @@
-"""Waiting for a grant: one long poll after another, through a busy server, a short outage and a token that is replaced."""
+"""The wait for a grant: one long poll after another, through a busy server, a short outage and a replaced token."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from poolkeeper.http_client import HttpClient, decode_json
 from poolkeeper.models import Request
 
 POLL_S = 30.0
-"""How long one long poll waits at the server."""
+"""The seconds that one long poll waits at the server."""
 
 LONGEST_OUTAGE_S = 300.0
-"""How long to go on without an answer; by default a queued request expires ten minutes after its last poll."""
+"""The seconds without an answer after which the wait fails; a queued request expires ten minutes after its last poll."""
 
 EARLY_RESPONSE_PAUSE_S = 0.25
-"""The pause after a poll that was answered early for no reason given, as by a server that is about to stop."""
+"""The pause in seconds after a poll that was answered early without a reason, as by a server that is about to stop."""
 
 
 def wait_for_grant(
     client: HttpClient, request_id: str, path: str, timeout_s: float | None, sleep: Callable[[float], object]
 ) -> Request:
-    """Return the request at this path when it is no longer queued. Raise WaitTimeout; Unavailable after a long outage.
+    """Return the request at this path when it is no longer queued. Raise WaitTimeout, or Unavailable after a long outage.
 
-    If polls are refused (401 or 403) after one was accepted, they are repeated for as long as in an outage.
+    If polls are refused (401 or 403) after one was accepted, they are repeated for the same time as in an outage.
     """
     began_s = answered_s = time.monotonic()
     until_s, failures = inf if timeout_s is None else began_s + timeout_s, 0
@@ -60,7 +60,7 @@ def wait_for_grant(
 def _log_refusal(request_id: str, error: ApiError) -> None:
     import logging
 
-    logging.getLogger("poolkeeper").warning("request %s: polls are refused, and go on: %s", request_id, error)
+    logging.getLogger("poolkeeper").warning("request %s: polls are refused, and repeated: %s", request_id, error)
 
 
 def _poll(client: HttpClient, path: str, wait_s: float) -> tuple[Request, float]:

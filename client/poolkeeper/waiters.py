@@ -1,7 +1,7 @@
 """Requests of processes that wait: polls prolong a short queue TTL, so that a request does not outlive its process for long.
 
-If polls are refused or do not arrive for as long as the TTL, the request expires although its process still waits. It is then
-submitted again, under a key made from the last one: two processes that wait under one key find the same new request.
+If polls are refused or do not arrive for the length of the TTL, the request expires although its process still waits. It is
+then submitted again, under a key made from the last one: two processes that wait under one key find the same new request.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ CLEANUP_TRIES, CLEANUP_TIMEOUT_S = 2, 3.0
 def submit_waiter(client: Client, body: Mapping[str, Any], key: str, wait_s: float = 0) -> Request:
     """Submit a request that this process waits for, and wait `wait_s` for the grant.
 
-    Return the earlier request if the service knows the key.
-    The first call with the key may have been a plain submit, with the queue TTL of the server.
+    Return the earlier request if the service knows the key. The first call with the key may have been a plain submit, with the
+    queue TTL of the server.
     """
     if "queue_ttl_s" in body:
         return client.submit_spec(body, key, wait_s)
@@ -57,10 +57,10 @@ def next_key(key: str) -> str:
 def cancel_or_release(
     client: Client, body: Mapping[str, Any], key: str, request: Request | None, runner: str | None = None
 ) -> Request:
-    """Cancel the request or release its units, also if only its key is known. Return the request after that.
+    """Cancel the request or release its units, also if only its key is known. Return the request afterwards.
 
-    If it has a `runner` and another runner has started the allocation, the units stay, and Conflict is raised.
-    PoolkeeperError is raised if the service cannot be reached at once.
+    If `runner` is given and another runner has started the allocation, raise Conflict and keep the units. Raise PoolkeeperError
+    if the service cannot be reached at once.
     """
     quick_client = client.clone(tries=CLEANUP_TRIES, timeout_s=min(CLEANUP_TIMEOUT_S, client.timeout_s))
     try:

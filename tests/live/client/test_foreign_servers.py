@@ -52,7 +52,7 @@ def test_a_port_where_no_http_is_spoken(method: str, path: str, pauses: list[flo
     with stranger(greets) as (where, came):
         with pytest.raises(errors.Unavailable) as caught:
             Client(f"http://{where}", sleep=pauses.append).call(method, path)
-        assert str(caught.value) == f"what answers at http://{where} does not speak HTTP: it said 'SSH-2.0-OpenSSH_9.2'"
+        assert str(caught.value) == f"the server at http://{where} does not speak HTTP: it answered 'SSH-2.0-OpenSSH_9.2'"
         assert (caught.value.answer_lost, caught.value.code, len(came), pauses) == (False, "not_http", 1, [])
 
 
@@ -61,7 +61,7 @@ def test_tls_with_a_plain_port(stub: StubServer, pauses: list[float], method: st
     url = stub.url.replace("http:", "https:")
     with pytest.raises(errors.Unavailable) as caught:
         Client(url, sleep=pauses.append).call(method, path)
-    assert str(caught.value) == f"what answers at {url} does not speak TLS: is it {stub.url}?"
+    assert str(caught.value) == f"the server at {url} does not speak TLS: try {stub.url}"
     assert (caught.value.answer_lost, caught.value.repeated, caught.value.code, pauses) == (False, False, "no_tls", [])
     assert stub.calls == []
 
@@ -96,7 +96,7 @@ def test_plain_http_with_a_port_of_tls(pauses: list[float]) -> None:
 
     with stranger(alerts) as (where, _), pytest.raises(errors.Unavailable) as caught:
         Client(f"http://{where}", sleep=pauses.append).call("GET", "/pools")
-    assert str(caught.value) == f"what answers at http://{where} speaks TLS: is it https://{where}?"
+    assert str(caught.value) == f"the server at http://{where} speaks TLS: try https://{where}"
 
 
 def test_a_certificate_that_is_not_trusted(tls: ssl.SSLContext, pauses: list[float]) -> None:

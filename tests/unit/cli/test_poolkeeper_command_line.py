@@ -187,7 +187,7 @@ def test_no_service_is_one_line_and_what_to_do(nowhere: Program) -> None:
     ("url", "lacks"),
     [
         ("ftp://x", "http://host:port or https://host:port"),
-        ("127.0.0.1:18701", "it lacks the http:// or https:// before it"),
+        ("127.0.0.1:18701", "http:// or https:// is missing"),
         ("http://127.0.0.1:18701/docs", "leave out /docs"),
     ],
 )
@@ -398,5 +398,5 @@ def test_tls_with_a_plain_port_is_told_in_plain_words(stubbed: Program, stub: St
     url = stub.url.replace("http:", "https:")
     ran = stubbed("pool", "create", "gpus", "--capacity", "gpu=1", "--url", url, ends=ExitCode.UNAVAILABLE)
     first, second = ran.err.splitlines()
-    assert first == f"poolkeeper: what answers at {url} does not speak TLS: is it {stub.url}?"
+    assert first == f"poolkeeper: the server at {url} does not speak TLS: try {stub.url}"
     assert "--url" in second

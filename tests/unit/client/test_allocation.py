@@ -279,7 +279,7 @@ class TestLost:
             lease_clock.ahead_s += 1
             assert (early, allocation.suspected) == (False, True)
             assert allocation.lost is False
-            with pytest.raises(errors.AllocationLost, match="may have lapsed") as caught:
+            with pytest.raises(errors.AllocationLost, match="may have ended") as caught:
                 allocation.ensure()
             assert caught.value.suspected is True
             proxy.open()
@@ -340,7 +340,7 @@ class TestGoingOut:
 
     def test_without_a_server_there_is_a_warning(self, proxy: FlakyProxy, client: Client) -> None:
         ours = Client(proxy.url, workspace=client.workspace, tries=1)
-        text = "its units come back when its lease lapses: no answer from"
+        text = "its units are freed when its lease ends: no answer from"
         with pytest.warns(RuntimeWarning, match=text), ours.allocation("team", gpu=1):
             proxy.close()
 

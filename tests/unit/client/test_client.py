@@ -45,7 +45,7 @@ class TestRequests:
     def test_amounts_by_name_resources_and_settings_go_together(self, client: Client) -> None:
         request = client.submit("team", resources={"mcpu": 500}, settings={"memory": "2GiB"}, gpu=1)
         assert request.resources == {"gpu": 1, "mcpu": 500, "memory_mb": 2148, "step_run": 1}
-        with pytest.raises(TypeError, match="gpu is asked twice"):
+        with pytest.raises(TypeError, match="gpu is given twice"):
             client.submit("team", resources={"gpu": 1}, gpu=1)
 
     def test_the_same_key_is_the_same_request(self, client: Client) -> None:

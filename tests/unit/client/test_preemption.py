@@ -167,7 +167,7 @@ class TestInABlock:
 
         stub.script(granted, leaves)
         with Client(stub.url, tries=1).allocation("team") as allocation:
-            with pytest.raises(errors.AllocationLost, match="had to leave just then"):
+            with pytest.raises(errors.AllocationLost, match="got a directive to leave during this call"):
                 allocation.checkpoint("completed")
             assert (allocation.lost, allocation.left) == (False, True)
         assert [each.path.rpartition("/")[2] for each in stub.calls] == ["requests?wait_s=30.0", "checkpoint", "heartbeat"]

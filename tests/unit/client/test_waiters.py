@@ -46,7 +46,9 @@ def test_an_allocation_waits_under_a_short_ttl_or_its_own(client: Client, given:
 def test_polls_go_on_while_a_token_is_replaced(make_client: Asking, stub: StubServer, caplog: pytest.LogCaptureFixture) -> None:
     stub.script(stands("queued"), *[REFUSED] * 5, stands("allocated"))
     assert make_client().wait("r").is_allocated
-    assert [record.message for record in caplog.records] == ["request r: polls are refused, and go on: this token is expired"]
+    assert [record.message for record in caplog.records] == [
+        "request r: polls are refused, and repeated: this token is expired"
+    ]
 
 
 def test_polls_that_were_never_accepted_do_not_go_on(make_client: Asking, stub: StubServer) -> None:
