@@ -1,4 +1,4 @@
-"""The tables of the guides name what the code has: variables, exit codes, verdicts, fields."""
+"""The tables of the guides name what the code has: variables, exit codes, verdicts, fields; its numbers hold."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from poolkeeper.runner.command_env import command_environment
 from app.api.schemas.dry_run import DryRunBody
 from app.domain.dry_run import DRY_RUN_REASONS
 from app.domain.explanations import WaitReason
+from app.planner.fair_share.share_tree import Branch, Leaf
+from app.planner.fair_share.water_filling import divide
 from tests.support.doc_pages import Page
 from tests.support.paths import ROOT
 
 RUN_A_COMMAND = Page(ROOT / "docs" / "guides" / "run-a-command.md")
 EXPLAIN = Page(ROOT / "docs" / "guides" / "explain-and-dry-run.md")
 POOLS_AS_CODE = Page(ROOT / "docs" / "guides" / "pools-as-code.md")
+FAIR_SHARE = Page(ROOT / "docs" / "guides" / "fair-share.md")
 SCHEMA = json.loads((ROOT / "config" / "pools.schema.json").read_text("utf-8"))
 
 
@@ -80,3 +83,19 @@ def test_the_settings_of_the_pools_file_are_all_there_are(kind: str) -> None:
 
 def test_the_pools_file_has_one_field() -> None:
     assert set(SCHEMA["properties"]) == {"pools"}
+
+
+def leaf(name: str, cell: str) -> Leaf:
+    """Return the policy that a cell such as `weight 3, limit 3, asks 8` describes."""
+    numbers = {word: int(number) for word, number in re.findall(r"(\w+) (\d+)", cell)}
+    reserved, limit = ({"gpu": numbers[word]} if word in numbers else {} for word in ("reserved", "limit"))
+    return Leaf(name, weight=numbers["weight"], demand={"gpu": numbers["asks"]}, guarantee=reserved, limit=limit)
+
+
+def test_the_fair_shares_of_the_guide_are_those_of_the_planner() -> None:
+    rows = re.findall(r"^\| .+? \| (weight.+?) \| (weight.+?) \| (.+?) and (.+?) \|$", FAIR_SHARE.text, re.M)
+    assert len(rows) == 4
+    for alpha, beta, *expected in rows:
+        division = divide({"gpu": 8}, Branch("pool", children=(leaf("alpha", alpha), leaf("beta", beta))))
+        shares = [division.accounts[name].fair[0] * 8 / division.scale for name in ("alpha", "beta")]
+        assert shares == [float(number) for number in expected]
