@@ -1,4 +1,4 @@
-"""The scripts for a caller that repeats every call, or that dies before the work is finished."""
+"""The scripts, called by a caller that repeats every call, or that dies before the work is finished."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Died(Exception):  # noqa: N818
 
 
 class Calls(Scripts):
-    """Scripts that are called twice, or whose caller dies after the first, when told so."""
+    """Scripts that can be called twice, or whose caller can die after the first call."""
 
     def __init__(self, world: World, budget: int) -> None:
         super().__init__(world.client, commands_with_budget(budget))
@@ -118,7 +118,7 @@ def _pairs(flat: list[str] | str) -> dict[str, str] | str:
 
 
 def a_world(world: World, chunk: int, budget: int = MAX_STEPS) -> Calls:
-    """Make a world's ledger one of small steps and short memory, called as told."""
+    """Give a workspace a ledger of small steps and short memory, with these calls."""
     world.ledger = Ledger(world.client, world.clock, LedgerLimits(chunk=chunk, retention_s=RETENTION_S))
     calls = Calls(world, budget)
     world.ledger._scripts = calls

@@ -1,4 +1,4 @@
-"""The rules of preemption by fair shares, and of accounts over their limit, written from their words.
+"""The rules of preemption by fair share, and of accounts over their limit, written independently of the planner.
 
 The fair shares themselves are not computed here (`tests/properties/fair_share` does that): decisions are compared with the
 published shares, on which they rest. So the model checks only the part of the rules that is visible in the data.

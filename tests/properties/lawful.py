@@ -1,7 +1,7 @@
-"""The rules of preemption (SPEC 7), written from their words: slow, one allocation at a time, and without a memory.
+"""The rules of preemption, written independently of the planner: slow, one allocation at a time, without a memory.
 
-Only the disciplines `reserved` and `classes`; `fairly` has the third. The cost of an allocation and the choice of the
-better victim are not judged here.
+Only the disciplines `reserved` and `classes`; `fairly` has the third. The cost of an allocation and the choice of the better
+victim are not judged here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.properties.snapshot import Snapshot
 
 @dataclass
 class Law:
-    """The rules of one pool at one moment: the model, and what is told of requests and policies besides."""
+    """The rules of one pool at one moment: the model, and further facts of requests and policies."""
 
     model: Model
     snapshot: Snapshot

@@ -1,4 +1,4 @@
-"""The same small world with a planner: capacity is reclaimed, and victims answer, or do not.
+"""The same small workspace with a planner: capacity is reclaimed, and victims answer or do not.
 
 Beside the planner's decisions there are random ones, which follow no rule of preemption: the scripts must refuse a step that
 does not fit, and every step that they apply must keep the ledger right.
@@ -251,7 +251,7 @@ class Leavings(Histories):
             answer = self._do(how, lambda: ledger.release(self.world.workspace, request.id, request.fence, "vacated"))
             assert isinstance(answer, Conflict) == (request.status == "allocated" and not is_preempted) or answer is None
 
-    # what becomes of it all
+    # outcomes of all steps
 
     def rest(self, rounds: int = 40) -> None:
         """Run passes without new requests and releases until no victim leaves and none is added."""

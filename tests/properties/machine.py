@@ -1,6 +1,6 @@
-"""A small world where everybody wants the same few units, and every operation there is, in any order.
+"""A small workspace in which all requests ask for the same few units, with every operation in any order.
 
-What an operation acts on is said by numbers that count modulo what there is, so that any part of a history is a history.
+An operation names its subject by a number, modulo the number of subjects, so that any part of a history is a history.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A model of the rules, written from their words and not from the scripts: slow, small and obviously right.
+"""A model of the rules, written independently of the scripts: slow, small and obviously right.
 
 It holds plain data (pools with their accounts, requests, holds, the time) and derives the accounts, the eligible pools, the
-order of every queue, and the requests that may be granted now. Between two questions it remembers only the results in
-`Memory`.
+order of every queue, and the requests that may be granted now. Between two questions it remembers only the results in `Memory`.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True)
 class Account:
-    """A policy or a group: its own numbers and what is above it (None: the pool)."""
+    """A policy or a group: its own numbers, and the account above it (None: the pool)."""
 
     name: str
     parent: str | None
@@ -91,7 +90,7 @@ class Pool:
         return self.capacity.get(key, BOUNDLESS if key in METERED else 0)
 
     def limit(self, account: str, key: str) -> int:
-        """Return the effective limit: one as large as the pool is none."""
+        """Return the effective limit; a limit as large as the pool is no bound."""
         if account == "pool":
             return self.total(key)
         limit = self.accounts[account].limit.get(key, BOUNDLESS)
@@ -104,7 +103,7 @@ class Pool:
 
 @dataclass
 class Request:
-    """An ask and where it stands."""
+    """A request and its state."""
 
     id: str
     component: str

@@ -1,4 +1,4 @@
-"""Random pools in a ledger, reconciled until nothing moves, and the snapshot that the planner reads of them."""
+"""Random pools in a ledger, reconciled until nothing changes, and the snapshot that the planner reads of them."""
 
 from __future__ import annotations
 

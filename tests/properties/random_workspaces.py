@@ -1,4 +1,4 @@
-"""Random states of a small workspace in which many wait, reconciled until nothing moves."""
+"""Random states of a small workspace with many waiters, reconciled until nothing changes."""
 
 from __future__ import annotations
 

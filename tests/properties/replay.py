@@ -1,4 +1,4 @@
-"""Every transition again, one event after the other, each judged by the model at the moment it was made."""
+"""The replay of every transition: one event after the other is judged by the model of its moment."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Replay:
         self.model = Model(rules.pools, requests, dict(before.holds), rules.now_ms, rules.unmanaged, clearings, leaving)
         self.after = rules
         self.stops: dict[str, dict[str, dict[str, str]]] = {}
-        """Waiter → victim → the event that told it to leave."""
+        """Waiter → victim → the event of its preemption."""
         self.evicted: dict[str, dict[str, str]] = {}
-        """The event of each eviction that is not over, by request."""
+        """Request → the event of its eviction, for evictions that have not ended."""
         self.noted: dict[str, set[str]] = {}
-        """Waiter → the victims it was told of."""
+        """Waiter → the victims in its events."""
         self.quiet = {pool for pool in rules.pools if not (_busy(snapshot, pool) or _busy(was, pool))}
 
     def step(self, event: dict[str, str], last_fence: int) -> Iterator[str]:

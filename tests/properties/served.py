@@ -1,4 +1,4 @@
-"""No preemption is in vain: the owner of a hold with victims fits when all have left, and loses the hold only for a reason."""
+"""No preemption is in vain: the owner of a hold with victims fits after all have left, and loses the hold only for a reason."""
 
 from __future__ import annotations
 

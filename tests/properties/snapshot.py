@@ -1,6 +1,6 @@
-"""Everything a workspace has in Redis at one moment, as plain data, every key of it named by its kind.
+"""All data of a workspace in Redis at one moment, with the kind of every key.
 
-What is read here is only sorted and named; what it should be is the business of `oracle` and `structures`.
+This module only sorts and names the data; `oracle` and `structures` judge them.
 """
 
 from __future__ import annotations

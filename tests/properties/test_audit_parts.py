@@ -1,4 +1,4 @@
-"""An audit in parts finds damage and nothing else, whatever changes between the parts."""
+"""An audit in parts finds damage and nothing else, even if data change between the parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No command reads all of what a client can make large: with ten times as much, its Redis steps are no more than doubled."""
+"""No command reads all of a collection that a client can make large: ten times as many members at most double its steps."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ SCRIPT_USERS = (
 
 
 def measure(servers: Servers, monkeypatch: pytest.MonkeyPatch, size: str, count: int) -> dict[str, int]:
-    """Return the most steps of each command in a workspace with so many of something."""
+    """Return the most steps of each command in a workspace with this many members of one collection."""
     make, settings, _ = SIZES[size]
     client = servers.client("embedded")
     scripts = CountedScripts(client)

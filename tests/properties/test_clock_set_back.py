@@ -1,4 +1,4 @@
-"""Random histories in which the clock is set back and forward: deadlines lie no further ahead than they can, books agree."""
+"""Random histories in which the clock is set back and forward: deadlines lie no further ahead than they can, sums agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random workspaces with work in them, declared to be otherwise: it is made so at once, or nothing is changed at all."""
+"""Random workspaces in use, with random declarations: each is applied at once as a whole, or changes nothing."""
 
 from __future__ import annotations
 

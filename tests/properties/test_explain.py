@@ -35,7 +35,7 @@ def test_what_would_have_to_happen_is_enough_and_no_less_is(servers: Servers, mo
 
 
 class Beside(Exception):  # noqa: N818
-    """A limit as large as the pool is none, and would be one as the pool grows."""
+    """The limit is as large as the pool, so it is no bound; it becomes one when the pool grows."""
 
 
 class Trial:

@@ -1,4 +1,4 @@
-"""The components that a token is for, as the scripts and as the API judge it: on the same random names and patterns."""
+"""The components of a token, judged by the scripts and by the API: on the same random names and patterns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A snapshot that is read in parts, with changes between the parts, is that of its last moment."""
+"""A snapshot is read in parts, with changes between the parts: it is that of its last moment."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _comparable(snapshot: PoolSnapshot) -> dict[str, Any]:
 
 
 class CorruptScripts(Scripts):
-    """Scripts of a reader that loses rows, and is told to begin anew until its tries are used up."""
+    """Scripts of a reader that loses rows, and that has to begin anew until its attempts are used up."""
 
     def __init__(self, client: RedisClient, number: int) -> None:
         super().__init__(client)

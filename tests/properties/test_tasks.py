@@ -30,7 +30,7 @@ WEIGHTS = {
 
 
 class History:
-    """One history, and what a world outside the ledger knows of it: the messages in the broker and the workers at work."""
+    """One history, and the parts of the world outside the ledger: the messages in the broker and the workers at work."""
 
     def __init__(self, world: World, seed: int) -> None:
         self.world, self.rng, self.store = world, Random(seed), TaskStore(world.client, world.clock, world.limits)
@@ -78,7 +78,8 @@ class History:
             self.broker += [dispatch] * self.rng.choice((0, 1, 1, 1, 2))
         self.store.mark_dispatched(self.world.workspace, taken, START_S)
         for dispatch in taken:
-            if dispatch.end and dispatch.attempts == TRIES and dispatch not in self.broker:  # it is not told for ever
+            # the notice of its end is not repeated for ever
+            if dispatch.end and dispatch.attempts == TRIES and dispatch not in self.broker:
                 self.broker.append(dispatch)
 
     def send_and_die(self) -> None:
@@ -95,7 +96,7 @@ class History:
             return
         got = self.broker.pop(self.rng.randrange(len(self.broker)))
         if got.end:
-            if got.end.status not in self.over[got.task]:  # told twice is told once
+            if got.end.status not in self.over[got.task]:  # a repeated notice has no further effect
                 self.over[got.task].append(got.end.status)
             if self.rng.random() < 0.7:
                 with suppress(NotFound):  # another client has released it

@@ -1,4 +1,4 @@
-"""Tenants of a template: whatever they are called and ask, none changes the quota of another, the labels or the memory."""
+"""Instances of a template: no name and no request of one changes the quota of another, the labels or the memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A workspace copy that is read in parts, with changes between the parts, decides as the workspace does at its last moment."""
+"""A workspace copy is read in parts, with changes between the parts: it decides like the workspace at its last moment."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _in_order(pool: Pool) -> Pool:
 
 
 def _compare(world: World, copy: World) -> None:
-    """Compare what decisions see, and audit the copy."""
+    """Compare the snapshots for decisions, and audit the copy."""
     ledger = Ledger(copy.client, copy.clock, world.limits)
     assert copy.pools() == world.pools()
     for pool in world.pools():

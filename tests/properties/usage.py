@@ -15,7 +15,7 @@ PEAK = "peak."
 
 
 def usage_faults(snapshot: Snapshot, pool: str) -> Iterator[str]:
-    """Yield what is wrong with the samples and the maxima of a pool."""
+    """Yield the faults of the samples and the maxima of a pool."""
     lines = [line.split(" ") for line in snapshot.get("pool_usage_history", pool)]
     times = [int(line[0]) for line in lines]
     if times != sorted(set(times)) or len(lines) > MAX_SAMPLES or any(time_ms > snapshot.now_ms for time_ms in times):

@@ -42,7 +42,7 @@ HUNGER = {"stop": 0.2, "pass_time": 2, "set_group": 2, "change_pool": 2}
 
 
 class Walk:
-    """One history being drawn; how often what is done differs from one to the next."""
+    """One history while it is drawn. The probabilities of its steps differ between histories."""
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
@@ -82,7 +82,7 @@ class Walk:
         chunk, budget = rng.choice((1, 2, 3, 200, 200)), rng.choice(BUDGETS)
         return {"chunk": chunk, "budget": budget, "pools": pools, "policies": policies, "crowd": crowd}
 
-    # what the world is made of
+    # the contents of the workspace
 
     def _capacity(self) -> dict[str, int]:
         rare = {"lic": 2} if self.quarrel else {"lic": 2, "mcpu": 6, "step_run": 6}

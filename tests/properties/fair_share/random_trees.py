@@ -1,4 +1,4 @@
-"""Random trees under which a pool is shared."""
+"""Random trees of accounts."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ WEIGHTS = (1, 1, 1, 2, 3, 7, 10)
 
 
 class TreeGenerator:
-    """Grows trees; what is guaranteed below a node is never more than what it is guaranteed itself.
+    """A generator of trees. The guarantees below a node are never more than its own.
 
-    `fine`: how many units the pool has of a key at most; few make many coincidences. `groups`: how deep groups may lie.
+    `fine`: the most units of a key in the pool; few units give many coincidences. `groups`: the greatest depth of groups.
     """
 
     def __init__(

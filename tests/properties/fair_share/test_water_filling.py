@@ -17,7 +17,7 @@ from tests.properties.fair_share.random_trees import TreeGenerator, all_accounts
 
 MANY = settings(max_examples=100, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
 TRIFLE = 10**9
-"""Less than one in so many is rounding."""
+"""The inverse of the relative difference that counts as rounding."""
 
 RANDOMS = st.randoms(use_true_random=False)
 FINENESS = st.sampled_from((4, 12, 1_000, 10**9))

@@ -1,4 +1,4 @@
-"""The cost of preempting an allocation, written from the specification: in exact fractions of GPU-minutes."""
+"""The cost of preempting an allocation, written independently of the planner: in exact fractions of GPU-minutes."""
 
 from __future__ import annotations
 

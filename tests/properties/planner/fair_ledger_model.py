@@ -1,4 +1,4 @@
-"""A ledger of one pool that shares fairly: it keeps what is published, and serves the least satisfied policy first."""
+"""A ledger of one pool with fair share: it keeps the published shares, and serves the least satisfied policy first."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class FairShareLedger(PoolLedger):
             is_queue_blocked = is_queue_blocked or (strict and blocked == "capacity")
         return None
 
-    # what people do
+    # acts of users
 
     def lower_limit(self, name: str, key: str, units: int) -> None:
         """Set the limit of a policy or group; waiters that fit nowhere any more are rejected."""
@@ -107,7 +107,7 @@ class FairShareLedger(PoolLedger):
                 self._remove_from_queue(request.id)
         self.grant_all()
 
-    # what the planner found
+    # acts of the planner
 
     def publish(self, publication: Publication | None) -> None:
         """Apply a publication."""

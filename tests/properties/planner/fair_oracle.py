@@ -1,7 +1,7 @@
-"""The rules of preemption by fair share written from the specification: slow, small and obviously right.
+"""The rules of preemption by fair share, written independently of the planner: slow, small and obviously right.
 
-Only the division of a pool is taken from the planner. Sets of victims are searched among all subsets, so this is for
-small pools.
+Only the division of a pool is taken from the planner. Sets of victims are searched among all subsets, so this is for small
+pools.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from app.planner.fair_share.water_filling import Division, divide
 from tests.properties.planner.oracle import Oracle
 
 UsageByComponent = Mapping[str, Counter[str]]
-"""Component → what it uses."""
+"""Component → its usage."""
 SEARCHED = 12
 NEVER, ORDINARY, AGGRESSIVE = 0, 1, 2
 TRIGGERS = {ORDINARY: Trigger.STARVATION, AGGRESSIVE: Trigger.AGGRESSIVE_STARVATION}
@@ -76,7 +76,7 @@ class ShareState:
         return Fraction(self.division.accounts[account].fair[index] * self.oracle.capacity[key], self.division.scale)
 
     def takeable_work(self, component: str) -> Iterator[TakeableWork]:
-        """Yield what of a policy may be taken, its protections ignored."""
+        """Yield the allocations of a policy that may be preempted. Their protections are ignored."""
         account = f"policy:{component}"
         settings, node = self.oracle.starvation_settings(account), self.division.accounts[account]
         allocations = [allocation for allocation in self.allocations if allocation.component == component]
@@ -203,7 +203,8 @@ class FairShareOracle(Oracle):
     # demand and use
 
     def demand(self, component: str) -> Counter[str]:
-        """Return what a policy uses and what it has queued. It is the same in every state, as a victim queues again."""
+        """Return the usage of a policy and its queued amounts. They are the same in every state, because a victim queues
+        again."""
         demand = self.snapshot.demand.get(component)
         return self._counter(f"policy:{component}") + Counter(demand.units if demand else {})
 
@@ -245,7 +246,7 @@ class FairShareOracle(Oracle):
         return [work.allocation for work in self.takeable_work(waiter)]
 
     def takeable_work(self, waiter: Waiter) -> list[TakeableWork]:
-        """Return the same, with what may be taken of each."""
+        """Return the preemptible allocations in order, each with its conditions."""
         level, state = self.level(waiter), self.state(waiter)
         result = []
         for component in self.components:

@@ -1,4 +1,4 @@
-"""A ledger of one pool in memory: it grants in order as the rules say, keeps holds, and takes the planner's steps."""
+"""A ledger of one pool in memory: it grants in the order of the rules, keeps holds, and applies the planner's steps."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ModelPreemption:
 
 @dataclass
 class PoolLedger:
-    """A pool with its accounts, allocations and waiters; `accounts` hold only what was set."""
+    """A pool with its accounts, allocations and waiters. `accounts` contains only values that were set."""
 
     settings: PlannerSettings
     accounts: dict[str, AccountSnapshot]
@@ -97,7 +97,7 @@ class PoolLedger:
             stack_exits=dict(self.stack_exits.get(account.name, {})),
         )
 
-    # what people do
+    # acts of users
 
     def submit(self, request: ModelRequest) -> str | None:
         """Submit a request: its id, or None if it can never be granted."""

@@ -1,6 +1,6 @@
-"""The rules of preemption written from the specification and not from the planner: slow, small and obviously right.
+"""The rules of preemption, written independently of the planner: slow, small and obviously right.
 
-Everything is derived from the allocations, the waiters and the holds at every question; only the path of a component, and the
+All values are derived from the allocations, the waiters and the holds at every question. Only the path of a component, and the
 allocations and the use of an account, are remembered. Sets of victims are searched among all subsets: this is for small pools.
 """
 
@@ -83,7 +83,7 @@ class Oracle:
         return self._used[question]
 
     def limit(self, account: str, key: str) -> int:
-        """Return the effective limit; one as large as the pool is none."""
+        """Return the effective limit; a limit as large as the pool is no bound."""
         total = self.snapshot.accounts["pool"].limit.get(key, BOUNDLESS if key in METERED else 0)
         if account == "pool":
             return total
@@ -100,13 +100,14 @@ class Oracle:
         return next((hold for hold in self.snapshot.holds if hold.owner.id == waiter.id), None)
 
     def pending_units(self, hold: HoldSnapshot, account: str, key: str) -> int:
-        """Return what the victims of a hold still have to free there."""
+        """Return the units that the victims of a hold still have to free at an account."""
         return sum(
             request.amounts.get(key, 0) for request in self.allocations_of(account) if request.leaving_for == hold.owner.id
         )
 
     def kept_units(self, waiter: Waiter, account: str, key: str, *, after_leaving: bool = False) -> int:
-        """Return what the holds of others keep from it there; or as it will be when all victims have left."""
+        """Return the units of an account that other holds keep from the waiter; with `after_leaving`, after all victims have
+        left."""
         total, binds = 0, True
         for hold in self.snapshot.holds:
             if hold.owner.id == waiter.id:
@@ -130,10 +131,10 @@ class Oracle:
                 total += hold.owner.amounts.get(key, 0)
         return total
 
-    # what a waiter lacks
+    # shortages of a waiter
 
     def shortages(self, waiter: Waiter) -> dict[AccountKey, int]:
-        """Return what it lacks where, once it has its hold and all victims have left."""
+        """Return the shortages of the waiter by account and key, with its hold and after all victims have left."""
         if ("short", waiter.id) not in self._cache:
             self._cache["short", waiter.id] = self._find_shortages(waiter)
         shortages: dict[AccountKey, int] = self._cache["short", waiter.id]
@@ -470,7 +471,7 @@ class Oracle:
         return next((step for step in steps if step), None)
 
     def next_orphan(self) -> ReassignVictim | Reprieve | None:
-        """Return what becomes of the newest orphaned victim."""
+        """Return the step for the newest orphaned victim."""
         orphans = [request for request in self.snapshot.allocations if request.leaving_for == ""]
         for request in reversed(orphans):
             owners = (hold.owner for hold in self.snapshot.holds)

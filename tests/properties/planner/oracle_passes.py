@@ -1,4 +1,4 @@
-"""A whole pass by the oracle: what the pool is like after each step, and which step comes next."""
+"""A whole pass by the oracle: the pool after each step, and the step that comes next."""
 
 from __future__ import annotations
 

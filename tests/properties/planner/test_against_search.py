@@ -1,4 +1,4 @@
-"""The planner beside an oracle that searches all sets: the same decisions in the same order, step by step.
+"""The planner compared with an oracle that searches all sets: the same decisions in the same order, step by step.
 
 `HISTORIES=5000 make test ARGS="tests/properties/planner"` tries that many pools, new ones each time.
 """

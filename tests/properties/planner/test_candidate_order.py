@@ -1,4 +1,4 @@
-"""The lazy streams of candidates beside the sort keys that define their order, over random pools and their plans."""
+"""The lazy streams of candidates compared with the sort keys that define their order, over random pools and their plans."""
 
 from __future__ import annotations
 

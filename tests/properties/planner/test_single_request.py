@@ -1,4 +1,4 @@
-"""One ask among many: the pass as far as to it, and what all policies bring together."""
+"""One request of many: the planning pass up to it, and the effects of all policies together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Amounts: how they are written, and how settings become them."""
+"""Amounts: their text form, and the merge of typed resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time by hand, and the time Redis tells."""
+"""The manual clock, and the clock of Redis."""
 
 from __future__ import annotations
 

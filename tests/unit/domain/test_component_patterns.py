@@ -1,4 +1,4 @@
-"""Patterns of components in a token: each reaches exactly the components that it is for."""
+"""Patterns of components in a token: each matches exactly its components."""
 
 from __future__ import annotations
 

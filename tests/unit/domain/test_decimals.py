@@ -1,4 +1,4 @@
-"""Decimals: what was written comes back, as the shortest text, and nothing is ever kept with an exponent."""
+"""Decimals: a written number is read as the same number, its text is the shortest, and none has an exponent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declarations: what is malformed is refused with its field, what is not said is a default, and a pool becomes what it was."""
+"""Declarations: a malformed field is refused, an absent one has its default, and an exported pool becomes the same pool."""
 
 from __future__ import annotations
 

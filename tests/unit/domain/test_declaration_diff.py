@@ -1,4 +1,4 @@
-"""The difference as a person reads it, and the steps it is for the ledger."""
+"""The difference of declarations: its lines for people, and its steps for the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Digests of asks: the same for what says the same, another for anything else, and the same in every release."""
+"""Digests of specs: equal for equal specs, different for any other, and the same in every release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names and resource keys: what is one, what is none, and that types and predicates agree."""
+"""Names and resource keys: valid and invalid texts, on which types and predicates agree."""
 
 from __future__ import annotations
 

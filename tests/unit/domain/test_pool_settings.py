@@ -1,4 +1,4 @@
-"""Settings of a pool: all of them as they can be given, and every kind of bad value with its reason."""
+"""Settings of a pool: all valid forms, and every kind of invalid value with its reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of a whole wanted state: each breach by its code, its sentence and its pool; and everything that keeps them."""
+"""The quotas of a whole declaration: each breach by its code, its sentence and its pool; and a valid declaration."""
 
 from __future__ import annotations
 

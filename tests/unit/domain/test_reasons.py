@@ -1,4 +1,4 @@
-"""Reasons: each code has its sentence, with what it is about."""
+"""Reasons: each code has its sentence with its values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The origin of a request; the client has the same three functions of its own, as it imports nothing of the server."""
+"""The origin of a request. The client has the same three functions of its own, because it imports nothing of the server."""
 
 from types import ModuleType
 

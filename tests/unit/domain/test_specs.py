@@ -1,4 +1,4 @@
-"""Asks: what is well formed with its defaults, and every kind of bad input with its field and reason."""
+"""Specs of requests: valid forms with their defaults, and every kind of invalid input with its field and reason."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def keys(number: int) -> dict[str, int]:
     return {f"k{i}": 1 for i in range(number)}
 
 
-# What is well formed
+# Valid specs
 
 
 def test_a_request_with_its_defaults() -> None:
@@ -201,7 +201,7 @@ def test_what_is_only_against_the_rules_is_well_formed(kind: type[PolicySpec | G
     assert kind.model_validate(body).model_dump(include={"reserved", "limit"}) == body
 
 
-# What is malformed
+# Invalid specs
 
 
 class Where(NamedTuple):
@@ -455,7 +455,7 @@ def test_whatever_comes_is_an_ask_or_a_list_of_reasons(kind: type[StrictModel], 
         assert body_digest(ask) == body_digest(kind.model_validate_json(ask.model_dump_json()))
 
 
-# What every ask is like
+# Properties of every spec
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -487,4 +487,4 @@ def test_an_ask_is_never_rewritten() -> None:
         a_request().component = "other"  # type: ignore[misc]
 
 
-# The digest that tells one body from another
+# The digest of a body

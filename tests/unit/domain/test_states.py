@@ -1,4 +1,4 @@
-"""The table of states: total, with finals nothing leads out of."""
+"""The table of states: it is total, and no transition leads out of a final state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROADS = [
     ("queued", "rejected"),
     ("queued", "expired"),
     ("allocated", "preempting"),
-    ("allocated", "preempted"),  # these two where no grace is given
+    ("allocated", "preempted"),  # both without grace
     ("allocated", "queued"),
     ("allocated", "released"),
     ("allocated", "expired"),

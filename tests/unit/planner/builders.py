@@ -1,4 +1,4 @@
-"""Builders of pools for tests of the planner: allocations, waiters and holds, and the plan that comes of them."""
+"""Builders of pools for tests of the planner: allocations, waiters and holds, and the resulting plan."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class PoolBuilder:
         return Waiter(id=name, component=component, amounts=amounts, **{**defaults, **fields})
 
     def snapshot(self) -> PoolSnapshot:
-        """Return the pool as the planner sees it."""
+        """Return the pool in the form that the planner reads."""
         accounts = {"pool": self._account("pool", {"parent": None, "limit": self.capacity})}
         accounts |= {name: self._account(name, numbers) for name, numbers in self.accounts.items()}
         return PoolSnapshot(

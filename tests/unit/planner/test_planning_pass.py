@@ -1,4 +1,4 @@
-"""The planning pass: shortages, holds, orphaned victims, budgets, strict queues, reasons; and that it comes to rest."""
+"""The planning pass: shortages, holds, orphaned victims, budgets, strict queues, reasons, and the end of all preemptions."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_without_a_policy_nothing_is_asked() -> None:
     assert low_and_high(1).waits("w", "unmanaged", gpu=1).reason() is DecisionReason.NO_POLICY
 
 
-# what the ledger checks again
+# conditions that the ledger checks again
 
 
 def test_a_stop_says_how_much_may_leave_until_it_rests_on_nothing() -> None:

@@ -1,4 +1,4 @@
-"""The replies that need nothing but a call."""
+"""The replies that a single call brings about."""
 
 from __future__ import annotations
 

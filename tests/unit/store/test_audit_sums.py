@@ -1,4 +1,4 @@
-"""The sums of a pool are compared in parts and repaired by what they differ."""
+"""The sums of a pool are compared in parts, and repaired by the difference."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.support.world import World
 
 
 class Interrupted(Scripts):
-    """Scripts of an audit; something happens before one of them."""
+    """Scripts of an audit with an interruption before one of them."""
 
     def __init__(self, world: World, command: str, happens: Callable[[], object]) -> None:
         super().__init__(world.client)
         self._command, self._happens = command, happens
 
     def call(self, command: str, workspace: str, /, **args: Arg) -> ScriptReply:
-        """Call, after what happens."""
+        """Call the interruption, then the script."""
         if command == self._command:
             self._happens()
         return super().call(command, workspace, **args)

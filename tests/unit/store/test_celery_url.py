@@ -1,4 +1,4 @@
-"""A broker for every form of the ledger's URL but a cluster, always with the options that keep a worker from going deaf."""
+"""A broker for every form of the ledger's URL but a cluster's, always with the options that keep a worker from going deaf."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock of Redis is set back by an hour: what has an end ends when it would have, and the hour is not waited for."""
+"""The clock of Redis is set back by an hour: each deadline comes at its old distance, without a wait for the hour."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_patience_is_lost_in_its_time(world: World) -> None:
 
 
 def test_a_jump_that_no_worker_noticed_ends_what_had_an_end_in_it(world: World) -> None:
-    # It is as after an hour without a heartbeat: the books agree, and the rest goes on when the clock is set back.
+    # as after an hour without a heartbeat: the sums agree, and the work goes on when the clock is set back
     world.pool(gpu=3)
     world.policy()
     lapsing, endless = world.submit(gpu=1, lease_s=60), world.submit(gpu=1, lease_s=None)

@@ -1,4 +1,4 @@
-"""Records as Redis holds them: what is newer than they are is told by its default, and what is older is still understood."""
+"""Records in Redis: an absent newer field has its default, and a record of an older version is still read."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_an_entry_of_the_stream_may_be_older_than_ranks() -> None:
 
 
 def a_pool(**limits: str) -> Any:
-    """Return a pool as `get_pool` replies it."""
+    """Return a pool in the form of a reply of `get_pool`."""
     flat = [word for pair in {"limit:gpu": "8", **limits}.items() for word in pair]
     policy = ["orchestrator/t", ["priority", "0", "weight", "1"], "0", ""]
     fields = {"pool": flat, "description": "", "queued": "0", "active": "0", "groups": [], "policies": [policy]}

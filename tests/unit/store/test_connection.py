@@ -1,4 +1,4 @@
-"""Connections: every form of URL, one line for each way it can fail, and no wait longer than was asked for."""
+"""Connections: every form of URL, one line for each kind of failure, and no wait longer than the timeout."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_no_password_is_shown(url: str, shown: str) -> None:
     assert "secret" not in str(translate_error(errors.ConnectionError("away"), url))
 
 
-# ---- what went wrong
+# ---- failures
 
 AWAY = [
     (errors.ConnectionError("Connection refused"), "unreachable"),

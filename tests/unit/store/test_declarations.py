@@ -1,4 +1,4 @@
-"""One script for a whole declaration: it leaves what single commands would have left, at once, or it leaves everything."""
+"""One script for a whole declaration: it has the effect of single commands at once, or no effect."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def plan_pools(world: World, *pools: dict[str, Any]) -> DeclarationPlan:
 
 
 def declare(world: World, *pools: dict[str, Any]) -> bool:
-    """Make the workspace these pools and no others."""
+    """Declare these pools and no others."""
     return world.ledger.declare(world.workspace, plan_pools(world, *pools).steps)
 
 
@@ -64,7 +64,7 @@ def comparable_state(world: World) -> dict[str, Any]:
     return state
 
 
-# ---- the same as by single commands
+# ---- the same effect as single commands
 
 Act = Callable[[World], Any]
 
@@ -181,7 +181,7 @@ def test_everything_goes_as_by_single_commands(world: World) -> None:
     assert not [key for key in world.state() if ":pool" in key or ":component" in key]
 
 
-# ---- no order to get wrong
+# ---- independent of the order
 
 P: dict[str, Any] = {"name": "p", "capacity": {"gpu": 8}}
 
@@ -275,7 +275,7 @@ def test_it_is_gone_on_with_when_its_caller_dies(world: World) -> None:
     assert world.status(allocation, *waiting) == ["allocated"] * 4
 
 
-# ---- what forbids it forbids all of it
+# ---- one refusal refuses all of it
 
 
 def a_pool_in_use(world: World) -> None:

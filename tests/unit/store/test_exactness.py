@@ -1,4 +1,4 @@
-"""Numbers stay exact up to 2^53-1, and names of any length and spelling that is allowed do not meet."""
+"""Numbers stay exact up to 2^53-1, and names of any valid length and spelling give different keys."""
 
 from __future__ import annotations
 

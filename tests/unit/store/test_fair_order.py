@@ -1,4 +1,5 @@
-"""The order of a pool with fair shares: the least satisfied policy first, seen anew after every grant; then class, then age."""
+"""The order of a pool with fair shares: the least satisfied policy first, judged again after every grant; then class, then
+age."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def published_status(world: World, name: str, pool: str = "p") -> PublishedStatu
 
 
 def reconcile(world: World) -> None:
-    """Decide, until nothing is left to be decided."""
+    """Reconcile until no decision is left."""
     while Reconciler(world.plan_store, world.ledger).run(world.workspace):
         pass
 
@@ -453,7 +454,7 @@ def test_a_request_submitted_during_a_switch_is_ordered_after_it(client: RedisCl
 
 
 def test_a_request_submitted_during_unfinished_work_gets_its_later_state(world: World) -> None:
-    # It waits for that work; its coming does not begin it, which would grant it behind the back of the answer.
+    # Its work is unfinished. Its coming does not begin that work, because a grant would then contradict the answer.
     world.pool(gpu=2, settings={**FAIR, "patience_s": 1})
     for team in ("a", "b"):
         world.policy(team, limit={"gpu": 2})

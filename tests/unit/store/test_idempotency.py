@@ -1,7 +1,6 @@
-"""Each call twice is once: by an idempotency key, by its own id, by what it finds, or by the id of an operation.
+"""A repeated call has no further effect: by an idempotency key, its own id, the state that it finds, or an operation id.
 
-What a second call finds is decided in Lua and not by the server, and each test here reads a large workspace three times: two
-backends are enough.
+Lua decides this, not the server, and each test here reads a large workspace three times: two backends are enough.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ def test_release_cancel_and_drop_say_the_first_outcome_again(world: World) -> No
     assert (again, world.state()) == ([cancelled, released, dropped], before)
 
 
-# ---- every command there is, called twice as it is when an answer was lost on the way
+# ---- every command, called twice, as after a lost answer
 
 Args = Callable[[dict[str, Request]], dict[str, Any]]
 
@@ -398,7 +397,7 @@ SAYS_WHAT_IT_DID_ITSELF = {
 
 
 STALE_THE_SECOND_TIME = {"evict_over_limit", "end_hold", "preempt", "reassign_or_reprieve"}
-"""Steps of a plan: what they were planned for is done."""
+"""The steps of a plan: after the first call, their conditions do not hold any more."""
 
 
 def normalised(answer: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Lua files are taken at their word: a head that is not what the file does is refused, and what is composed is least."""
+"""The linker of Lua files: a head that differs from the code is refused, and a composed text contains only what it needs."""
 
 from __future__ import annotations
 

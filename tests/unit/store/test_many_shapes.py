@@ -1,4 +1,4 @@
-"""Very many shapes: the first lane that fits is found whatever its need, and no call works for longer than its budget."""
+"""Very many shapes: the first lane that fits is found whatever its need, and no call exceeds its work budget."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ CROSSING = 400
 
 
 def lanes_in_share(world: World) -> int:
-    """Return how many lanes the pool has as in share."""
+    """Return the number of lanes that the pool counts as in share."""
     return int(world.client.scard(key("pool_in_share", world.workspace, "p")))
 
 

@@ -24,7 +24,7 @@ BUDGET = 40
 
 
 def hold_with_victims(world: World) -> tuple[Request, list[Request]]:
-    """Make a waiter for which many allocations are leaving. From then on the work budget is small, and no call resumes work."""
+    """Make a waiter for which many allocations are leaving. From now on the work budget is small, and no call resumes work."""
     (owner,), victims = holds_with_victims(world, 1)
     return owner, victims
 

@@ -26,7 +26,7 @@ EVICT = {"discipline": "fair_share", "patience_s": None, "grace_s": 30}
 
 
 def reconcile(world: World, after_s: float = 0) -> None:
-    """Let time pass, and decide until nothing is left to be decided; nothing is wrong then."""
+    """Let time pass, and reconcile until no decision is left. An audit then finds nothing."""
     world.clock.advance(after_s)
     while Reconciler(world.plan_store, world.ledger).run(world.workspace):
         pass

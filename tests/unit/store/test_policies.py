@@ -90,7 +90,7 @@ WRITTEN = {
     "preemption_threshold": "1.25",
     "non_preemptible_usage_threshold": "gpu=0,tpu=2",
 }
-"""As Redis has them."""
+"""The texts of these settings in Redis."""
 
 
 def fields(world: World, *account: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Pools: made, merged into, viewed, deleted; what would break a promise is refused, and then nothing changes."""
+"""Pools: created, changed, read, deleted; a change that would break a quota is refused, and then nothing changes."""
 
 from __future__ import annotations
 

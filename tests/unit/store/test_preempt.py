@@ -445,7 +445,7 @@ def test_what_a_call_cannot_finish_is_left_for_the_next(client: RedisClient) -> 
     assert world.status(waiter, *allocations) == ["allocated"] + ["allocated"] * 3
 
 
-# ---- it is told
+# ---- the notice to the victim
 
 
 def later_events(world: World, request: Request) -> list[Event]:

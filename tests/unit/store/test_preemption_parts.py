@@ -1,4 +1,4 @@
-"""A preemption of many victims in parts: each part is checked as the whole decision is, and the hold stays between parts."""
+"""A preemption of many victims in parts: each part is checked like the whole decision, and the hold stays between parts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VICTIMS = 2 * VICTIMS_PER_CALL + 10
 
 @dataclass
 class LargeWaiter:
-    """A waiter that needs the units of many allocations, and what was planned for it."""
+    """A waiter that needs the units of many allocations, and its plan."""
 
     world: World
     waiter: Request

@@ -1,4 +1,4 @@
-"""The total order of a queue: share, rank, age, id; in both disciplines and both orders, as pages show it."""
+"""The total order of a queue: share, rank, age, id; in both disciplines and both orders, on pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The place a waiter is told is its place in the queue that is shown."""
+"""The position that a waiter gets is its place in the queue that is shown."""
 
 from __future__ import annotations
 

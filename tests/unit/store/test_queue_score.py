@@ -1,4 +1,4 @@
-"""The score that the scripts pack sorts waiters as the definition of the queue order does."""
+"""The score that the scripts pack sorts waiters in the order of its definition."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MAX_TIER = 8191
 
 
 def some_waiters(seed: int) -> list[dict[str, Any]]:
-    """Return random waiters, many of them alike in something, some at the ends of what there can be."""
+    """Return random waiters. Many of them have equal values, and some the least or greatest possible ones."""
     rng = random.Random(seed)
     return [
         {

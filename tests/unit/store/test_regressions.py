@@ -16,7 +16,7 @@ from tests.support.world import World
 
 
 class OneCall(Ledger):
-    """A ledger whose caller dies before it goes on with what is left."""
+    """A ledger whose caller dies before it resumes the unfinished work."""
 
     def _finish(self, workspace: str) -> None:
         pass

@@ -1,4 +1,4 @@
-"""Barriers: a call joins one that has not begun, and calls that come during a barrier share the next."""
+"""Barriers: a call joins one that has not begun, and calls that come during a barrier share the next one."""
 
 from __future__ import annotations
 

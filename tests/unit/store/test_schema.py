@@ -16,7 +16,7 @@ from app.store.workspaces import WorkspaceRegistry
 
 
 def refusal(client: RedisClient, stored: int | str) -> str:
-    """Return what a process says that finds another schema."""
+    """Return the error of a process that finds another schema."""
     text = (
         f"Redis at {address(client)} holds schema {stored}, this Poolkeeper needs {SCHEMA}. "
         "Start the version that wrote it, or use an empty Redis."

@@ -1,4 +1,4 @@
-"""After a change of a pool, a group or a policy every waiter is looked at again, however little one call may touch.
+"""After a change of a pool, a group or a policy, every waiter is checked again, however little one call may touch.
 
 Lua counts the parts of a change, whatever the server is, and each test runs with four sizes of them: two backends are enough.
 """

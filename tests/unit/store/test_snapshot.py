@@ -1,4 +1,4 @@
-"""A pool as a decision sees it: what it shows is what is there, all of one moment."""
+"""The snapshot of a pool for a decision: it shows the state of the pool, all of one moment."""
 
 from __future__ import annotations
 

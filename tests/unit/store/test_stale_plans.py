@@ -1,4 +1,4 @@
-"""Plans whose ground has changed meanwhile by a rule of fair share: nothing of them is applied."""
+"""Plans whose shares have changed meanwhile: no step of them is applied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks: kept until their request is granted, sent off through the outbox, begun once under a fence, parked again when lost."""
+"""Tasks: kept until their request is granted, dispatched through the outbox, started once per fence, parked again when lost."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from app.domain.reasons import ReasonCode
 from app.domain.tasks import ReplacedAllocationSpec
 from tests.unit.store.test_tasks import START_S, TRIES, Tasks, tasks
 
-__all__ = ["tasks"]  # a fixture of theirs
+__all__ = ["tasks"]  # a fixture of another module
 
 
 def test_what_has_begun_may_wait_for_ever_to_go_on(tasks: Tasks) -> None:

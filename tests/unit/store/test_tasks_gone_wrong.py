@@ -1,4 +1,4 @@
-"""Tasks when a call comes twice, an answer comes late, or something that was kept of them is gone."""
+"""Tasks with repeated calls, late answers, or lost records."""
 
 from __future__ import annotations
 

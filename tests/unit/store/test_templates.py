@@ -1,4 +1,4 @@
-"""Policy templates: each component that asks and has no policy gets one of its own."""
+"""Policy templates: each component that asks and has no policy gets an instance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens as Redis keeps them, and the rate of each, on every backend."""
+"""Tokens in Redis, and the rate of each, on every backend."""
 
 from __future__ import annotations
 

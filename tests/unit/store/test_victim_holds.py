@@ -52,7 +52,7 @@ def pool_with_group(world: World, *sizes: int, **pool: Any) -> list[Request]:
     return [world.submit("low", gpu=size, retries=0) for size in sizes]
 
 
-# ---- what is kept
+# ---- units kept
 
 
 def test_it_keeps_its_amount_less_what_is_still_coming_at_every_account(world: World) -> None:
@@ -425,7 +425,7 @@ def test_only_strays_are_judged_and_each_once(world: World) -> None:
     assert (world.pass_on(a, second).reason, world.reprieve(a).reason, world.state()) == ("victim", "victim", before)
 
 
-# ---- a hold that nothing can fill
+# ---- a hold that no victims can fill
 
 
 def test_a_hold_that_will_be_filled_is_not_ended(world: World) -> None:
@@ -472,7 +472,7 @@ def test_before_strays_are_judged_no_hold_ends_for_want(world: World) -> None:
     assert_strays(world, b)
 
 
-# ---- what of a hold binds others
+# ---- the parts of a hold that bind others
 
 
 def test_a_later_hold_does_not_bind_the_earlier_owner_by_free_units_it_keeps(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Estimates of start times, in states whose answer is plain."""
+"""Estimates of start times, in states whose answer is obvious."""
 
 from __future__ import annotations
 

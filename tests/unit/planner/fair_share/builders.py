@@ -76,7 +76,7 @@ class FairShareBuilder(PoolBuilder):
         return self
 
     def snapshot(self) -> PoolSnapshot:
-        """Return the pool as the planner sees it."""
+        """Return the pool in the form that the planner reads."""
         now = super().snapshot()
         pool = replace(now.accounts["pool"], settings=self.pool_settings, published=self.pool_status)
         demand = dict(self.hidden_demand)

@@ -11,11 +11,11 @@ from tests.unit.planner.builders import NOW_MS, PoolBuilder, a_pool
 from tests.unit.planner.fair_share.builders import STARVING, FairShareBuilder, a_fair_share_pool
 
 LATE: dict[str, Any] = {"over_s": 30}
-"""Of an account that has been over its limit for as long as it may."""
+"""The status of an account that has been over its limit for `over_limit_after_s`."""
 
 
 def over(*units: int, limit: int = 2, **numbers: Any) -> FairShareBuilder:
-    """Return a pool in which `a` holds these amounts, and may by now hold only two units."""
+    """Return a pool in which `a` holds these amounts, and now has a limit of two units."""
     return a_fair_share_pool(gpu=20).policy("a", limit={"gpu": limit}, **(LATE | numbers)).runs_several("a", *units)
 
 
@@ -162,7 +162,7 @@ def test_a_waiter_takes_no_more_than_what_is_short_when_they_have_left() -> None
     assert pool.waits("w", "b", gpu=2).steps() == [("evict", "a4", "a3")]
 
 
-# what is kept
+# the published statuses
 
 
 def published(fair: dict[str, int], sated: tuple[str, ...] = (), **numbers: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The rules of preemption by fair share: every sentence of the specification, as small pools."""
+"""The rules of preemption by fair share, each in small pools."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_a_waiter_that_fits_once_victims_have_left_takes_nothing() -> None:
     assert pool.waits("w", "a", gpu=1).reason() is DecisionReason.NO_SHORTAGE
 
 
-# what may be taken: ordinarily
+# ordinarily preemptible allocations
 
 
 def test_what_lies_within_the_fair_share_is_spared() -> None:
@@ -231,7 +231,7 @@ def test_protected_usage_is_never_taken() -> None:
     assert full(victim={"non_preemptible_usage_threshold": {"gpu": 3}}, non_preemptible_usage_threshold={"gpu": 4}).victims()
 
 
-# aggressively
+# aggressively preemptible allocations
 
 
 def lumps(waiter: int = 1, **victim: Any) -> FairShareBuilder:

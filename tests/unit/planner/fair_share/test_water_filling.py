@@ -285,9 +285,9 @@ def test_a_guarantee_covers_what_lies_behind_a_jump_in_it() -> None:
 @pytest.mark.parametrize("parts", [3, 7, 11, 13, 17])
 @pytest.mark.parametrize(("more", "jump"), [(-5, False), (5, True)])
 def test_jumps_of_two_that_fall_together_are_not_parted_by_rounding(parts: int, more: int, jump: bool) -> None:
-    # q jumps to a hundredth of memory when its group, where p is served forty times as far as any part of q's weight, has so
-    # many hundredths of cpu and a bit; y jumps, by its weight, at the same level. Both take memory there or neither does,
-    # though the level is no decimal and was come to in two ways.
+    # q jumps to a hundredth of memory when its group has so many hundredths of cpu, and a little more; there p is served forty
+    # times as far as any part of q's weight. y jumps, by its weight, at the same level. So both take memory there or neither
+    # does, although the level is not a decimal and is reached in two ways.
     q = Leaf("q", parts, usage={"cpu": 10}, demand={"cpu": 10, "memory": 600})
     group = Branch("a", children=(Leaf("p", 40, demand={"cpu": 1000}), q, Leaf("idle", 1)))
     hundredths = 10 * (40 + parts)

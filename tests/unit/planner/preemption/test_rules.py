@@ -1,4 +1,4 @@
-"""The rules of preemption: every sentence of the specification, as small pools."""
+"""The rules of preemption, each in small pools."""
 
 from __future__ import annotations
 

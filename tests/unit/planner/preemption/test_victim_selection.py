@@ -115,7 +115,7 @@ def test_unlisted_keys_are_unbounded_or_none() -> None:
     assert full(1).waits("w", "high", tpu=1).reason() is DecisionReason.NOT_ENOUGH
 
 
-# at most so many
+# the most victims
 
 
 def test_one_large_instead_of_four_small() -> None:
@@ -176,7 +176,7 @@ def test_no_allocation_is_preempted_only_for_the_waiter_to_lie_in_share() -> Non
     assert pool.reason() is DecisionReason.NOT_WITHIN
 
 
-# what it may cost
+# the highest cost
 
 
 def test_classes_preempts_only_below_the_waiters_value() -> None:
@@ -196,7 +196,7 @@ def test_a_cheaper_set_is_looked_for_before_it_is_refused() -> None:
     assert pool.victims() == {"c": "priority"}
 
 
-# whole situations
+# whole pools
 
 
 def borrowers() -> PoolBuilder:
