@@ -1,4 +1,4 @@
-"""The composition root: settings, a Redis and a clock become services."""
+"""The composition root: it makes the services from settings, a Redis and a clock."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Services:
 
 
 def _monotonic(clock: Clock | None) -> Callable[[], float]:
-    """Return the monotonic clock that belongs to a clock: the machine's, or the manual clock itself."""
+    """Return the monotonic clock for a clock: that of the machine, or the manual clock."""
     if clock is None or clock.now_ms() is None:
         return time.monotonic
     return lambda: (clock.now_ms() or 0) / 1000
@@ -142,7 +142,7 @@ def make_services(
 
 
 def make_task_store(client: RedisClient, settings: Settings) -> TaskStore:
-    """Return the task store, as the outbox dispatcher needs it: no task waits for unfinished work."""
+    """Return the task store for the outbox dispatcher: no task waits for unfinished work."""
     return TaskStore(client, limits=_limits(settings), resume_later=_background_resumer(client, settings).add)
 
 
@@ -180,16 +180,16 @@ class ServiceContext:
 
     @property
     def alive(self) -> bool:
-        """False if the embedded server has ended. An external Redis counts as alive, because it may come back."""
+        """True if the embedded server has not ended. An external Redis counts as alive, because it may come back."""
         return self.server is None or self.server.alive
 
 
 @contextmanager
 def open_services(settings: Settings, *, serving: bool = False, existing: bool = False) -> Iterator[ServiceContext]:
-    """Open the services on the Redis of the settings, or on an embedded one for as long as the context. The server is checked.
+    """Open the services on the Redis of the settings, or on an embedded one until the context ends. The server is checked.
 
-    With `serving` the embedded server is offered to other processes on this machine, and a second serving process is an error.
-    With `existing` a data folder without a ledger is an error, because it is probably the wrong folder.
+    With `serving` other processes on this machine may use the embedded server, and a second serving process is an error. With
+    `existing` a data folder without a ledger is an error, because it is probably the wrong folder.
     """
     with ExitStack() as stack:
         url, server = settings.redis_url, None

@@ -1,8 +1,8 @@
 """The brokers of users' Celery apps, one for each workspace: granted tasks of the workspace are sent there.
 
-They are named in a file of their own (`config/brokers.toml` has it all explained), as there may be passwords in it: what it
-says of a broker is shown nowhere, neither in a record nor in an error. The API wants to know only which workspaces have one.
-What is behind a `${VARIABLE}` is looked up by the worker that sends, so nobody else has to be told.
+They are named in a file of their own, which `config/brokers.toml` explains. It may hold passwords, so no record and no error
+shows its URLs and options. The API only needs to know which workspaces have a broker. The worker that sends looks up each
+`${VARIABLE}`, so other processes do not need the secret.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ FILE_NAME: Final = "brokers.toml"
 _FIELDS: Final[dict[str, SettingKind]] = {"start_deadline_s": seconds_setting(1), "start_tries": int_setting("tries", 1000)}
 _KNOWN: Final = ("url", "transport_options", *_FIELDS)
 _REDIS_SCHEMES: Final = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
-"""Schemes that are parsed as the Redis URL of the service; kombu parses any other."""
+"""The schemes that are parsed like the Redis URL of the service; kombu parses other schemes."""
 _REDIS_TIMEOUTS: Final[Mapping[str, Any]] = {"socket_timeout": STALL_TIMEOUT_S, "health_check_interval": STALL_TIMEOUT_S}
-_AMQP_TIMEOUTS: Final[Mapping[str, Any]] = {  # what is not confirmed counts as sent, though no broker ever took it
+_AMQP_TIMEOUTS: Final[Mapping[str, Any]] = {  # without confirms, a message counts as sent that no broker ever accepted
     "confirm_publish": True,
     "read_timeout": STALL_TIMEOUT_S,
     "write_timeout": STALL_TIMEOUT_S,
@@ -38,7 +38,7 @@ _TIMEOUTS: Final[Mapping[str, Mapping[str, Any]]] = {
     **dict.fromkeys(("redis", "rediss", "sentinel", "redis+socket"), _REDIS_TIMEOUTS),
     **dict.fromkeys(("amqp", "amqps", "pyamqp"), _AMQP_TIMEOUTS),
 }
-"""By scheme, the options that end a silent connection."""
+"""Scheme → the options that end a silent connection."""
 _VARIABLE: Final = re.compile(r"\$\{(\w+)\}", re.ASCII)
 _QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
 """A quoted piece of the URL in an error text. It is cut out, because it may hold a password."""
@@ -46,7 +46,7 @@ _QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """A broker as kombu takes it. No field is shown, because each may hold a password."""
+    """The address of a broker for kombu. Its repr hides all fields, as each may hold a password."""
 
     url: str = field(repr=False)
     options: Mapping[str, Any] = field(repr=False)
@@ -86,12 +86,12 @@ def check_brokers(chosen: Settings) -> None:
 
 def _parse_broker(path: Path, workspace: str, table: Any) -> TaskBroker:
     location = f"{path}: {workspace}"
-    if not isinstance(table, dict):  # and not what it is: it may be a URL
-        raise InvalidSetting(f"{location}: expected a table, the name of a workspace in brackets before what belongs to it")
+    if not isinstance(table, dict):  # the value is not shown: it may be a URL with a password
+        raise InvalidSetting(f"{location}: expected a table: the name of a workspace in brackets, then its settings")
     if not is_name(workspace):
         raise InvalidSetting(f"{path}: {workspace!r} cannot be a workspace: its name {PATTERN_TEXTS[NAME_PATTERN]}")
     for key in table.keys() - set(_KNOWN):
-        raise InvalidSetting(f"{location}: {key}: there is no such setting; known are {', '.join(_KNOWN)}")
+        raise InvalidSetting(f"{location}: {key}: there is no such setting; the settings are {', '.join(_KNOWN)}")
     url, options = table.get("url"), table.get("transport_options", {})
     if not isinstance(url, str) or not url.strip():
         raise InvalidSetting(f"{location}: url: expected the URL of the broker, or ${{VARIABLE}}")
@@ -118,7 +118,7 @@ def _expand_variables(value: Any, location: str, environ: Mapping[str, str]) -> 
 def _broker_address(url: str, options: Mapping[str, Any], location: str) -> BrokerAddress:
     scheme = url.partition("://")[0]
     if scheme.endswith("+cluster"):
-        raise InvalidSetting(f"{location}: Celery cannot use a cluster as its broker; name a Redis that stands alone")
+        raise InvalidSetting(f"{location}: Celery cannot use a cluster as its broker; name a single Redis")
     if scheme not in _REDIS_SCHEMES or ";" in url:
         return BrokerAddress(_check_kombu_url(url, location), {**_TIMEOUTS.get(scheme, {}), **options}, {})
     try:
@@ -132,7 +132,7 @@ def _broker_address(url: str, options: Mapping[str, Any], location: str) -> Brok
 
 
 def _tls_requirement(requirement: str) -> str:
-    """Return the requirement in Python's word: Celery's own URLs have CERT_REQUIRED."""
+    """Return the requirement in Python's spelling: URLs of Celery have CERT_REQUIRED."""
     return requirement.removeprefix("CERT_").lower()
 
 
@@ -148,5 +148,5 @@ def _check_kombu_url(url: str, location: str) -> str:
         except ValueError:
             is_valid = False
         if not is_valid:
-            raise InvalidSetting(f"{location}: it makes no sense; a password writes # as %23, / as %2F, ? as %3F and @ as %40")
+            raise InvalidSetting(f"{location}: not a valid URL; in a password write # as %23, / as %2F, ? as %3F and @ as %40")
     return url

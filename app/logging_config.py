@@ -1,4 +1,4 @@
-"""The logging set-up of every process of the service: one line an entry to stderr, as JSON or as text."""
+"""The logging of every process of the service: each entry is one line on stderr, as JSON or as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OMITTED_FIELDS = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats an entry as one line of JSON: time, level, logger, message and the `extra` fields."""
+    """A formatter that writes an entry as one line of JSON: time, level, logger, message and the `extra` fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -33,7 +33,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """Formats an entry for people. The traceback of an error follows on lines of its own."""
+    """A formatter that writes an entry for people. The traceback of an error follows on lines of its own."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")

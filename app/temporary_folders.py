@@ -1,6 +1,6 @@
-"""Folders for temporary files. A process locks a folder while it uses it; the next start removes the folders without a lock.
+"""Folders for temporary files. A process locks a folder while it uses it. The next start removes the folders without a lock.
 
-A folder is recognised by its name and by its lock file. A folder of another user, a folder without that file and a link stay.
+A folder is recognised by its name and by its lock file. Folders of other users, folders without that file, and links stay.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PREFIX = "poolkeeper-"
-"""The beginning of the names of all folders, also of the client's."""
+"""The beginning of the names of all folders, those of the client included."""
 USE_LOCK = "used"
 SHARED_MEMORY = Path("/dev/shm")
 
 
 @dataclass(frozen=True, slots=True)
 class TemporaryFolder:
-    """A folder that is in use as long as the process that created it, or one of its forks, lives."""
+    """A folder that is in use until the process that created it, and all its forks, have ended."""
 
     path: Path
     _lock: int
 
     def remove(self) -> None:
-        """Remove the folder with all that is in it."""
+        """Remove the folder with its content."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 
@@ -46,7 +46,7 @@ def remove_unused_folders(directory: Path | None = None) -> None:
     """Remove the folders that no process uses, from this directory and from the default ones."""
     for parent in {Path(tempfile.gettempdir()), Path("/tmp"), SHARED_MEMORY, *([directory] if directory else [])}:
         for lock in parent.glob(f"{PREFIX}*/{USE_LOCK}"):
-            with suppress(OSError):  # it is in use, of another user, a link, or has been removed meanwhile
+            with suppress(OSError):  # the folder is in use, belongs to another user, is a link, or was removed meanwhile
                 _remove_if_unused(lock.parent)
 
 

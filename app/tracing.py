@@ -1,8 +1,8 @@
 """Optional traces: a span for every HTTP request of the API, every Celery task, and every script call in them.
 
-Nothing of OpenTelemetry is imported unless the setting `traces` is on, which needs the extra `otel`. Where spans go, how many
-are kept and what the service is called there is said by the variables that all of OpenTelemetry knows: OTEL_SERVICE_NAME,
-OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER and others. A process that forks begins after that.
+OpenTelemetry is imported only if the setting `traces` is on, which needs the extra `otel`. The standard variables of
+OpenTelemetry set the receiver of the spans, their sampling and the name of the service: OTEL_EXPORTER_OTLP_ENDPOINT,
+OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME and others. A process that forks starts its tracing after the fork.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ UNTRACED_URLS = r"^https?://[^/]+/(?:healthz|readyz|metrics)(?:\?|$)"
 
 
 class Tracing:
-    """The spans of one process. They are sent by OTLP over HTTP, unless another exporter is given."""
+    """The spans of one process, sent by OTLP over HTTP unless another exporter is given."""
 
     def __init__(self, service: str, exporter: SpanExporter | None = None) -> None:
         from opentelemetry.sdk.resources import Resource
@@ -35,7 +35,7 @@ class Tracing:
         self._tracer = self.provider.get_tracer("poolkeeper")
 
     def script_span(self, name: str) -> AbstractContextManager[Span]:
-        """Return the span of a script call, for as long as the context."""
+        """Return the span of a script call, which ends with the context."""
         from opentelemetry.trace import SpanKind
 
         about = {"db.system.name": "redis", "db.operation.name": "EVALSHA", "db.stored_procedure.name": name}

@@ -1,6 +1,6 @@
-"""The application as gunicorn runs it: one in each process, created after the fork.
+"""The application for gunicorn: one in each process, created after the fork.
 
-The API does not import the dashboard. This module puts the two together.
+The API does not import the dashboard. This module combines the two.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def prepare_before_fork() -> None:
 
 
 def application() -> Flask:
-    """Return the application on the Redis of the settings, which need not be reachable yet."""
+    """Return the application on the Redis of the settings, which may be unavailable yet."""
     settings = Settings.read()
     configure_logging(settings)
     client = connect(settings.redis_url or "", settings.redis_timeout_s, settings.replicas_acknowledge)

@@ -1,4 +1,4 @@
-"""Where `poolkeeperd` begins: a Ctrl-C that comes while everything is still being imported just ends it."""
+"""The entry point of `poolkeeperd`. A Ctrl-C during the imports ends it without a traceback."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 
 
 def main() -> None:
-    """The program."""
+    """Run `poolkeeperd`."""
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""What every command of `poolkeeperd` stands in: its settings, and a clear line for whatever is wrong around it."""
+"""The context of every command of `poolkeeperd`: its settings, and one line for an error of its surroundings."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from app.settings import Settings
 from app.store.connection import StoreMisconfigured, redact_url
 
 CONFIG = click.option(
-    "--config", type=click.Path(path_type=Path, dir_okay=False), help="Settings file; POOLKEEPER_* variables go before it."
+    "--config", type=click.Path(path_type=Path, dir_okay=False), help="Settings file. POOLKEEPER_* variables override it."
 )
 
 
 def read_settings(config: Path | None) -> Settings:
-    """The settings, with logging set up by them; a wrong one is one line and exit code 2."""
+    """Return the settings, and set up the logging. An invalid setting ends the process: one line and exit code 2."""
     try:
         settings = Settings.read(config)
     except InvalidSetting as wrong:
@@ -36,10 +36,10 @@ def read_settings(config: Path | None) -> Settings:
 
 
 def start_notes(settings: Settings, environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Return a sentence for each circumstance of this start that is allowed and probably not wanted."""
+    """Return a note for each circumstance of this start that is allowed but probably unwanted."""
     notes = []
     if os.geteuid() == 0:
-        notes.append("this service runs as root; none of its processes needs root rights: start it as a user of its own")
+        notes.append("the service runs as root, and needs no root rights: start it as a user of its own")
     if "POOLKEEPER_PORT" in variable_names.service_links(environ):
         notes.append(
             f"POOLKEEPER_PORT={environ['POOLKEEPER_PORT']} is the address of a service, set by Kubernetes or Docker, and not "
@@ -50,7 +50,7 @@ def start_notes(settings: Settings, environ: Mapping[str, str] = os.environ) -> 
 
 @contextmanager
 def report_errors() -> Iterator[None]:
-    """What is wrong with the surroundings or refused is one line and exit code 1, not a traceback."""
+    """End the process with one line and exit code 1 for a refusal or an error of its surroundings."""
     try:
         yield
     except (StoreMisconfigured, StoreUnavailable, Refusal, ValueError) as wrong:
@@ -59,7 +59,7 @@ def report_errors() -> Iterator[None]:
 
 
 def describe_redis(here: ServiceContext, settings: Settings) -> str:
-    """On which Redis that is, in words."""
+    """Return the Redis of the command, in words."""
     if settings.redis_url:
         return redact_url(settings.redis_url)
     data = settings.data_dir.absolute()

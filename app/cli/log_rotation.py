@@ -1,7 +1,7 @@
 """The rotation of the log files that `poolkeeperd up` keeps for its processes.
 
-All processes behind a file have it open for appending, and none opens it anew. So the file is copied and truncated, as by
-`copytruncate` of logrotate; a line that is written between the two may be lost.
+All processes that write to a file keep it open. So the file is copied and truncated, as by `copytruncate` of logrotate. A line
+that is written between the two may be lost.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from app.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class LogRotation:
-    """The limit of the size of a log file, and of the number of its old files: `api.log.1` is the newest of them."""
+    """The rotation of a log file. The newest of its old files is `api.log.1`."""
 
     max_bytes: int
-    """0: no limit."""
+    """The largest size of the file in bytes; 0: no limit."""
     files_kept: int
+    """The most old files; 0: none is kept."""
 
     @classmethod
     def of(cls, settings: Settings) -> LogRotation:
@@ -38,7 +39,7 @@ class LogRotation:
                 log.unlink()
 
     def rotate(self, log: Path) -> None:
-        """Begin the file anew if it is too large. If the disk is full, its content is lost and the file is truncated."""
+        """Copy and truncate the file if it is too large. If the disk is full, it is truncated, and its content is lost."""
         with suppress(OSError):
             if self.max_bytes and log.stat().st_size > self.max_bytes:
                 try:
@@ -50,7 +51,7 @@ class LogRotation:
                     os.truncate(log, 0)
 
     def _shift(self, log: Path) -> None:
-        """Rename each old file to the next number; the last one is replaced."""
+        """Rename each old file to the next number. The last one is replaced."""
         for number in range(self.files_kept - 1, 0, -1):
             if _old_file(log, number).exists():
                 _old_file(log, number).replace(_old_file(log, number + 1))

@@ -1,4 +1,4 @@
-"""`poolkeeperd`: the service's own commands. Errors of set-up are one line and an exit code: 2 for a wrong setting, 1 else."""
+"""`poolkeeperd`: the commands of the service. A set-up error is one line and an exit code: 2 for a wrong setting, else 1."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from app.cli.up import up
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="poolkeeper-server", message="poolkeeperd %(version)s")
 def main() -> None:
-    """Poolkeeper shares scarce capacity between the teams of an ML platform.
+    """Run and maintain Poolkeeper, which shares scarce capacity between the teams of an ML platform.
 
-    Without POOLKEEPER_REDIS_URL an embedded Redis is started, which keeps its data in POOLKEEPER_DATA_DIR (./data).
+    Without POOLKEEPER_REDIS_URL, Poolkeeper starts an embedded Redis, which keeps its data in POOLKEEPER_DATA_DIR (./data).
     """
 
 

@@ -1,4 +1,4 @@
-"""`poolkeeperd tidy` and `audit`: by hand what the workers do by the clock, and the repair that is only done by hand."""
+"""`poolkeeperd tidy` and `audit`: the periodic jobs of the workers by hand, and the repair, which is done only by hand."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from app.cli.exit_codes import ExitCode
 @click.command()
 @CONFIG
 @click.argument("workspaces", nargs=-1)
-@click.option("--repair", is_flag=True, help="Put right what is found.")
+@click.option("--repair", is_flag=True, help="Repair what differs.")
 def audit(config: Path | None, workspaces: tuple[str, ...], repair: bool) -> None:
-    """Recompute every account and queue of WORKSPACES (all, if none is named), and say what differs.
+    """Compute every account and queue of WORKSPACES (default: all) from the requests, and list what differs.
 
-    Exit code 0: nothing differs, or it was repaired. 3: something does.
+    Exit code 0: nothing differs, or all was repaired. 3: something differs.
     """
     difference_count = 0
     with report_errors(), open_services(read_settings(config), existing=True) as context:
@@ -39,13 +39,13 @@ def audit(config: Path | None, workspaces: tuple[str, ...], repair: bool) -> Non
 @click.command()
 @CONFIG
 def tidy(config: Path | None) -> None:
-    """Do one round of the housekeeping: lapsed leases, forgotten waiters, lost patience, old requests, unfinished work."""
+    """Run one cleanup: lapsed leases, waiters that are not polled, patience holds, old requests, unfinished work."""
     with report_errors(), open_services(read_settings(config), existing=True) as context:
         counts_by_workspace = context.services.cleanup.run_all()
         for workspace, counts in counts_by_workspace.items():
             click.echo(
                 f"{workspace}: {counts.expired_leases} leases lapsed, "
-                f"{counts.expired_waiters} waiters forgotten, {counts.pruned_requests} pruned"
+                f"{counts.expired_waiters} waiters expired, {counts.pruned_requests} ended requests deleted"
             )
         if len(counts_by_workspace) < len(context.services.workspaces.list_names()):
-            raise ValueError("not every workspace could be tidied; see above")
+            raise ValueError("the cleanup of some workspaces failed; the errors are above")

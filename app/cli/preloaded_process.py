@@ -44,9 +44,9 @@ POLL_INTERVAL_S = 0.01
 
 
 def preload() -> None:
-    """Import the shared modules, compose the Lua commands, and keep the garbage collector away from both.
+    """Import the shared modules, compose the Lua commands, and exclude both from garbage collection.
 
-    The collector writes to each object that it looks at, and a page that is written is no longer shared. The environment has to
+    The collector writes to each object that it visits, and a page that is written is no longer shared. The environment has to
     be that of the processes: the modules read the settings and the directory of the metrics.
     """
     for name in SHARED_MODULES:
@@ -101,7 +101,7 @@ class PreloadedProcess:
             os.setsid()
             end_with_parent(parent)
             _replace_files(log, inherited)
-            _reset_signals()  # a signal that came since the fork ends it now, and its words are for the log
+            _reset_signals()  # a signal that came since the fork ends it now, and is written to the log
             os.close(is_ready)
             os.umask(0o077)
             os.chdir(self._cwd)
@@ -125,11 +125,11 @@ class PreloadedProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code, negative for a signal; None while the process runs."""
+        """Return the exit code, negative for a signal; None while the process runs."""
         return None if self.alive else self._exit_code
 
     def stop(self, timeout_s: float = 10) -> None:
-        """Ask the process to end. After `timeout_s`, or after its end, kill what is left of its session."""
+        """End the process with SIGTERM. After `timeout_s`, or after its end, kill the rest of its session."""
         self.send_signal(signal.SIGTERM)
         end = time.monotonic() + timeout_s
         while self.alive and time.monotonic() < end:
@@ -143,8 +143,8 @@ class PreloadedProcess:
             time.sleep(POLL_INTERVAL_S)
 
     def send_signal(self, sign: signal.Signals) -> None:
-        """Send a signal and do not wait; SIGKILL goes to the whole session."""
-        with suppress(ProcessLookupError, PermissionError):  # macOS says the latter of a group that has ended
+        """Send a signal and do not wait. SIGKILL goes to the whole session."""
+        with suppress(ProcessLookupError, PermissionError):  # the latter on macOS, for a group that has ended
             if sign == signal.SIGKILL:
                 os.killpg(self.pid, sign)
             elif self._exit_code is None:
@@ -161,15 +161,17 @@ def _open_files() -> set[int]:
 
 
 def _replace_files(log: int, inherited: set[int]) -> None:
-    """Give the fork its output. Replace the files of the parent by the null device: an object of the parent that is collected
-    in the fork closes the number of its file, which must not belong to another file by then.
+    """Give the fork its output, and replace the files of its parent by the null device.
+
+    An object of the parent that is collected in the fork closes the number of its file. The number must not belong to another
+    file by then.
     """
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     for number in (1, 2):
         os.dup2(log, number)
     for number in inherited:
-        with suppress(OSError):  # the one by which the folder was listed
+        with suppress(OSError):  # the file by which the folder was listed is closed already
             os.fstat(number)
             os.dup2(null, number, inheritable=False)
     os.close(null)
@@ -177,7 +179,7 @@ def _replace_files(log: int, inherited: set[int]) -> None:
 
 
 def _reset_signals() -> None:
-    """Undo the handlers of the parent. A signal that is ignored stays so, as SIGHUP under nohup."""
+    """Undo the handlers of the parent. Ignored signals stay ignored, such as SIGHUP under nohup."""
     for number in signal.valid_signals():
         handler = signal.getsignal(number)
         if callable(handler) and handler is not signal.default_int_handler:

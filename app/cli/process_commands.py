@@ -1,7 +1,7 @@
-"""The processes of the service: what each is started with.
+"""The processes of the service: their commands and environment.
 
-They run in the folder of the packages and not where the command was given: gunicorn and Celery import from the current
-folder first, and somebody's own `app` or `workers` in it would be taken for ours.
+They run in the folder of the packages, not in the current folder: gunicorn and Celery import from the current folder first, and
+would import another package `app` or `workers` from there.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from app.settings import DEFAULT_FILE, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG_FOLDERS = (DEFAULT_FILE.parent, ROOT / "app" / "config")
-"""Where the files of `config/` are: beside the packages, or in one if they came as a wheel."""
+"""The places of the files of `config/`: beside the packages, or inside `app` if installed from a wheel."""
 
 _QUIETLY = ("--without-gossip", "--without-mingle", "--without-heartbeat")
 
 
 def config_file(name: str) -> Path:
-    """A file of `config/`, wherever it was installed; ValueError if it was not."""
+    """Return the path of a file of `config/`. Raise ValueError if it is not installed."""
     for folder in CONFIG_FOLDERS:
         if (folder / name).exists():
             return folder / name
@@ -42,8 +42,8 @@ def modules() -> dict[str, tuple[str, ...]]:
 
 
 def environment(settings: Settings, config: Path | None, **overrides: object) -> dict[str, str]:
-    """What a process is to know: the settings of here, with every path in full, and then `more` of them."""
-    variables = {name: value for name, value in os.environ.items() if name != "GUNICORN_CMD_ARGS"}  # it would go before ours
+    """Return the environment of a process: these settings with absolute paths, and the overrides."""
+    variables = {name: value for name, value in os.environ.items() if name != "GUNICORN_CMD_ARGS"}  # it would override ours
     if named := config or variables.get("POOLKEEPER_CONFIG"):
         variables["POOLKEEPER_CONFIG"] = str(Path(named).expanduser().absolute())
     variables["POOLKEEPER_DATA_DIR"] = str(settings.data_dir.absolute())

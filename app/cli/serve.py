@@ -1,4 +1,4 @@
-"""`poolkeeperd api`, `worker` and `beat`: one process of the service each, on a Redis that runs elsewhere."""
+"""`poolkeeperd api`, `worker` and `beat`: each runs one process of the service, on an external Redis."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 @click.command()
 @CONFIG
 def api(config: Path | None) -> None:
-    """Serve the HTTP API. A Redis that is away is waited for: until then every answer is 503."""
+    """Serve the HTTP API. While Redis is not available, calls are answered 503."""
     settings = _read_settings(config)
     with report_errors():
         _needs_redis(settings, "api")
@@ -38,14 +38,14 @@ def api(config: Path | None) -> None:
         _report_unavailable_redis(settings)
         reachable = not is_loopback(settings.host)
         _require_safe_address(settings)
-    # Should the last token be revoked later, a service that others can reach must not open to everybody.
+    # If the last token is revoked later, a service that other machines can reach must still need a token.
     _replace_process("api", settings, environment(settings, config, **({"require_token": 1} if reachable else {})))
 
 
 @click.command()
 @CONFIG
 def worker(config: Path | None) -> None:
-    """Do what ticks and nudges ask for: decisions, housekeeping and audit. Any number may run."""
+    """Run a worker: reconcile, cleanup, audit and dispatch of tasks. Any number of workers may run."""
     settings = _read_settings(config)
     with report_errors():
         _needs_redis(settings, "worker")
@@ -58,7 +58,7 @@ def worker(config: Path | None) -> None:
 @click.command()
 @CONFIG
 def beat(config: Path | None) -> None:
-    """Tick: tell the workers when it is time. One is enough, and more do no harm."""
+    """Run beat, which starts the periodic jobs of the workers. One is enough; more do no harm."""
     settings = _read_settings(config)
     with report_errors():
         _needs_redis(settings, "beat")
@@ -68,7 +68,7 @@ def beat(config: Path | None) -> None:
 
 
 def _read_settings(config: Path | None) -> Settings:
-    """Return the settings, with the logging of the process that takes the place of this one."""
+    """Return the settings, and configure the logging of the process that replaces this one."""
     settings = read_settings(config)
     logging_config.configure_logging(settings)
     return settings
@@ -76,7 +76,7 @@ def _read_settings(config: Path | None) -> Settings:
 
 def _needs_redis(settings: Settings, name: str) -> None:
     if not settings.redis_url:
-        click.echo(f"poolkeeperd: {name} needs POOLKEEPER_REDIS_URL; `poolkeeperd up` runs everything with its own", err=True)
+        click.echo(f"poolkeeperd: {name} needs POOLKEEPER_REDIS_URL; `poolkeeperd up` starts a Redis of its own", err=True)
         sys.exit(ExitCode.USAGE)
 
 
@@ -100,7 +100,7 @@ def _require_safe_address(settings: Settings) -> None:
 
 
 def _tokens_exist(settings: Settings) -> bool:
-    """Whether there are tokens; taken for granted while nobody can say, for the service then asks for one."""
+    """True if there are tokens, or if Redis is not available: the service then requires one."""
     try:
         client = connect(str(settings.redis_url), settings.redis_timeout_s)
         return make_services(client, settings).tokens.any_exist()

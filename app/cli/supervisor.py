@@ -1,9 +1,9 @@
-"""Keeps the processes of the service running beside each other, and ends them in order.
+"""The supervisor of `poolkeeperd up`: it keeps the processes of the service running, and ends them in order.
 
-Each is in a session of its own, so that a Ctrl-C is for us alone, and none outlives us. One that ends is started again after a
-pause that grows. Before the service has answered, one that never stands and ends again and again ends it all. So it is with
-the embedded Redis, which comes back with its data and at its address, so that the others need not notice more than a few
-refused calls.
+Each process has a session of its own, so that Ctrl-C reaches only the supervisor. No process outlives the supervisor. If a
+process ends, it is started again after a pause that grows. Before the service is ready, a process that fails again and again
+ends the service. The same holds for the embedded Redis: it starts again with its data and its address, so the other processes
+see only a few refused calls.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from app.store.embedded_redis import LOG_FILE, EmbeddedRedis
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 STANDS_AFTER_S = 10
-"""Who has lived so long stands: what ends it later is another matter."""
+"""Seconds after which a process counts as stable: a later end is another failure."""
 ENDS, WITHIN_S = 5, 60
-"""So many ends in so short a time, and it is given up if it never stood."""
+"""The number of ends, and the seconds for them, after which a process that was never stable is given up."""
 API_PATIENCE_S, BEAT_PATIENCE_S, WORKER_PATIENCE_S = 12, 1, 4
-"""How long each is waited for when all is to end; what a worker leaves undone the next round does."""
+"""Seconds that each process has to end. The next run of a job does what a worker leaves undone."""
 EXAMINED_EVERY_S = 10
 
 
 class RestartsExhausted(ValueError):  # noqa: N818 - a state of the world
-    """A process cannot be kept running; the message says which, and what it said last."""
+    """A process that cannot be kept running. The message has its name and its last words."""
 
 
 class RestartBackoff:
-    """When to try again what has ended."""
+    """The pauses between the restarts of a process."""
 
     def __init__(self, name: str, now: Callable[[], float] = time.monotonic) -> None:
         self._name, self._now = name, now
@@ -44,25 +44,25 @@ class RestartBackoff:
         self._failures, self.stood = 0, False
 
     def begin(self) -> None:
-        """It runs."""
+        """Record that the process was started."""
         self._started_s = self._now()
 
     def look(self) -> None:
-        """It still runs."""
+        """Record that the process still runs."""
         if self._now() - self._started_s >= STANDS_AFTER_S:
             self.stood, self._failures = True, 0
 
     def end(self, why: str) -> float:
-        """It has ended; the seconds until it should run again, or RestartsExhausted."""
+        """Record that the process has ended. Return the seconds until its restart, or raise RestartsExhausted."""
         self._end_times.append(self._now())
         if not self.stood and len(self._end_times) == ENDS and self._end_times[-1] - self._end_times[0] <= WITHIN_S:
-            raise RestartsExhausted(f"{self._name} failed {ENDS} times in a row and never stood; at last it {why}")
+            raise RestartsExhausted(f"{self._name} failed {ENDS} times in a row within {WITHIN_S} s; at last it {why}")
         self._failures += 1
         return float(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (self._failures - 1)))
 
 
 class ManagedProcess:
-    """One process, and its successors."""
+    """One process of the service, with its restarts."""
 
     def __init__(self, name: str, start: Callable[[], RunningProcess], log: Path, rotation: LogRotation) -> None:
         self.name, self._start_child, self.log, self._rotation = name, start, log, rotation
@@ -73,21 +73,21 @@ class ManagedProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
+        """True if the process runs."""
         return self._child is not None and self._child.alive
 
     @property
     def pid(self) -> int | None:
-        """The process that runs, if one does."""
+        """Return the id of the process; None if it does not run."""
         return self._child.pid if self._child and self._child.alive else None
 
     def watch(self, report: Callable[[str], None]) -> None:
-        """Start it if it is due, and notice if it has ended."""
+        """Start the process if it is due, and schedule a restart if it has ended."""
         if self._child and self._child.alive:
             return self.backoff.look()
         if self._child:
             child, self._child = self._child, None
-            child.kill()  # what it left behind holds its port, or its place in a queue
+            child.kill()  # the rest of its session may hold its port or its broker connection
             last_line = _one_line(child.output_tail(1))
             self._schedule_restart(f"ended, exit code {child.exit_code}, log {self.log}, last words: {last_line}", report)
         elif time.monotonic() >= self._due:
@@ -107,23 +107,23 @@ class ManagedProcess:
         report(f"{self.name} {failure}; it is started again in {pause:g} s")
 
     def rotate_log(self) -> None:
-        """Begin its log file anew if that is too large."""
+        """Rotate the log file if it is too large."""
         self._rotation.rotate(self.log)
 
     def tell(self, sign: signal.Signals) -> None:
-        """Send a signal, without waiting for what it does; SIGKILL is for all of its session."""
+        """Send a signal and do not wait. SIGKILL goes to the whole session."""
         if self._child:
             self._child.send_signal(sign)
 
     def stop(self, patience_s: float) -> None:
-        """End it, gently for a while."""
+        """End the process with SIGTERM, after `patience_s` with SIGKILL."""
         if self._child:
             self._child.stop(patience_s)
             self._child = None
 
 
 class Supervisor:
-    """The parts of the service, the embedded Redis (if it is ours), and how they are kept."""
+    """The processes of the service, and the embedded Redis if this service started it."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Supervisor:
         self._examined = time.monotonic()
 
     def watch(self) -> None:
-        """Look once after everything; RestartsExhausted if there is no point in going on."""
+        """Check every process once. Raise RestartsExhausted if one cannot be kept running."""
         self._watch_server()
         for process in self._processes.values():
             process.watch(self._report)
@@ -149,7 +149,7 @@ class Supervisor:
             self._examine()
 
     def _examine(self) -> None:
-        """What is slow to go wrong: logs that fill the disk, and a Redis that cannot write to it."""
+        """Rotate the logs, and report if Redis cannot write to its disk."""
         for process in self._processes.values():
             process.rotate_log()
         if self._server and self._rotation:
@@ -161,16 +161,16 @@ class Supervisor:
         except StoreUnavailable as why:
             problem = _one_line(str(why))
         if problem != self._server_problem:
-            self._report(problem or "the embedded Redis is well again")
+            self._report(problem or "the embedded Redis works again")
         self._server_problem = problem
 
     def mark_ready(self) -> None:
-        """The service has answered: from now on no part that ends again and again ends the others."""
+        """Record that the service has answered: from now on a process that fails again and again does not end the others."""
         for process in self._processes.values():
             process.backoff.stood = True
 
     def pids(self) -> dict[str, int | None]:
-        """Who runs."""
+        """Return name → process id; None for a process that does not run."""
         return {name: process.pid for name, process in self._processes.items()}
 
     def _watch_server(self) -> None:
@@ -191,13 +191,13 @@ class Supervisor:
                 self._report(f"the embedded Redis cannot be started: {_one_line(str(wrong))}")
 
     def stop(self) -> None:
-        """End all parts: the API first, whose requests are finished; beat; the worker. Redis is for the caller to stop."""
+        """End the API after its present requests, then beat, then the worker. The caller stops Redis."""
         self._processes["api"].stop(API_PATIENCE_S)
         self._processes["beat"].stop(BEAT_PATIENCE_S)
         self._processes["worker"].stop(WORKER_PATIENCE_S)
 
     def kill(self) -> None:
-        """End all parts at once; safe in a handler of signals, for it waits for nothing."""
+        """Kill all processes without waiting, so that it is safe in a signal handler."""
         for process in self._processes.values():
             process.tell(signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""`poolkeeperd token`: who may use the service. What programs want is on stdout, the words around it are on stderr."""
+"""`poolkeeperd token`: create, list and revoke tokens. Output for programs is on stdout, text for people on stderr."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _HEAD = ("ID", "NAME", "ROLE", "WORKSPACES", "COMPONENTS", "RATE", "WAITING", "S
 
 
 class Duration(click.ParamType[int]):
-    """A number with its unit, as seconds: 90d, 12h."""
+    """A duration as a number with its unit, such as 90d or 12h."""
 
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Seconds; the usage error names the units."""
+        """Return the seconds. The usage error names the units."""
         match = re.fullmatch(r"(\d{1,9})([smhdw])", str(value), re.ASCII)
         if not match:
-            self.fail(f"{value!r} is not a number and one of s, m, h, d, w: 90d, say", param, ctx)
+            self.fail(f"{value!r} is not a duration such as 90d: a number, and s, m, h, d or w", param, ctx)
         return int(match[1]) * _UNITS_S[match[2]]
 
 
@@ -53,26 +53,26 @@ class LimitNumber(click.ParamType[int | str]):
 
 @click.group()
 def token() -> None:
-    """Make, list and revoke the tokens that the service knows its callers by.
+    """Create, list and revoke tokens. A token identifies a caller of the service.
 
-    Without one, and unless the setting require_token says otherwise, whoever is on this machine may do everything.
+    While there are no tokens, every user of this machine has every permission, unless the setting require_token is true.
     """
 
 
 @token.command()
 @CONFIG
 @click.argument("name")
-@click.option("--role", required=True, type=click.Choice([role.value for role in Role]), help="What it may do.")
+@click.option("--role", required=True, type=click.Choice([role.value for role in Role]), help="Permissions of the token.")
 @click.option(
     "--workspace", "workspaces", multiple=True, default=["default"], show_default=True,
-    help="Where it is good; may be repeated, and '*' is everywhere.",
+    help="Workspace that the token may use; may be repeated; '*': all workspaces.",
 )  # fmt: skip
 @click.option(
     "--component", "components", multiple=True,
     help="Component of a requester: a name, type/name, or a pattern such as 'intern/*'; may be repeated.",
 )  # fmt: skip
-@click.option("--sensitive", is_flag=True, help="It may ask in preemption class 10.")
-@click.option("--rate", type=int, help="Requests a second, 0 for as many as it likes; without it the setting rate_per_s.")
+@click.option("--sensitive", is_flag=True, help="Permit requests of preemption class 10.")
+@click.option("--rate", type=int, help="Calls per second; 0: no limit. Default: the setting rate_per_s.")
 @click.option(
     "--max-waiting", type=LimitNumber(),
     help="Most requests that wait in a workspace; none: no limit. Default: 10000 for a requester, else none.",
@@ -81,8 +81,8 @@ def token() -> None:
     "--max-shapes", type=LimitNumber(),
     help="Most different shapes of these requests; none: no limit. Default: 1000 for a requester, else none.",
 )  # fmt: skip
-@click.option("--expires", type=Duration(), help="How long it is good, such as 90d; without it, until it is revoked.")
-@click.option("--yes", is_flag=True, help="Make the first token without asking, even if requests hold units or wait.")
+@click.option("--expires", type=Duration(), help="Lifetime of the token, such as 90d. Default: until it is revoked.")
+@click.option("--yes", is_flag=True, help="Create the first token without a question, even if requests hold units or wait.")
 def create(
     config: Path | None,
     name: str,
@@ -95,9 +95,9 @@ def create(
     yes: bool,
     **limits: int | str | None,
 ) -> None:
-    """Make a token called NAME and print its secret, which is not shown again.
+    """Create a token called NAME and print its secret, which is not shown again.
 
-    From the first token on every call needs a token. If requests hold units or wait without one, the command says how many and
+    From the first token on, every call needs a token. If requests hold units or wait without one, the command says how many and
     when they lapse, and asks. Without a terminal it needs --yes.
 
     \b
@@ -141,30 +141,34 @@ def show(config: Path | None) -> None:
     for line in _aligned([_HEAD, *map(_row, tokens, uses)]):
         click.echo(line)
     for token, left_s in expiring:
-        click.echo(f"token {token.name} expires in {_left(left_s)}: make another one, and replace it in the clients", err=True)
+        click.echo(
+            f"token {token.name} expires in {_left(left_s)}: create another one, and replace it in the clients", err=True
+        )
 
 
 @token.command()
 @CONFIG
 @click.argument("name_or_id")
 def revoke(config: Path | None, name_or_id: str) -> None:
-    """Make the token NAME_OR_ID worthless, within a second."""
+    """Revoke the token NAME_OR_ID. It is refused within a second."""
     with report_errors(), open_services(read_settings(config), existing=True) as context:
         token, remaining = context.services.tokens.revoke(name_or_id), context.services.tokens.list_tokens()
     click.echo(f"token {token.name}, id {token.id}, is revoked", err=True)
     if not remaining:
-        click.echo("It was the last: unless require_token is set, whoever is on that machine may do everything.", err=True)
+        click.echo(
+            "It was the last token: unless require_token is set, every user of that machine has every permission.", err=True
+        )
 
 
 def _confirm_first(settings: Settings, context: ServiceContext) -> None:
-    """Return if every call needs a token already, if no request is open, or if the user agrees. Else end with code 1."""
+    """Return if every call needs a token already, if no request is open, or if the user agrees. Else raise ValueError."""
     needs_token = settings.require_token or not is_loopback(settings.host) or context.services.tokens.any_exist()
     if needs_token:
         return
     requests = context.services.queries.read_open_requests(context.services.workspaces.list_names())
     if not requests.allocated.count and not requests.queued.count:
         return
-    click.echo("This is the first token: from then on every call there needs one.", err=True)
+    click.echo("This would be the first token: from then on every call needs a token.", err=True)
     for deadlines, state, end in (
         (requests.allocated, "Allocated", "the leases end"),
         (requests.queued, "Queued", "the queue TTLs end"),
@@ -175,10 +179,10 @@ def _confirm_first(settings: Settings, context: ServiceContext) -> None:
                 err=True,
             )
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
-        raise ValueError("no token is made: there is no terminal for the question; --yes makes the token without it")
-    click.echo("Make it? [y/N] ", err=True, nl=False)  # not click.confirm, which writes to stdout, where the secret goes
+        raise ValueError("no token was created: there is no terminal for the question; --yes creates it without one")
+    click.echo("Create it? [y/N] ", err=True, nl=False)  # not click.confirm, which writes to stdout, where the secret goes
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise ValueError("no token is made")
+        raise ValueError("no token was created")
 
 
 def _plural(count: int) -> str:

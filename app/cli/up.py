@@ -1,4 +1,4 @@
-"""`poolkeeperd up`: the whole service on this machine, with a Redis of its own unless one is named, until Ctrl-C."""
+"""`poolkeeperd up`: the whole service on this machine until Ctrl-C, with an embedded Redis unless the settings name one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from app.store.embedded_redis import FolderLock
 USUAL = "http://127.0.0.1:8080"
 LOOK_EVERY_S = 0.05
 NOT_YET_S = 30
-"""After which somebody who waits for it to be ready is told why it is not."""
+"""Seconds after which a line says why the service is not ready."""
 
 SAMPLE_POOL = "gpus"
 TRY_SAMPLE = (
@@ -55,13 +55,13 @@ TRY = ("pool list", "request list", "top")
 
 @dataclass
 class StopSignal:
-    """Set by the first Ctrl-C or SIGTERM; a second one hurries."""
+    """The request to stop, by Ctrl-C or SIGTERM. The second one kills all processes."""
 
     requested: threading.Event = field(default_factory=threading.Event)
     supervisor: Supervisor | None = None
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """What the signals do. While there is nothing to be stopped in order, they interrupt."""
+        """Handle a signal. Before there are processes to stop in order, raise KeyboardInterrupt."""
         if not self.supervisor and _in_a_finalizer(frame):
             again = threading.Timer(0.01, os.kill, (os.getpid(), number))
             again.daemon = True
@@ -75,7 +75,7 @@ class StopSignal:
 
 
 def _in_a_finalizer(frame: FrameType | None) -> bool:
-    """Where Python only prints what is raised, and goes on as if nothing were."""
+    """True if a finalizer runs, in which Python prints an exception and goes on."""
     while frame and frame.f_code.co_name != "__del__":
         frame = frame.f_back
     return frame is not None
@@ -83,16 +83,18 @@ def _in_a_finalizer(frame: FrameType | None) -> bool:
 
 @click.command()
 @CONFIG
-@click.option("--pools", "file", type=click.Path(path_type=Path, dir_okay=False), help="What to declare if there are no pools.")
-@click.option("--no-pools", is_flag=True, help="Begin without pools.")
+@click.option(
+    "--pools", "file", type=click.Path(path_type=Path, dir_okay=False), help="Pools file to apply if there are no pools."
+)
+@click.option("--no-pools", is_flag=True, help="Start without the sample pools.")
 def up(config: Path | None, file: Path | None, no_pools: bool) -> None:
-    """Run Poolkeeper: a Redis if none is set, the API, a worker and beat, until Ctrl-C.
+    """Run Poolkeeper until Ctrl-C: the API, a worker and beat, and an embedded Redis if none is set.
 
     \b
     poolkeeperd up
     POOLKEEPER_REDIS_URL=redis://127.0.0.1:6379/0 poolkeeperd up --pools our-pools.yaml
     """
-    getproctitle()  # gunicorn and Celery set titles, for which the place has to be found before the environment changes
+    getproctitle()  # finds the memory for process titles, which has to happen before the environment changes
     settings = read_settings(config)
     with report_errors(), stopping() as stop_signal, _runtime_folder(settings) as counters:
         pools = None if no_pools else _pools(file)
@@ -119,10 +121,10 @@ def _report(line: str) -> None:
 
 @contextmanager
 def stopping() -> Iterator[StopSignal]:
-    """What Ctrl-C and SIGTERM mean; one that comes before anything serves just ends it."""
+    """Handle Ctrl-C and SIGTERM in this context. Before the service runs, they end the process."""
     stop_signal = StopSignal()
     numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
         numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, stop_signal.on_signal) for number in numbers}
     before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, the kernel keeps no exit codes
@@ -136,7 +138,7 @@ def stopping() -> Iterator[StopSignal]:
 
 
 def _pools(file: Path | None) -> Declaration:
-    """What the file says, else the sample that comes along; a file that was named must be there."""
+    """Return the pools of the file, or the sample pools. Raise ValueError if the file is missing or invalid."""
     file = file or config_file("pools.yaml")
     try:
         text = file.read_text("utf-8")
@@ -162,11 +164,11 @@ def _declare(context: ServiceContext, pools: Declaration | None) -> None:
         try:
             context.services.declarations.apply("default", pools)
         except Refusal as why:
-            raise ValueError(f"the pools cannot be declared: {why}; begin without them by --no-pools") from why
+            raise ValueError(f"the pools cannot be applied: {why}; --no-pools starts without them") from why
 
 
 def _first_token(settings: Settings, context: ServiceContext) -> str | None:
-    """Somebody must be able to begin."""
+    """Create an admin token if calls need a token and there is none. Return its secret."""
     if not settings.require_token or context.services.tokens.any_exist():
         return None
     return context.services.tokens.create("up", "admin", ["*"])[1]
@@ -174,9 +176,9 @@ def _first_token(settings: Settings, context: ServiceContext) -> str | None:
 
 @contextmanager
 def _runtime_folder(settings: Settings) -> Iterator[Path]:
-    """Where the API's processes count, in memory if that can be had; and the data folder is ours, for the logs at least."""
+    """Yield the folder of the API's counters, in shared memory if there is any. The data folder, with the logs, is locked."""
     lock = None
-    if settings.redis_url:  # else the embedded server has it
+    if settings.redis_url:  # else the embedded server locks the folder
         try:
             settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = FolderLock(settings.data_dir)
@@ -204,7 +206,7 @@ def _managed_processes(settings: Settings) -> list[ManagedProcess]:
 
 @dataclass(frozen=True, slots=True)
 class _Endpoint:
-    """Where the service is entered."""
+    """The address of the service, and the text that shows it."""
 
     settings: Settings
     port: int
@@ -216,7 +218,7 @@ class _Endpoint:
         return local_url(self.settings, self.port)
 
     def answers(self) -> str:
-        """What /readyz says: nothing when it is well, else why not."""
+        """Return the answer of /readyz: empty if the service is ready, else the problem."""
         parts = urlsplit(self.url)
         connection = HTTPConnection(str(parts.hostname), parts.port, timeout=2)
         try:
@@ -229,13 +231,16 @@ class _Endpoint:
             connection.close()
 
     def sign(self) -> str:
-        """What is said when it is open."""
+        """Return the text that is printed when the service is ready."""
         data = self.settings.data_dir.absolute()
         redis = f"embedded, data in {data}" if self.context.server else redact_url(self.context.url)
-        lines = [f"Poolkeeper is ready at {self.url} (documentation: {self.url}/docs)", f"Redis: {redis}; logs: {data / 'log'}"]
+        lines = [
+            f"Poolkeeper is ready at {self.url} (dashboard; API: {self.url}/docs)",
+            f"Redis: {redis}; logs: {data / 'log'}",
+        ]
         lines += [f"Note: {note}" for note in start_notes(self.settings)]
         if self.secret:
-            lines.append("An admin token was made; it is shown only now.")
+            lines.append("An admin token was created. It is not shown again.")
         lines.append("Try, in another terminal:")
         lines += [f"  {line}" for line in self.tries()]
         return "\n".join([*lines, "Ctrl-C stops."])
@@ -249,7 +254,7 @@ class _Endpoint:
 
 
 def _command_line() -> str:
-    """How `poolkeeper` is called from here: by its name if that finds the one that came with us, else by its path."""
+    """Return the command `poolkeeper`: its name if PATH finds the one of this installation, else its path."""
     installed = Path(sys.executable).with_name("poolkeeper")
     on_path = shutil.which("poolkeeper")
     if not installed.exists() or (on_path and Path(on_path).samefile(installed)):
@@ -268,7 +273,7 @@ def _serve(supervisor: Supervisor, stop_signal: StopSignal, endpoint: _Endpoint)
 
 
 def _open(supervisor: Supervisor, stop_signal: StopSignal, endpoint: _Endpoint) -> None:
-    """Returns when it is ready, or is to stop."""
+    """Watch the processes until the service is ready, or has to stop."""
     late = time.monotonic() + NOT_YET_S
     while not stop_signal.requested.is_set():
         supervisor.watch()

@@ -50,7 +50,7 @@ def test_tidy_does_one_round(folder: Path) -> None:
         services.workspaces.add("w")
         client.zadd("pk:{w}:ended", {"old": 1})
     done = run_in_process(folder, "tidy")
-    assert (done.returncode, done.stdout) == (0, "w: 0 leases lapsed, 0 waiters forgotten, 1 pruned\n")
+    assert (done.returncode, done.stdout) == (0, "w: 0 leases lapsed, 0 waiters expired, 1 ended requests deleted\n")
 
 
 @pytest.mark.parametrize(

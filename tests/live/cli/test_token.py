@@ -152,12 +152,12 @@ def test_the_first_token_is_not_made_unasked_while_requests_have_none(folder: Pa
         refused = token(folder, *words)
         assert (refused.returncode, refused.stdout) == (1, "")
         lines = refused.stderr.splitlines()
-        assert lines[0] == "This is the first token: from then on every call there needs one."
+        assert lines[0] == "This would be the first token: from then on every call needs a token."
         condition = r"\. If the clients get no token"
         assert re.fullmatch(rf"Allocated without a token: 1 request{condition}, the leases end at {TIME}\.", lines[1])
         ends = rf"the queue TTLs end at {TIME}( to {TIME})?, 1 of them never"
         assert re.fullmatch(rf"Queued without a token: 2 requests{condition}, {ends}\.", lines[2])
-        refusal = "no token is made: there is no terminal for the question; --yes makes the token without it"
+        refusal = "no token was created: there is no terminal for the question; --yes creates it without one"
         assert lines[3:] == [f"poolkeeperd: {refusal}"]
         assert here.services.tokens.list_tokens() == []
         needed = token(folder, *words, POOLKEEPER_REQUIRE_TOKEN="1")
@@ -172,13 +172,13 @@ def test_the_first_token_is_asked_for_at_a_terminal(folder: Path) -> None:
     with open_services(Settings(data_dir=folder), serving=True) as here:
         submit_without_a_token(here)
         for reply, code, expected in (
-            ("", 1, "no token is made"),
-            ("no", 1, "no token is made"),
+            ("", 1, "no token was created"),
+            ("no", 1, "no token was created"),
             ("y", 0, r"\npk_[\w-]{43}\r"),
         ):
             terminal = Terminal(command, environment(folder), 200)
             try:
-                terminal.wait_for(r"Make it\? \[y/N\] ")
+                terminal.wait_for(r"Create it\? \[y/N\] ")
                 terminal.type(f"{reply}\n")
                 assert terminal.wait_for_end() == code
                 assert re.search(expected, terminal.screen)
@@ -192,7 +192,7 @@ def test_tokens_that_expire_soon_are_named(folder: Path) -> None:
         assert token(folder, "create", name, "--role", "viewer", "--expires", expires).returncode == 0
     listed = token(folder, "list")
     assert len(listed.stdout.splitlines()) == 4
-    advice = "make another one, and replace it in the clients"
+    advice = "create another one, and replace it in the clients"
     assert listed.stderr.splitlines() == [f"token sooner expires in 1 h: {advice}", f"token soon expires in 2 d: {advice}"]
 
 
@@ -235,7 +235,7 @@ def test_after_a_service_was_killed_a_server_is_started(folder: Path) -> None:
         (("revoke", "missing"), 1, "poolkeeperd: there is no ledger in"),
         (("list",), 1, "poolkeeperd: there is no ledger in"),
         (("create", "ci", "--role", "king"), 2, "'king' is not one of 'admin', 'operator', 'requester', 'viewer'"),
-        (("create", "ci", "--role", "viewer", "--expires", "soon"), 2, "'soon' is not a number and one of s, m, h, d, w"),
+        (("create", "ci", "--role", "viewer", "--expires", "soon"), 2, "'soon' is not a duration such as 90d"),
     ],
 )
 def test_what_cannot_be_is_said(folder: Path, words: tuple[str, ...], code: int, message: str) -> None:
