@@ -1,4 +1,4 @@
-"""How gunicorn serves the API, by the settings of Poolkeeper: what `poolkeeperd api` hands to `gunicorn --config`."""
+"""The configuration of gunicorn, from the settings of Poolkeeper. `poolkeeperd api` passes it to `gunicorn --config`."""
 
 import gc
 import glob
@@ -17,7 +17,7 @@ from app.settings import Settings
 from app.store.child_process import end_with_parent
 
 _settings = Settings.read()
-# The directory in which the counters of all processes meet. Gauges of a process that was killed are removed.
+# The directory with the counters of all processes. Gauges of a killed process are removed.
 _VARIABLE = multiprocess_dir.ENVIRONMENT_VARIABLE
 _directory = os.environ.get(_VARIABLE, "")
 _purpose = f"{multiprocess_dir.PURPOSE}-{os.getpid()}"  # recognised after a reload
@@ -71,18 +71,18 @@ logger_class = ServerLogger
 
 
 def pre_fork(server, worker):
-    """Keep the garbage collector from writing to what the processes share."""
+    """Exclude the memory that the processes share from garbage collection, which would write to it."""
     gc.collect()
     gc.freeze()
 
 
 def post_fork(server, worker):
-    """End the process with its server: else it would keep the port after the server was killed."""
+    """End the process with its server: otherwise it would keep the port after the server was killed."""
     end_with_parent(worker.ppid)
 
 
 def child_exit(server, worker):
-    """Merge the counters of the process into those of all that have ended."""
+    """Merge the counters of the process into the sums of all ended processes."""
     multiprocess_dir.merge_process(pathlib.Path(os.environ[_VARIABLE]), worker.pid)
 
 
