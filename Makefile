@@ -96,7 +96,7 @@ $(READY): pyproject.toml client/pyproject.toml constraints.txt
 		&& $(UV) pip install --python $(BIN)/python $(INSTALL_SELF) && exit; \
 		echo "uv could not, so pip tries." >&2; \
 	fi; \
-	export PIP_DISABLE_PIP_VERSION_CHECK=1; \
+	export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_QUIET=1; \
 	{ $(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null; } \
 	&& $(BIN)/python -m pip install $(INSTALL_ALL) && $(BIN)/python -m pip install $(INSTALL_SELF)
 	@touch $@
