@@ -17,7 +17,7 @@ from app.cli.exit_codes import ExitCode
 @click.argument("workspaces", nargs=-1)
 @click.option("--repair", is_flag=True, help="Repair what differs.")
 def audit(config: Path | None, workspaces: tuple[str, ...], repair: bool) -> None:
-    """Compute every account and queue of WORKSPACES (default: all) from the requests, and list what differs.
+    """Compare accounts and queues with the requests. Audit WORKSPACES (default: all), and list what differs.
 
     Exit code 0: nothing differs, or all was repaired. 3: something differs.
     """
@@ -39,7 +39,8 @@ def audit(config: Path | None, workspaces: tuple[str, ...], repair: bool) -> Non
 @click.command()
 @CONFIG
 def tidy(config: Path | None) -> None:
-    """Run one cleanup: lapsed leases, waiters that are not polled, patience holds, old requests, unfinished work."""
+    """Run one cleanup of every workspace. It ends lapsed leases and waiters that are not polled, gives patience holds, deletes
+    old requests, and resumes unfinished work."""
     with report_errors(), open_services(read_settings(config), existing=True) as context:
         counts_by_workspace = context.services.cleanup.run_all()
         for workspace, counts in counts_by_workspace.items():

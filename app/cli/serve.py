@@ -45,7 +45,7 @@ def api(config: Path | None) -> None:
 @click.command()
 @CONFIG
 def worker(config: Path | None) -> None:
-    """Run a worker: reconcile, cleanup, audit and dispatch of tasks. Any number of workers may run."""
+    """Run a worker for the periodic jobs and the dispatch of tasks. Any number of workers may run."""
     settings = _read_settings(config)
     with report_errors():
         _needs_redis(settings, "worker")
@@ -58,7 +58,7 @@ def worker(config: Path | None) -> None:
 @click.command()
 @CONFIG
 def beat(config: Path | None) -> None:
-    """Run beat, which starts the periodic jobs of the workers. One is enough; more do no harm."""
+    """Run beat, which starts the periodic jobs. One is enough; more do no harm."""
     settings = _read_settings(config)
     with report_errors():
         _needs_redis(settings, "beat")

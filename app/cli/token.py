@@ -62,7 +62,12 @@ def token() -> None:
 @token.command()
 @CONFIG
 @click.argument("name")
-@click.option("--role", required=True, type=click.Choice([role.value for role in Role]), help="Permissions of the token.")
+@click.option(
+    "--role",
+    required=True,
+    type=click.Choice([role.value for role in Role]),
+    help="Role of the token, which has its permissions.",
+)
 @click.option(
     "--workspace", "workspaces", multiple=True, default=["default"], show_default=True,
     help="Workspace that the token may use; may be repeated; '*': all workspaces.",
@@ -95,7 +100,7 @@ def create(
     yes: bool,
     **limits: int | str | None,
 ) -> None:
-    """Create a token called NAME and print its secret, which is not shown again.
+    """Create a token called NAME and print its secret. The secret is not shown again.
 
     From the first token on, every call needs a token. If requests hold units or wait without one, the command says how many and
     when they lapse, and asks. Without a terminal it needs --yes.
@@ -128,8 +133,8 @@ def create(
 def show(config: Path | None) -> None:
     """Show every token, the oldest first. Its secret is not stored and cannot be shown.
 
-    WAITING and SHAPES are use and limit, as 12/10000. A limit holds in each workspace; the use is that of the workspace
-    with the largest.
+    WAITING and SHAPES are use and limit, as 12/10000. A limit applies to each workspace. The use is that of the workspace with
+    the largest.
 
     Tokens that expire within seven days are named again on stderr.
     """

@@ -88,7 +88,7 @@ def _in_a_finalizer(frame: FrameType | None) -> bool:
 )
 @click.option("--no-pools", is_flag=True, help="Start without the sample pools.")
 def up(config: Path | None, file: Path | None, no_pools: bool) -> None:
-    """Run Poolkeeper until Ctrl-C: the API, a worker and beat, and an embedded Redis if none is set.
+    """Run the whole service until Ctrl-C. It starts the API, a worker and beat, and an embedded Redis if none is set.
 
     \b
     poolkeeperd up
