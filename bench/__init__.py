@@ -1,1 +1,1 @@
-"""What `make bench` runs: ratios out of one run, each claim beside its floor. Nothing here is a test."""
+"""The benchmarks of `make bench`: ratios within one run, each claim beside its floor. They are no tests."""

@@ -1,6 +1,6 @@
-"""`python -m bench [WORD …] [NUMBER …] [--quick] [--trace FOLDER]`: all rows, or those named.
+"""The command `python -m bench [WORD …] [NUMBER …] [--quick] [--trace FOLDER]`: all rows, or the named ones.
 
-Estimates are held against a trace. The numbers are those of the shapes that the adversary queues.
+Estimates are compared with a trace. The numbers are numbers of shapes that the adversary queues.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.timing import machine
 
 
 def main() -> None:
-    """Start a server of its own and measure on it."""
+    """Start a Redis server for the benchmarks, and measure on it."""
     quick = "--quick" in sys.argv
     trace = sys.argv[sys.argv.index("--trace") + 1] if "--trace" in sys.argv else None
     words = [word for word in sys.argv[1:] if not word.startswith("-") and word != trace]
@@ -35,13 +35,13 @@ def main() -> None:
             print("cycle: submit, grant, release")
             cycle.run(client, 1_000 if quick else 4_000)
         if not row_names or "depth" in row_names:
-            print("depth: the same with others waiting")
+            print("depth: the same with waiters in the queue")
             depth.run(client, (0, 1_000, 10_000) if quick else (0, 1_000, 100_000, 1_000_000))
         if not row_names or "preemption" in row_names:
-            print("preemption: who leaves for whom")
+            print("preemption: a decision about victims")
             taking_back.run(client, (100, 1_000, 10_000), 5 if quick else 21)
         if not row_names or "shares" in row_names:
-            print("shares: fair share, worked out and granted by")
+            print("shares: fair shares, and grants by them")
             sharing.run((100, 1_000, 10_000), 3 if quick else 9)
             depth.compare(client, 1 if quick else 3)
         if not row_names or "adversary" in row_names:
@@ -54,12 +54,12 @@ def main() -> None:
             print("http: the service under gunicorn")
             service.run(client, server.url, quick=quick)
         if not row_names or "tasks" in row_names:
-            print("tasks: Celery's, parked until they are granted")
+            print("tasks: Celery tasks, parked until the grant")
             tasks.run(client, server.url, quick=quick)
         if trace and (not row_names or "estimates" in row_names):
             print(f"estimates: {Path(trace).name}, replayed")
             estimates.run(client, Path(trace), most=1_000 if quick else None)
 
 
-if __name__ == "__main__":  # and not in the process of the clients, which imports this
+if __name__ == "__main__":  # the process of the clients imports this module, too
     main()

@@ -1,7 +1,7 @@
 """The cost of a client with many shapes to other clients: the longest script, a release, and the submits of another workspace.
 
-A workspace queues requests of which no two ask the same, behind one allocation of the whole pool. Then it does all that its
-tokens allow while workers reconcile it. Each case has a server and a time of its own: a case that does not end is cut off.
+A workspace queues requests of different shapes behind one allocation of the whole pool. Then it makes all calls that its tokens
+allow, while workers reconcile it. Each case has its own server and its own time: a case that does not end is cut off.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ MAX_SCRIPT_MS, MAX_RELEASE_MS, MAX_RATIO = 10, 5, 3
 RELEASE_SIZE = 10_000
 """The number of shapes at which the time of a release is bounded."""
 LOGGED_US = 50
-"""The server logs a script that takes as long as this."""
+"""The microseconds from which the server logs a script."""
 SLOWEST_NAMED = 6
 END_S = 2
 AUDIT_S = 8
-"""An audit that takes longer is ended: its calls are bounded, and there are many."""
+"""The seconds after which an audit is ended: each of its calls is bounded, but there are many."""
 
 
 class CutOff(Exception):  # noqa: N818 - a state of the world
-    """The time of a case is over."""
+    """The end of the time of a case."""
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ def run(sizes: tuple[int, ...], *, quick: bool) -> None:
 def measure(case: Case, seconds: float) -> Figures:
     """Return the figures of a case, on a server of its own.
 
-    A client of another workspace submits for `seconds` alone, and as long beside the adversary.
+    A client of another workspace submits for `seconds` alone, and for the same time beside the adversary.
     """
     figures = Figures()
     with tempfile.TemporaryDirectory() as folder, EmbeddedRedis(Path(folder)) as server:
@@ -92,8 +92,8 @@ def measure(case: Case, seconds: float) -> Figures:
 
 
 def _act(figures: Figures, adversary: Remote, url: str, elsewhere: Connection, seconds: float) -> None:
-    """Measure in this order: quiet, the control beside processes that call nothing, the queue, the release of the whole pool,
-    releases one by one, all calls."""
+    """Measure in this order: the quiet time, the control beside processes that call nothing, the submits of all shapes, the
+    release of the whole pool, releases one by one, all calls."""
     figures.quiet_p99_ms = _p99_ms(elsewhere, lambda: time.sleep(seconds))
     with _apart(compute_until, url), _apart(compute_until, url):
         figures.control_p99_ms = _p99_ms(elsewhere, lambda: time.sleep(seconds))
@@ -108,13 +108,13 @@ def _act(figures: Figures, adversary: Remote, url: str, elsewhere: Connection, s
 
 
 class Remote:
-    """The adversary in its process: its methods are called by name, and it sends the name of the call under way."""
+    """The adversary in its process. Its methods are called by name, and it sends the name of the call under way."""
 
     def __init__(self, connection: Connection, max_s: float) -> None:
         self._connection, self._max_s, self._until = connection, max_s, time.monotonic() + max_s
 
     def call(self, method: str, *args: object) -> Any:
-        """Call a method and return its result. Raise CutOff if the time of the case is over before."""
+        """Call a method and return its result. Raise CutOff if the time of the case ends before."""
         act, began = method, time.monotonic()
         self._connection.send((method, args))
         while self._connection.poll(self._until - time.monotonic()):
@@ -132,7 +132,7 @@ def _seconds(act: Callable[[], object]) -> float:
 
 
 def _p99_ms(elsewhere: Connection, act: Callable[[], object]) -> float:
-    """Return the p99 of the submits of another workspace during an act."""
+    """Return the p99 (ms) of the submits of another workspace during an act."""
     elsewhere.send("measure")
     act()
     elsewhere.send("report")
@@ -141,7 +141,7 @@ def _p99_ms(elsewhere: Connection, act: Callable[[], object]) -> float:
 
 @contextmanager
 def _apart(work: Callable[..., None], url: str, *args: object) -> Iterator[Connection]:
-    """Run `work` in a process of its own, which ends when its connection is closed, or soon after."""
+    """Run `work` in another process, which ends when its connection is closed, or soon after."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=work, args=(theirs, url, *args))
@@ -167,7 +167,8 @@ def log_scripts(client: Redis) -> None:
 def longest_scripts(url: str) -> tuple[dict[str, float], float]:
     """Return the milliseconds of the longest call of each command, the longest first, and of any in the other workspace.
 
-    What is long in the other workspace was not long by its work, but waited for a core. Nothing if the server does not answer.
+    A call of the other workspace has little work: if it is long, it waited for a core. Return nothing if the server does not
+    answer.
     """
     names = {command.sha: name for name, command in load_commands().items()}
     longest: dict[str, float] = {}

@@ -57,23 +57,23 @@ class Case:
 
     @property
     def label(self) -> str:
-        """The name of the case in the output."""
+        """Return the name of the case in the output."""
         keys = "one key that varies" if self.keys == 1 else f"{self.keys} keys that vary"
         return f"{self.shapes:,} shapes, {keys}, {self.discipline}"
 
     @property
     def max_s(self) -> int:
-        """The seconds after which the case is cut off."""
+        """Return the seconds after which the case is cut off."""
         return 40 if self.shapes <= 10_000 else 60
 
     @property
     def capacity(self) -> dict[str, int]:
-        """The pool: half of all shapes fit at a time, but not many more than `GRANTS`."""
+        """Return the capacity of the pool: half of all shapes fit at a time, but not many more than `GRANTS`."""
         units = min(self.shapes * GRANTS // 2, self.shapes * (self.shapes + 1) // 4)
         return {f"unit{number}": units for number in range(self.keys)}
 
     def shape(self, number: int) -> dict[str, int]:
-        """The amounts of one request. The second key asks much where the first asks little."""
+        """Return the amounts of one request. The larger the amount of the first key, the smaller that of the second."""
         amounts = {"unit0": number + 1, "unit1": self.shapes - number}
         return {key: amounts[key] for key in self.capacity}
 
@@ -90,7 +90,7 @@ class Adversary:
         self._waiting: list[str] = []
 
     def count_left_out(self) -> int:
-        """Return the number of calls for which there was no time."""
+        """Return the number of calls that were left out for lack of time."""
         return self._left_out
 
     def fill(self) -> None:
@@ -127,7 +127,7 @@ class Adversary:
         self._ledger.resume_all_unfinished(WORKSPACE)
 
     def time_releases(self) -> list[float]:
-        """Return the seconds of releases, each of which grants the first waiters that fit; as many wait as before."""
+        """Return the seconds of releases. Each grants the first waiters that fit; a submit after it keeps the queue as long."""
         self._begin("releases")
         times: list[float] = []
         until = time.monotonic() + RELEASES_S
@@ -150,7 +150,7 @@ class Adversary:
         self._running.extend((row.request.id, row.request.fence or 0) for row in rows)
 
     def call_everything(self, seconds: float) -> None:
-        """Call everything once, and again as long as there is time."""
+        """Make every call once, and repeat this until the time is over."""
         until, latest = time.monotonic() + seconds, time.monotonic() + MAX_ROUND_S
         while True:
             for name, call in self._calls():
@@ -236,13 +236,13 @@ class Adversary:
 def _yield_cores() -> None:
     """Run this process only when no process of normal priority needs its core: neither the server nor the other workspace.
 
-    In production clients have cores of their own. Without this, the bench would measure the sharing of a core.
+    In production clients have cores of their own. Without this, the bench would measure how processes share a core.
     """
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def be_adversary(connection: Connection, url: str, case: Case) -> None:
-    """Call the methods of an adversary that are sent by name."""
+    """Call the methods of an adversary whose names arrive on the connection."""
     _yield_cores()
     logging.disable()
     adversary = Adversary(_client(url), case, lambda act: connection.send(("began", act)))
@@ -254,7 +254,7 @@ def be_adversary(connection: Connection, url: str, case: Case) -> None:
 
 
 def reconcile_until(connection: Connection, url: str) -> None:
-    """Reconcile the workspace of the adversary, as a worker does after nudges and ticks."""
+    """Reconcile the workspace of the adversary like a worker does, after nudges and ticks, until a message arrives."""
     _yield_cores()
     logging.disable()
     jobs = _services(url).periodic_jobs
@@ -272,7 +272,7 @@ def reconcile_until(connection: Connection, url: str) -> None:
 
 
 def compute_until(connection: Connection, _: str) -> None:
-    """Use a core half of the time, as the adversary does, and call nothing."""
+    """Use a core half of the time like the adversary, without calls, until a message arrives."""
     _yield_cores()
     connection.send("ready")
     while not connection.poll(REST_S):
@@ -282,10 +282,10 @@ def compute_until(connection: Connection, _: str) -> None:
 
 
 def submit_elsewhere(connection: Connection, url: str) -> None:
-    """Submit and release in a workspace of its own, so many a second.
+    """Submit and release in another workspace, `RATE_PER_S` times a second.
 
-    After `measure` it begins; after the next message it sends the seconds of each submit. A submit that is late because the one
-    before took long counts from when it was due.
+    It starts after the message `measure`; after the next message it sends the seconds of each submit. The time of a submit
+    counts from the moment at which it was due, also if the one before took long.
     """
     services = _services(url)
     services.pools.create(ELSEWHERE, PoolSpec(name="p", capacity={"gpu": 10}))
@@ -305,14 +305,14 @@ def _submit_until(services: Services, is_over: Callable[[], bool]) -> list[float
     while not is_over():
         if (early_s := due - time.perf_counter()) > 0:
             time.sleep(early_s)
-            due = time.perf_counter()  # a late wake-up is of this process, and not of the server
+            due = time.perf_counter()  # a late wake-up is a delay of this process, not of the server
         times.append(_submit_and_release(services) - due)
         due += 1 / RATE_PER_S
     return times
 
 
 def _submit_and_release(services: Services) -> float:
-    """Submit and release; return the time between both."""
+    """Submit and release a request. Return the time of the clock between both calls."""
     request = services.requests.submit(ELSEWHERE, RequestSpec(component="t", resources={"gpu": 1}))
     submitted = time.perf_counter()
     services.requests.release(ELSEWHERE, request.id, request.fence or 0)

@@ -1,6 +1,6 @@
-"""Many clients in one thread: sockets of the loopback address that are kept alive, each with one request under way at most.
+"""Many HTTP clients in one thread: keep-alive sockets on the loopback address, each with at most one call under way.
 
-They are as cheap as can be in Python, since they run on the cores of the server they measure.
+They are as cheap as possible in Python, since they run on the cores of the server that they measure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PATIENCE_S = 30
 
 
 def request(method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> bytes:
-    """A request as it is sent."""
+    """Return the bytes of an HTTP request."""
     text = b"" if body is None else json.dumps(body).encode()
     fields = {"Host": "localhost", "Content-Type": "application/json", "Content-Length": str(len(text)), **(headers or {})}
     head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
@@ -25,7 +25,7 @@ def request(method: str, path: str, body: object = None, headers: Mapping[str, s
 
 
 class Caller:
-    """One client."""
+    """One HTTP client."""
 
     def __init__(self, port: int) -> None:
         self.sock = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
@@ -33,12 +33,12 @@ class Caller:
         self._come = b""
 
     def send(self, sent: bytes) -> None:
-        """Ask."""
+        """Send the bytes of a call."""
         self._come = b""
         self.sock.sendall(sent)
 
     def receive(self) -> bytes | None:
-        """The body of the answer if this was the last of it, else None; anything but a success is an error."""
+        """Receive a piece of the answer. Return the body once it is complete, else None. Raise RuntimeError unless 2xx."""
         piece = self.sock.recv(262_144)
         self._come += piece
         head, end, body = self._come.partition(b"\r\n\r\n")
@@ -49,14 +49,14 @@ class Caller:
         return body
 
     def ask(self, sent: bytes) -> bytes:
-        """Ask, and wait for the answer."""
+        """Send a call, and wait for its answer."""
         self.send(sent)
         while (body := self.receive()) is None:
             pass
         return body
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.sock.close()
 
 
@@ -66,7 +66,7 @@ def _length(head: bytes) -> int:
 
 
 class Callers:
-    """So many clients, asking at the same time."""
+    """A number of clients that call at the same time."""
 
     def __init__(self, port: int, count: int) -> None:
         self.all = [Caller(port) for _ in range(count)]
@@ -75,13 +75,13 @@ class Callers:
             self._selector.register(caller.sock, selectors.EVENT_READ, caller)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close all connections."""
         self._selector.close()
         for caller in self.all:
             caller.close()
 
     def come(self) -> Iterable[tuple[Caller, bytes]]:
-        """Who has an answer by now, and what; waits for something to come."""
+        """Wait for data, and yield each client whose answer is complete now, with the answer."""
         ready = self._selector.select(PATIENCE_S)
         if not ready:
             raise RuntimeError(f"nothing was answered in {PATIENCE_S} s")
@@ -90,7 +90,7 @@ class Callers:
                 yield key.data, body
 
     def seconds(self, sent: bytes, calls: int) -> float:
-        """How long so many calls take, one after the other with each client."""
+        """Return the seconds that a number of calls take, with one call at a time in each client."""
         start, left, under_way = time.perf_counter(), calls, 0
         for caller in self.all[:calls]:
             caller.send(sent)
@@ -104,11 +104,11 @@ class Callers:
         return time.perf_counter() - start
 
 
-# ---- what is run in a process of its own
+# ---- functions that run in another process
 
 
 def seconds(port: int, clients: int, sent: bytes, calls: int) -> float:
-    """How long so many calls take."""
+    """Return the seconds that a number of calls take."""
     callers = Callers(port, clients)
     try:
         return callers.seconds(sent, calls)
@@ -117,9 +117,10 @@ def seconds(port: int, clients: int, sent: bytes, calls: int) -> float:
 
 
 def handed_on(port: int, waiters: list[str], holder: tuple[str, int], releases: int, headers: Mapping[str, str]) -> list[float]:
-    """One release after the other, while every waiter is in a long poll: seconds until the poll of the next one is answered.
+    """Release one allocation after the other while every waiter is in a long poll.
 
-    The waiters stand in one queue in this order, for what the holder (request and fence) has.
+    Return the seconds from each release to the answer of the next poll. The waiters are queued in this order behind `holder`, a
+    request and its fence.
     """
     polls, hand = Callers(port, len(waiters)), Caller(port)
     try:
@@ -142,7 +143,7 @@ def handed_on(port: int, waiters: list[str], holder: tuple[str, int], releases: 
 
 
 def all_at_once(port: int, waiters: list[str], holder: tuple[str, int], headers: Mapping[str, str]) -> list[float]:
-    """One release that grants every waiter, all of them in long polls: seconds until each is answered, in order."""
+    """Grant every waiter by one release, while all are in long polls. Return the seconds until each answer, in order."""
     polls, hand = Callers(port, len(waiters)), Caller(port)
     try:
         _hold(polls, hand, waiters, headers)
@@ -163,7 +164,7 @@ def _answers(polls: Callers, done: set[Caller]) -> Iterable[tuple[Caller, bytes]
     while True:
         for caller, body in polls.come():
             if caller in done or json.loads(body)["status"] != "allocated":
-                raise RuntimeError(f"a poll was answered that nobody meant: {body[:300]!r}")
+                raise RuntimeError(f"an unexpected answer to a poll: {body[:300]!r}")
             done.add(caller)
             yield caller, body
 
@@ -177,7 +178,7 @@ def _release(request_id: str, fence: int, headers: Mapping[str, str]) -> bytes:
 
 
 def _hold(polls: Callers, hand: Caller, waiters: list[str], headers: Mapping[str, str]) -> None:
-    """Every waiter begins its long poll; returns when the server counts as many, and had none before."""
+    """Start the long poll of every waiter, and wait until the server counts all of them; before, it has to count none."""
     _wait_for_polls(hand, 0)
     for caller, waiter in zip(polls.all, waiters, strict=True):
         caller.send(_poll(waiter, headers))

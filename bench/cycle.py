@@ -1,4 +1,4 @@
-"""submit → grant → release through the ledger, one client, against the floor; one call at a time and pipelined."""
+"""The cycle submit → grant → release through the ledger, with one client, against the floor: single calls and pipelined."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BATCH = 100
 
 
 def run(client: Redis, calls: int) -> None:
-    """Print the row."""
+    """Print the row of the cycle."""
     client.flushall()
     ledger = Ledger(client)
     ledger.create_pool(WORKSPACE, PoolSpec(name="p", capacity={"gpu": 1000}))

@@ -1,6 +1,6 @@
-"""The longest scripts in a pool with many policies, which only an administrator can make.
+"""The longest scripts in a pool with many policies, which only an administrator can create.
 
-Some commands read all policies of a pool at one moment: the bench prints what the largest pool costs other workspaces.
+Some commands read all policies of a pool at one moment. The bench prints the time for which they delay other workspaces.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bench.adversary import log_scripts, longest_scripts
 WORKSPACE = "declared"
 NAMED = 6
 PART = 1_000
-"""The policies of one declaration."""
+"""The number of policies of one declaration."""
 
 
 def run(counts: tuple[int, ...]) -> None:

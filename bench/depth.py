@@ -1,8 +1,8 @@
-"""What a cycle costs with others waiting: against the depth of the queue, and against the number of lanes.
+"""The cost of a cycle with waiters: by the depth of the queue, and by the number of lanes.
 
-Two cycles are timed, as a waiter can matter in two ways. *Beside* the queue: what is submitted fits where none of those waiting
-does, is granted at once, and its release must find out that nobody can profit. *Through* the queue: a release grants the head,
-and a new one of that shape joins, so the depth stays.
+Two cycles are timed, as waiters can matter in two ways. *Beside* the queue: the request fits where no waiter fits and is
+granted at once; its release has to find that no waiter fits now. *Through* the queue: a release grants the head, and a new
+request of the same shape is queued, so the depth stays.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def run(client: Redis, depths: tuple[int, ...]) -> None:
 
 
 def compare(client: Redis, rounds: int) -> None:
-    """Print what the same cycles cost by the discipline of the pool, in turns: with nobody waiting, and through the queue."""
+    """Print the cost of the same cycles by the discipline of the pool, in turns: without waiters, and through the queue."""
     fair = PoolSettings(discipline="fair_share")
     for waiting, lanes in ((0, 1), (10_000, 100), (10_000, 1_000)):
         pairs = [[measure(client, waiting, lanes, settings)[:2] for settings in (RESERVED, fair)] for _ in range(rounds)]
@@ -57,7 +57,7 @@ def _print(label: str, base: float, beside: float, through: float, memory: float
 
 
 def measure(client: Redis, waiting: int, lanes: int, settings: PoolSettings = RESERVED) -> tuple[float, float, float]:
-    """Microseconds of a cycle beside and through the queue, and bytes a waiter takes; what there is to decide was looked at."""
+    """Return the microseconds of a cycle beside and through the queue, and the bytes of a waiter. Fair shares are published."""
     client.flushall()
     ledger = Ledger(client)
     ledger.update_workspace(WORKSPACE, NO_LIMITS)
@@ -101,7 +101,7 @@ def measure(client: Redis, waiting: int, lanes: int, settings: PoolSettings = RE
 
 
 def _publish(client: Redis) -> None:
-    """Fair shares are known to the scripts, as they are once a worker has looked."""
+    """Publish the fair shares for the scripts, like the planning pass of a worker does."""
     planning = PlanStore(client)
     snapshot = planning.read_snapshot(WORKSPACE, "p")
     publication = plan_pool(snapshot).publication if snapshot else None

@@ -1,7 +1,7 @@
-"""Estimates of the start, held against what then happened: a cluster's own log replayed through the store in virtual time.
+"""Estimates of the start, compared with the real starts: the log of a cluster is replayed through the store in virtual time.
 
-The log (`jobs.csv` and `vcs.csv` of a folder) has for each job its team, when it was submitted, how long it ran and on how many
-GPUs. Each team has a pool of the size it had. No job promises a walltime, so all that is known is how long others have run.
+The log (`jobs.csv` and `vcs.csv` of a folder) has for each job its team, submission time, run time and number of GPUs. Each
+team has a pool of its former size. No job promises a walltime, so an estimate can only use the run times of earlier jobs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bench.unlimited import NO_LIMITS
 
 W = "bench"
 EVERY = 5
-"""Of those who have to wait every so many-th is asked about."""
+"""The interval of the estimates: one for every fifth job that has to wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class RecordedEstimate:
-    """What was said when it was submitted, and the mean of all waits up to then."""
+    """The estimate at a submission, and the mean of all waits before it."""
 
     at_ms: int
     earliest_ms: int
@@ -54,7 +54,7 @@ class RecordedEstimate:
 
 
 def run(client: Redis, folder: Path, *, most: int | None = None) -> None:
-    """Replay, and print how good the estimates were."""
+    """Replay the log, and print the errors of the estimates."""
     client.flushall()
     replay = Replay(client, folder, most)
     replay()
@@ -62,7 +62,7 @@ def run(client: Redis, folder: Path, *, most: int | None = None) -> None:
 
 
 class Replay:
-    """One pass through the log."""
+    """One replay of the log."""
 
     def __init__(self, client: Redis, folder: Path, most: int | None) -> None:
         self._clock = ManualClock()
@@ -83,7 +83,7 @@ class Replay:
             self._services.pools.set_policy(W, team, team, PolicySpec())
 
     def __call__(self) -> None:
-        """Submit and end, in the order of time."""
+        """Submit the jobs and end them, in the order of time."""
         for job in self._jobs:
             self._end_until(job.submit_s)
             self._advance_to(job.submit_s)
@@ -91,17 +91,17 @@ class Replay:
         self._end_until(None)
 
     def report(self) -> None:
-        """What came of it."""
+        """Print the results."""
         bounded = [(estimate, start) for estimate, start in self.results if estimate.latest_ms is not None]
         inside = sum(estimate.earliest_ms <= start <= (estimate.latest_ms or 0) for estimate, start in bounded)
-        print(f"  {len(self._jobs)} jobs, {self._waited} had to wait, {len(self.results)} of them asked about at once")
+        print(f"  {len(self._jobs)} jobs, {self._waited} had to wait, {len(self.results)} of them with an estimate")
         print(f"  inside [earliest, latest]: {inside / len(bounded):.0%} of {len(bounded)}; nothing bounds the others")
         errors = [abs(estimate.likely_ms - start) for estimate, start in self.results]
         immediate_errors = [start - estimate.at_ms for estimate, start in self.results]
         mean_errors = [abs(estimate.at_ms + estimate.mean_ms - start) for estimate, start in self.results]
         print(f"  median error of likely: {median(errors) / 60_000:.0f} min")
         for name, errors_without in (
-            ("without one, as if it began at once", immediate_errors),
+            ("without an estimate, as if it started at once", immediate_errors),
             ("the mean of all waits before", mean_errors),
         ):
             print(f"    {name}: {median(errors_without) / 60_000:.0f} min, so {median(errors) / median(errors_without):.2f} x")

@@ -1,7 +1,7 @@
-"""The floor: bare scripts that issue the same Redis commands as ours, in kind, number and order, with no logic between them.
+"""The floor: bare scripts that issue the same Redis commands as Poolkeeper's scripts in the same order, without logic.
 
-What ours issue is not written down anywhere that could grow old: it is read off the server with MONITOR. The request's id and
-the fence stay arguments; all else is literal.
+The commands are recorded with MONITOR, so they are never out of date. The id of the request and the fence are arguments; all
+other words are literal.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Bare:
     sha: str
 
     def run(self, client: Redis, *args: str) -> object:
-        """Call it as ours are called."""
+        """Call the script like Poolkeeper calls its own."""
         return client.evalsha(self.sha, 1, "pk:{bench}:", *args)
 
 
 def issued(client: Redis, act: Callable[[], object]) -> list[Command]:
-    """The commands scripts issue while `act` runs."""
+    """Return the commands that scripts issue while `act` runs."""
     marker = "end-of-recording"
     connection = client.connection_pool.get_connection()
     try:
@@ -49,7 +49,7 @@ def issued(client: Redis, act: Callable[[], object]) -> list[Command]:
 
 
 def bare(client: Redis, commands: list[Command], arguments: dict[str, int]) -> Bare:
-    """A script that issues them again; words among `arguments` become ARGV of that number."""
+    """Return a script that issues the commands again. A word of `arguments` becomes the ARGV of its number."""
     lines = []
     for command in commands:
         words = [_word(word, arguments) for word in command]

@@ -51,7 +51,7 @@ def run(client: Redis, url: str, *, quick: bool) -> None:
 
 @contextmanager
 def serving(url: str, **more: str) -> Iterator[int]:
-    """The API on this Redis, with the empty view beside it; its port. It is told `more` by variables."""
+    """Run the API on this Redis, with the empty view, and yield its port. `more` are variables of its environment."""
     with tempfile.TemporaryDirectory() as folder:
         port = _free_port()
         *start, _ = commands()["api"]
@@ -66,9 +66,9 @@ def serving(url: str, **more: str) -> Iterator[int]:
 
 
 def submits(client: Redis, port: int, apart: Act, calls: int, rounds: int = 15) -> None:
-    """Requests that are granted, one a call and many a call, in turn with the empty view; each turn finds an empty pool.
+    """Measure granted submits, single and in batches, in turn with calls of the empty view. Each turn has an empty pool.
 
-    A round is short, and compared within itself: ours and the empty view meet the same weather.
+    A round is short, and its calls are compared with each other, as other load on the machine changes between rounds.
     """
     ours = callers.request("POST", "/api/v1/requests", ASK, HEADERS)
     empty = callers.request("POST", EMPTY, ASK, HEADERS)
@@ -92,7 +92,7 @@ def submits(client: Redis, port: int, apart: Act, calls: int, rounds: int = 15) 
 
 
 def polls(client: Redis, port: int, apart: Act, releases: int) -> None:
-    """A queue of waiters in long polls, handed one unit from each to the next; and then all of them granted at once."""
+    """Measure waiters in long polls: one unit goes from each waiter to the next, then one release grants all of them."""
     allocation, waiters = _queue(client, WAITERS, units=1)
     took = apart(callers.handed_on, port, waiters, allocation, releases, HEADERS)
     print(f"  a release to the answer of the next of {WAITERS} long polls: p50 {quantile(took, 0.5) * 1000:.1f} ms, "
@@ -104,7 +104,7 @@ def polls(client: Redis, port: int, apart: Act, releases: int) -> None:
 
 
 def _pool(client: Redis, units: int) -> Ledger:
-    """A pool of so many units, and nothing else in Redis."""
+    """Empty Redis, and create a pool with these units. Return its ledger."""
     client.flushall()
     ledger = Ledger(client)
     ledger.update_workspace(WORKSPACE, NO_LIMITS)
@@ -114,7 +114,7 @@ def _pool(client: Redis, units: int) -> Ledger:
 
 
 def _queue(client: Redis, waiters: int, units: int) -> tuple[tuple[str, int], list[str]]:
-    """Somebody who holds all the units, and so many who wait for one each, in order."""
+    """Return an allocation (request and fence) of all units, and the ids of waiters for one unit each, in order."""
     ledger = _pool(client, units)
     allocation = ledger.submit(WORKSPACE, RequestSpec(component="t0", resources={"gpu": units}))
     asks = [(request_id(), RequestSpec.model_validate(ASK), None) for _ in range(waiters)]
@@ -132,7 +132,7 @@ def _wait_until_ready(child: ChildProcess, port: int) -> None:
             return caller.close()
         except (OSError, RuntimeError):
             if not child.alive or time.monotonic() > until:
-                raise RuntimeError(f"the API does not answer; it said:\n{child.output_tail()}") from None
+                raise RuntimeError(f"the API does not answer; its output:\n{child.output_tail()}") from None
             time.sleep(0.05)
 
 

@@ -1,7 +1,7 @@
-"""What it costs to divide a pool by fair share: against how many share it.
+"""The cost of dividing a pool by fair share, by the number of its policies.
 
-Three levels (departments, projects, policies) and four keys. Of the policies a third only run, a third only wait, a third do
-both; some departments, projects and policies are guaranteed something, some are limited, and weights go from 1 to 10.
+There are three levels (departments, projects, policies) and four keys. A third of the policies only run, a third only wait, a
+third do both. Some accounts have guarantees, some have limits, and weights go from 1 to 10.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from app.planner.fair_share.share_tree import Branch, Leaf
 from app.planner.fair_share.water_filling import divide
 
 REACH_MS = 100
-"""With 1,000 policies."""
+"""The bound in milliseconds with 1,000 policies."""
 
 GROWTH = 1.3
-"""How much worse than in proportion it may grow from the fewest to the most."""
+"""The bound of the growth from the fewest to the most policies, relative to growth in proportion."""
 
 SEED = 7
 

@@ -1,4 +1,4 @@
-"""The application as gunicorn serves it, with one view more that does nothing: what the server and Flask cost by themselves."""
+"""The application for gunicorn with one more view, which does nothing: it shows the cost of the server and of Flask alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ EMPTY = "/empty"
 
 
 def application() -> Flask:
-    """The application of the API and its empty view, which goes through all that is done around every request."""
+    """Return the API with the empty view, which goes through everything that Flask and the API do around a call."""
     app = wsgi.application()
     app.add_url_rule(EMPTY, "empty", lambda: Response("{}", 200, mimetype="application/json"), methods=["POST"])
     return app

@@ -1,8 +1,8 @@
-"""What it costs to decide who is preempted: against how many run, and against how many policies they are of.
+"""The cost of a decision about victims, by the number of allocations and the number of their policies.
 
-Half of what each policy holds is borrowed. Waiters of a policy with an unused share come one by one, and for each the pool is
-looked at, the plan is made, and its step is taken: three victims are told to leave. Nothing is remembered between two but the
-lines of what runs, as in a worker that has looked before.
+Half of the units of each policy are borrowed. Waiters of a policy with an unused share come one by one. For each, a snapshot is
+read, a plan is made, and its step is applied: three victims are told to leave. Only the records of the allocations are kept
+from one decision to the next, as in a worker.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ VICTIMS = 3
 
 
 def run(client: Redis, sizes: tuple[int, ...], decisions: int) -> None:
-    """Print the curve, for every discipline."""
+    """Print a line for every discipline, number of policies and number of allocations."""
     for discipline in ("reserved", "classes", "fair_share"):
         for policies in (10, 100):
             base = 0.0
             for running in sizes:
                 if discipline == "fair_share" and running < 10 * policies:
-                    continue  # too few of each for anybody to have much beyond its share
+                    continue  # too few allocations a policy to borrow much
                 total, *parts = measure(client, discipline, policies, running, decisions)
                 base = base or total
                 parts_text = ", ".join(f"{part} {ms:5.1f}" for part, ms in zip(("look", "plan", "take"), parts, strict=True))
@@ -42,7 +42,7 @@ def run(client: Redis, sizes: tuple[int, ...], decisions: int) -> None:
 
 
 def measure(client: Redis, discipline: str, policies: int, running: int, decisions: int) -> tuple[float, ...]:
-    """Milliseconds of a decision, and of its three parts; medians."""
+    """Return the milliseconds of a decision and of its three parts, as medians."""
     client.flushall()
     ledger, planning = Ledger(client), PlanStore(client)
     _seed(ledger, discipline, policies, running, decisions)
@@ -66,12 +66,12 @@ def measure(client: Redis, discipline: str, policies: int, running: int, decisio
 
 
 def _look(planning: PlanStore) -> None:
-    """Somebody has looked before, and so it is known since when the owner lacks its fair share."""
+    """Publish fair shares once, so that the time is known since which the owner is below its fair share."""
     snapshot = planning.read_snapshot(WORKSPACE, "p")
     publication = plan_pool(snapshot).publication if snapshot else None
     if snapshot and publication:
         planning.write_fair_shares(WORKSPACE, snapshot, publication)
-        time.sleep(0.01)  # who starves after no time at all does so after a moment
+        time.sleep(0.01)  # a timeout of 0 s needs a moment to pass
 
 
 def _seed(ledger: Ledger, discipline: str, policies: int, running: int, decisions: int) -> None:
@@ -96,6 +96,6 @@ def _seed(ledger: Ledger, discipline: str, policies: int, running: int, decision
     ]
     for first in range(0, len(asks), 200):
         ledger.submit_all(WORKSPACE, [(request_id(), ask, None) for ask in asks[first : first + 200]])
-    if discipline == "fair_share":  # so much more is due to the owner that it comes out of what the others run
+    if discipline == "fair_share":  # so large a demand that part of the owner's fair share is in use by others
         ask = RequestSpec(component="owner", resources={"gpu": running // 4}, preemption_class=0, lease_s=None)
         ledger.submit(WORKSPACE, ask)

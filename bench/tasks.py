@@ -1,4 +1,4 @@
-"""Celery tasks through a pool against plain ones on the same workers and broker, and what a parked task costs in memory."""
+"""The rate of Celery tasks through a pool against plain ones on the same worker and broker, and the memory of a parked task."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from bench.service import HEADERS, WORKSPACE, serving
 from bench.unlimited import NO_LIMITS
 
 PROCESSES = 4
-"""Of the worker that runs the tasks."""
+"""The processes of the worker that runs the tasks."""
 UNITS = 8
-"""Of the pool: as many tasks are granted, and wait at the worker or run."""
+"""The units of the pool: so many tasks are granted at a time, and run or wait at the worker."""
 
 Send = Callable[[str, int, int], float]
 
@@ -39,7 +39,7 @@ def run(client: Redis, url: str, *, quick: bool) -> None:
 
 
 def rates(client: Redis, url: str, rounds: int, count: int) -> None:
-    """Tasks of some lengths, in turn plain and parked; a round compares them within itself."""
+    """Measure tasks of several lengths, plain and parked in turn. Ratios compare the two of one round."""
     with workers(client, url) as send:
         send("parked", 20, 1)  # to warm up
         send("plain", 20, 1)
@@ -52,7 +52,7 @@ def rates(client: Redis, url: str, rounds: int, count: int) -> None:
 
 
 def memory(client: Redis, count: int) -> None:
-    """Tasks that are parked and wait."""
+    """Measure the memory and the time of parked tasks that wait."""
     _pool(client, units=1)
     store, before = TaskStore(client), int(client.info("memory")["used_memory"])
     start = time.perf_counter()
@@ -66,7 +66,7 @@ def memory(client: Redis, count: int) -> None:
 
 @contextmanager
 def workers(client: Redis, url: str) -> Iterator[Send]:
-    """The service with a broker for its tasks, and a worker of theirs; how to send tasks and how long they take in all."""
+    """Run the service, a broker and a worker for tasks. Yield a function that sends tasks and returns their total time."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         broker = stack.enter_context(EmbeddedRedis(folder / "broker"))
@@ -106,7 +106,7 @@ def _pool(client: Redis, units: int) -> None:
 
 
 def _task(number: int) -> TaskSpec:
-    """A task with a message as Celery makes it: one argument, default queue."""
+    """Return a task with a message as Celery makes it: one argument, default queue."""
     task_id = f"{number:08x}-5b1c-4e6f-9d2a-7c8e0f1a2b3c"
     queue = {"name": "celery", "exchange": {"name": "celery", "type": "direct", "durable": True}, "routing_key": "celery"}
     headers: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""An app of tasks that only wait, plain and parked, for workers and senders: `python -m bench.tasks_app KIND COUNT MS`."""
+"""A Celery app whose tasks, plain and parked, only sleep; `python -m bench.tasks_app KIND COUNT MS` sends them."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ done = Redis(unix_socket_path=SOCKET, db=1)
 
 @app.task(name="plain")
 def plain(ms: int) -> None:
-    """Waits."""
+    """Wait, as a plain task."""
     time.sleep(ms / 1000)
     done.incr("done")
 
 
 @app.task(name="parked", base=PoolTask, component="t0", resources={"gpu": 1})
 def parked(ms: int) -> None:
-    """Waits, with a unit."""
+    """Wait, as a parked task that holds one unit."""
     time.sleep(ms / 1000)
     done.incr("done")
 
 
 def main() -> None:
-    """Send so many of a kind, and print how many seconds it took until the last was done, and until all were sent."""
+    """Send a number of tasks of a kind. Print the seconds until the last one was done, and until all were sent."""
     kind, count, ms = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     task = {"plain": plain, "parked": parked}[kind]
     done.delete("done")

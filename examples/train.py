@@ -1,10 +1,9 @@
-"""A small training that can be stopped and goes on from where it was: a line through points, by gradient descent.
+"""A small training that can be stopped and resumed: a line through points, by gradient descent.
 
     poolkeeper run --component research --gpu 6 --checkpoint manual -- python examples/train.py
 
-On SIGUSR1 it saves its state and says so by a line in the file $POOLKEEPER_CHECKPOINT_FILE (`poolkeeper checkpoint done` would
-do the same). It works on meanwhile: `poolkeeper run` ends it, if it has to leave, and it was worth saving anyway, if not.
-Without `poolkeeper run` around it, it is a training like any other.
+On SIGUSR1 it saves its state and reports that by a line in the file $POOLKEEPER_CHECKPOINT_FILE (like `poolkeeper checkpoint
+done`). Then it works on: if it has to leave, `poolkeeper run` ends it. Without `poolkeeper run` it is an ordinary training.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ RATE = 0.1
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Learn a line.")
-    parser.add_argument("--state", type=Path, default=Path("train.json"), help="where it is saved")
+    parser.add_argument("--state", type=Path, default=Path("train.json"), help="file of the saved state")
     parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--pause", type=float, default=0.05, help="seconds a step takes")
+    parser.add_argument("--pause", type=float, default=0.05, help="seconds of a step")
     parser.add_argument("--print-every", type=int, default=50, metavar="STEPS")
-    parser.add_argument("--save-every", type=int, metavar="STEPS", help="also without being asked")
+    parser.add_argument("--save-every", type=int, metavar="STEPS", help="save also without a signal")
     train(parser.parse_args())
 
 
 def train(options: argparse.Namespace) -> None:
-    """All steps, from where an earlier start of the same work was saved, if there was one."""
+    """Run all steps, from the saved state of an earlier start of the same work, if there is one."""
     signals: list[int] = []
     signal.signal(signal.SIGUSR1, lambda number, _: signals.append(number))
     step, slope, height = load()
@@ -46,14 +45,14 @@ def train(options: argparse.Namespace) -> None:
 
 
 def better(slope: float, height: float) -> tuple[float, float]:
-    """One step down the slope of the mean square of the errors."""
+    """Return the line after one step of gradient descent on the mean square of the errors."""
     errors = [(x, slope * x + height - y) for x, y in POINTS]
     down = sum(error * x for x, error in errors) / len(errors)
     return slope - RATE * down, height - RATE * sum(error for _, error in errors) / len(errors)
 
 
 def load() -> tuple[int, float, float]:
-    """The step, and what was learnt up to it."""
+    """Return the saved step and its line, or the beginning."""
     if os.environ.get("POOLKEEPER_RESUME") != "1":
         return 0, 0.0, 0.0
     reference = os.environ["POOLKEEPER_CHECKPOINT_REFERENCE"]
@@ -63,7 +62,7 @@ def load() -> tuple[int, float, float]:
 
 
 def save(path: Path, step: int, slope: float, height: float) -> None:
-    """First the state, whole or not at all; then the word that it is there."""
+    """Save the state atomically, then report it."""
     half = path.with_suffix(".half")
     half.write_text(json.dumps([step, slope, height]))
     half.replace(path)

@@ -1,8 +1,8 @@
-"""Two trainings take both cards; the other team needs its own; one training leaves for it and comes back.
+"""A demonstration: two trainings take both cards; the other team needs its own; one training leaves for it and comes back.
 
 python demo.py [STEPS]
 
-With few steps a training may end before anybody needs its card, or before it hears of it. Then that is said.
+With few steps a training may end before its card is needed, or before its directive arrives. The output then says so.
 """
 
 import sys
@@ -14,17 +14,17 @@ from tasks import evaluate, train
 
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 60
 BEGUN_S = 60
-"""How long it takes at most until a worker has begun both trainings."""
+"""The most seconds until a worker has started both trainings."""
 OVER_S = 120 + STEPS
-"""How long after that all is over, at most."""
+"""The most seconds until all tasks have ended after that."""
 
 
 class TooLate(Exception):  # noqa: N818 - names what happened
-    """Something that was waited for has not happened."""
+    """The end of a wait for something that did not happen in time."""
 
 
 def main() -> None:
-    """Send three tasks, and say what becomes of them."""
+    """Send three tasks, and print what they do."""
     began_s = time.monotonic()
 
     def say(text: object) -> None:
@@ -35,7 +35,7 @@ def main() -> None:
     wait(trainings, lambda task: task.state not in ("PENDING", "PARKED"), BEGUN_S)
     ended = [name for name, task in trainings.items() if task.ready()]
     if ended:
-        say(f"{' and '.join(ended)} ended before anybody asked for a card; language sends an evaluation all the same")
+        say(f"{' and '.join(ended)} ended before their card was needed; language sends an evaluation all the same")
     else:
         say("both train; language sends an evaluation, and owns the borrowed card")
     evaluation = evaluate.delay("model")
@@ -44,11 +44,11 @@ def main() -> None:
         wait({name: task}, AsyncResult.ready, OVER_S)
         say(task.get())
     if not ended and not any("earlier life" in task.get() for task in trainings.values()):
-        say("no training had to leave: one ended before it heard that its card was needed")
+        say("no training had to leave: one ended before its directive arrived")
 
 
 def wait(tasks: dict[str, AsyncResult], happened: Callable[[AsyncResult], bool], within_s: float) -> None:
-    """Returns when it has happened to all of them; TooLate says to which it has not."""
+    """Wait until a condition holds for all tasks. Raise TooLate with the names of the others after `within_s`."""
     until = time.monotonic() + within_s
     while late := {name: task.state for name, task in tasks.items() if not happened(task)}:
         if time.monotonic() > until:

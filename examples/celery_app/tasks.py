@@ -1,7 +1,7 @@
 """A small Celery app of two teams that share two cards: `celery --app tasks worker` runs it.
 
-`train` is long and can be stopped: asked to, it saves how far it is, and goes on from there when it is granted again.
-`evaluate` is short. Neither knows of queues or capacity: what they need stands in the decorator, and the rest is Poolkeeper's.
+`train` is long and can be preempted: it then saves its progress, and resumes from it after the next grant. `evaluate` is short.
+Neither knows queues or capacity: the decorator names the units that a task needs, and Poolkeeper does the rest.
 """
 
 import json
@@ -13,17 +13,17 @@ from celery import Celery
 from poolkeeper.celery import PoolTask
 
 HERE = Path(__file__).resolve().parent
-# Of the Redis that `make up` starts, two databases that it does not use itself. Yours is any broker of Celery's; it is named
-# here and in brokers.toml.
+# Two databases of the Redis that `make up` starts, which Poolkeeper does not use itself. Your app may use any broker of Celery;
+# name it here and in brokers.toml.
 REDIS = os.environ.get("EXAMPLE_REDIS", f"redis+socket://{HERE.parents[1]}/data/redis.sock")
 SAVED = Path(os.environ.get("EXAMPLE_SAVED", HERE / "saved"))
-# How soon the units of a worker that is gone are taken back. That it has to leave a task hears within a third of it.
+# The seconds after which the units of a lost worker are taken back. A task gets a directive within a third of this time.
 LEASE_S = 6
 
 app = Celery("example", broker=f"{REDIS}?virtual_host=1", backend=f"{REDIS}?virtual_host=2")
 app.conf.update(
     worker_prefetch_multiplier=1,
-    # Without both a worker may stay deaf after its connection broke.
+    # Without both, a worker may receive nothing more after its connection broke.
     broker_transport_options={"socket_timeout": 10, "health_check_interval": 10},
     result_backend_transport_options={"socket_timeout": 10, "health_check_interval": 10},
 )
@@ -31,7 +31,7 @@ app.conf.update(
 
 @app.task(base=PoolTask, bind=True, component="vision", resources={"card": 1}, checkpoint="auto", lease_s=LEASE_S)
 def train(self, name: str, steps: int = 100) -> str:
-    """So many steps of a tenth of a second, from where they were saved."""
+    """Run steps of a tenth of a second each, from the saved step on."""
     saved = SAVED / f"{name}.json"
     first = json.loads(Path(self.allocation.checkpoint_reference).read_text())["step"] if self.allocation.resume else 0
     print(f"{name} trains from step {first}, fence {self.allocation.fence}", flush=True)
@@ -47,6 +47,6 @@ def train(self, name: str, steps: int = 100) -> str:
 
 @app.task(base=PoolTask, bind=True, component="language", resources={"card": 1}, lease_s=LEASE_S)
 def evaluate(self, name: str) -> str:
-    """Half a second of work."""
+    """Work for half a second."""
     time.sleep(0.5)
     return f"{name} evaluated in {self.allocation.pool}"
