@@ -1,4 +1,4 @@
--- How the composed scripts are judged: by what a script may use on Redis, on Valkey and on fakeredis alike.
+-- The rules for composed scripts: they allow what Redis, Valkey and fakeredis have in common.
 std = "lua51"
 not_globals = {
    "arg", "collectgarbage", "debug", "dofile", "getfenv", "io", "load", "loadfile", "loadstring",
@@ -7,8 +7,8 @@ not_globals = {
 read_globals = {
    "KEYS",
    "ARGV",
-   cjson = {fields = {"decode", "null"}}, -- what it encodes differs from server to server
+   cjson = {fields = {"decode", "null"}}, -- cjson.encode differs between servers
    redis = {fields = {"call", "pcall", "error_reply", "status_reply", "log", "LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING"}},
 }
 allow_defined = false
-max_line_length = false -- a composed script also carries generated tables
+max_line_length = false -- composed scripts contain generated tables

@@ -1,4 +1,4 @@
-# The wheels are fetched and checked against their hashes once; the image gets those the service runs on, and no tools.
+# This stage downloads the wheels and checks their hashes. The image below gets only the wheels that the service needs.
 FROM python:3.11-slim AS wheels
 WORKDIR /build
 COPY constraints.txt .

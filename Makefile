@@ -1,8 +1,8 @@
-# All that is needed is Python 3.11 or newer: no root, no Redis, no Docker. Everything lives in .venv, at the versions and
-# hashes of constraints.txt. uv is used when it is there, because it is faster; pip does the same.
+# This needs only Python 3.11 or newer: no root, no Redis, no Docker. Everything is installed into .venv, with the versions and
+# hashes of constraints.txt. uv is used if it is installed, because it is faster; pip does the same.
 #
-#   make up ARGS="..."            hands options to poolkeeperd, as test and unit do to pytest and bench to the bench
-#   make PYTHON=/path/to/python   builds .venv with that Python
+#   make up ARGS="..."            passes options to poolkeeperd (test and unit: to pytest, bench: to the bench)
+#   make PYTHON=/path/to/python   builds .venv with this Python
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -15,45 +15,45 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Hundreds of processes start during the tests: what is compiled is kept, also where the environment says otherwise.
+# Hundreds of processes start during the tests, so compiled files are kept, whatever the environment says.
 PYTEST := exec env PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --dist loadfile --no-loadscope-reorder
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
-help: ## say what there is to make
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-set-up: $(READY) ## install everything into .venv, unless it is there already
+set-up: $(READY) ## install everything into .venv, unless it is up to date
 
 up: $(READY) ## run Poolkeeper
 	@exec $(BIN)/poolkeeperd up $(ARGS)
 
-unit: $(READY) ## run the quick tests: they need no process and no socket
+unit: $(READY) ## run the quick tests, which start no process and open no socket
 	@$(PYTEST) -n 2 tests/unit $(ARGS)
 
-test: $(READY) ## run all tests on all backends, more at a time than there are processors, as many of them wait
+test: $(READY) ## run all tests on all backends, five at a time, as many of them wait
 	@$(PYTEST) -n 5 --backends all $(ARGS)
 
-mutants: $(READY) ## break one rule after the other in a copy, and report which test fails for it
+mutants: $(READY) ## break one rule after the other in a copy, and report the test that fails
 	@exec $(BIN)/python -m tests.mutants $(ARGS)
 
-bench: $(READY) ## measure
+bench: $(READY) ## run the benchmarks
 	@exec $(BIN)/python -m bench $(ARGS)
 
-lint: $(READY) ## ruff, mypy, the import contracts, luacheck
+lint: $(READY) ## run ruff, mypy, the import contracts and luacheck
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@$(MAKE) lua
 
-# Lua is checked as Redis gets it: composed. In CI an absent luacheck is a failure.
-lua: $(READY) ## luacheck over every composed script
+# The composed scripts are checked, as Redis gets them. In CI a missing luacheck is a failure.
+lua: $(READY) ## run luacheck on every composed script
 	@command -v luacheck >/dev/null || { \
 		echo "luacheck is not installed, so NO LUA WAS CHECKED. Debian, Ubuntu: apt install lua-check" >&2; \
 		test -z "$$CI"; exit; }; \
 	scripts=$$(mktemp -d) && trap 'rm -rf "$$scripts"' EXIT && \
 	$(BIN)/python -m app.store.lua_linker "$$scripts" && luacheck --config .luacheckrc "$$scripts"
 
-check: lint test ## lint, then test
+check: lint test ## run lint, then test
 
 generated: $(READY) ## write the files that are generated from tables in the code
 	@$(BIN)/python -m tests.support.generated_files
@@ -62,12 +62,12 @@ lock: ## write constraints.txt anew from pyproject.toml (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --extra dev --generate-hashes --upgrade \
 		--custom-compile-command 'make lock' --output-file constraints.txt pyproject.toml
 
-clean: ## remove .venv and all caches; data/ stays
+clean: ## delete .venv and all caches, but not data/
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The project itself is installed without its dependencies and without build isolation: hatchling comes from constraints.txt
-# as well, so nothing is ever downloaded that has no hash there. What uv cannot do (an index only pip is told of), pip tries.
+# The project itself is installed without its dependencies and without build isolation. hatchling is in constraints.txt, too, so
+# nothing without a hash there is ever downloaded. If uv fails (an index that only pip knows), pip tries.
 INSTALL_ALL := --quiet --require-hashes -r constraints.txt
 INSTALL_SELF := --quiet --no-deps --no-build-isolation -e . -e ./client
 
@@ -77,7 +77,7 @@ $(READY): pyproject.toml client/pyproject.toml constraints.txt
 	done; \
 	if [ -z "$$python" ]; then \
 		echo "Poolkeeper needs Python 3.11 or newer, $(or $(PYTHON),python3) is: $$($(or $(PYTHON),python3) --version 2>&1 | head -n 1)" >&2; \
-		echo "Install a newer one, or name it: make PYTHON=/path/to/python3.12" >&2; exit 1; \
+		echo "Install a newer Python, or give its path: make PYTHON=/path/to/python3.12" >&2; exit 1; \
 	fi; \
 	if ! $(BIN)/python -c '$(NEW_ENOUGH)' >/dev/null 2>&1; then \
 		rm -rf $(VENV); \
@@ -94,7 +94,7 @@ $(READY): pyproject.toml client/pyproject.toml constraints.txt
 	if [ -n "$(UV)" ]; then \
 		$(UV) pip install --python $(BIN)/python $(INSTALL_ALL) \
 		&& $(UV) pip install --python $(BIN)/python $(INSTALL_SELF) && exit; \
-		echo "uv could not, so pip tries." >&2; \
+		echo "uv failed, so pip tries." >&2; \
 	fi; \
 	export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_QUIET=1; \
 	{ $(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null; } \
