@@ -116,3 +116,13 @@ def test_the_head_of_a_command_begins_with_a_verb() -> None:
     first_lines = {str(path.relative_to(lua)): path.read_text("utf-8").split("\n")[0] for path in commands}
     assert len(first_lines) > 50
     assert {name: line for name, line in first_lines.items() if not re.match(rf"-- ({'|'.join(VERBS)})\b", line)} == {}
+
+
+def test_the_comment_of_a_lua_function_begins_with_a_verb() -> None:
+    comments = [
+        f"{path.relative_to(ROOT)}: {found[1]}"
+        for path in files(("app",), ".lua")
+        for found in re.finditer(r"^-- (.*)\n(?:--.*\n)*(?:local )?function ", path.read_text("utf-8"), re.M)
+    ]
+    assert len(comments) > 300
+    assert [row for row in comments if not re.match(rf"\S+: (True if|({'|'.join(VERBS)}))\b", row)] == []
