@@ -36,8 +36,8 @@ LONGEST_INTERVAL_S = 5.0
 SHORTEST_TIMEOUT_S = 0.25
 ACCEPTED_AGAIN = "the service accepts heartbeats again, and the lease was kept"
 LEAVE_MARGIN, MAX_LEAVE_MARGIN_S = 0.2, 2.0
-"""The time before the end of a lease at which work has to leave if heartbeats are refused: a part of the lease, at most so many
-seconds."""
+"""The time before the end of a lease at which work has to leave if heartbeats are refused: this part of the lease, but at most
+these seconds."""
 
 
 def now_s() -> float:

@@ -33,7 +33,7 @@ def client_pool_settings() -> str:
     pool_only = [row for row in SETTINGS.values() if not row.is_inheritable]
     amounts = [row.name for row in SETTINGS.values() if TypeAdapter(row.values).json_schema()["type"] == "object"]
     lines = [
-        '"""The names, words and discipline defaults of the settings of pools, groups and policies.',
+        '"""The names, choices and defaults of the settings of pools, groups and policies.',
         "",
         HEAD.format(source="app/domain/pool_settings.py"),
         '"""',
@@ -45,7 +45,7 @@ def client_pool_settings() -> str:
         "ACCOUNT_SETTINGS: Mapping[str, tuple[str, ...]] = {",
         *(f"    {_quoted(row.name)}: {_words(row)}," for row in ACCOUNT_SETTINGS.values()),
         "}",
-        '"""The settings that groups and policies may have as well as pools, each with its words; empty: it is not a word."""',
+        '"""Settings that groups and policies have, too → their choices; empty if any value of the type is allowed."""',
         "",
         "POOL_SETTINGS: Mapping[str, tuple[str, ...]] = {",
         *(f"    {_quoted(row.name)}: {_words(row)}," for row in pool_only),
@@ -53,17 +53,17 @@ def client_pool_settings() -> str:
         "}",
         "",
         f"AMOUNT_SETTINGS = {_tuple(amounts)}",
-        '"""The settings that are amounts: `gpu=2,mcpu=4000`."""',
+        '"""Settings whose values are amounts: `gpu=2,mcpu=4000`."""',
         "",
         "DISCIPLINE_DEFAULTS: Mapping[str, Mapping[str, int | str]] = {",
         *(f"    {_quoted(row.name)}: {_dict(row.by_discipline)}," for row in SETTINGS.values() if row.by_discipline),
         "}",
-        '"""The value in each discipline where a pool has none of its own."""',
+        '"""Setting → its default in each discipline, if the discipline decides it."""',
         "",
         "DEFAULTS: Mapping[str, str | int | float | bool | Mapping[str, int] | None] = {",
         *(f"    {_quoted(row.name)}: {_literal(row.default)}," for row in SETTINGS.values()),
         "}",
-        '"""The value of a pool that sets none; None where the discipline has the value, or where there is none."""',
+        '"""Setting → its default; None if the discipline decides it, or if there is none."""',
     ]
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,4 @@
-"""The names, words and discipline defaults of the settings of pools, groups and policies.
+"""The names, choices and defaults of the settings of pools, groups and policies.
 
 Generated from `app/domain/pool_settings.py` by `make generated`; edit the table there.
 """
@@ -21,7 +21,7 @@ ACCOUNT_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "template_max": (),
     "template_idle_s": (),
 }
-"""The settings that groups and policies may have as well as pools, each with its words; empty: it is not a word."""
+"""Settings that groups and policies have, too → their choices; empty if any value of the type is allowed."""
 
 POOL_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "discipline": ("reserved", "classes", "fair_share"),
@@ -43,7 +43,7 @@ POOL_SETTINGS: Mapping[str, tuple[str, ...]] = {
 }
 
 AMOUNT_SETTINGS = ("non_preemptible_usage_threshold",)
-"""The settings that are amounts: `gpu=2,mcpu=4000`."""
+"""Settings whose values are amounts: `gpu=2,mcpu=4000`."""
 
 DISCIPLINE_DEFAULTS: Mapping[str, Mapping[str, int | str]] = {
     "near_completion_s": {"reserved": 0, "classes": 300, "fair_share": 0},
@@ -51,7 +51,7 @@ DISCIPLINE_DEFAULTS: Mapping[str, Mapping[str, int | str]] = {
     "backoff_s": {"reserved": 0, "classes": 0, "fair_share": 5},
     "over_limit": {"reserved": "keep", "classes": "keep", "fair_share": "evict"},
 }
-"""The value in each discipline where a pool has none of its own."""
+"""Setting → its default in each discipline, if the discipline decides it."""
 
 DEFAULTS: Mapping[str, str | int | float | bool | Mapping[str, int] | None] = {
     "discipline": "reserved",
@@ -82,4 +82,4 @@ DEFAULTS: Mapping[str, str | int | float | bool | Mapping[str, int] | None] = {
     "template_max": 1000,
     "template_idle_s": 600,
 }
-"""The value of a pool that sets none; None where the discipline has the value, or where there is none."""
+"""Setting → its default; None if the discipline decides it, or if there is none."""

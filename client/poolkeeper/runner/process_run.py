@@ -42,7 +42,7 @@ LEFTOVER_GRACE_S = 2.0
 LOSS_GRACE_S = 10.0
 _CTRL_Z_MESSAGE = "Ctrl-Z does not stop a command that holds units: the command goes on"
 DEADLINE_MARGIN, MAX_DEADLINE_MARGIN_S = 0.2, 2.0
-"""The time before a deadline at which SIGKILL is sent: a part of the time left, and at most so many seconds."""
+"""The time before a deadline at which SIGKILL is sent: this part of the time left, but at most these seconds."""
 TAKEN_BACK_STATES = ("queued", "allocated", "preempting", "preempted")
 """The possible states of a request whose units were taken back because it did not leave in time."""
 

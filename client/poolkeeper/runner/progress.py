@@ -30,7 +30,7 @@ MAX_PENDING = 100
 FINAL_FLUSH_S = 2.0
 """The seconds that writing the kept lines may take at the end."""
 MAX_LINE = 1000
-"""The most characters of a line: a pipe that is ready takes at least so many at once."""
+"""The most characters of a line: a pipe that is ready takes them all at once."""
 
 
 class Progress:
