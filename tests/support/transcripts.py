@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.doc_pages import Page
+from tests.support.transcript_writer import write_output
 
 _MARK = "@@ {} @@"
 _ID = r"[0-9a-hjkmnp-tv-z]"
@@ -46,7 +47,7 @@ def steps(page: Page) -> list[Step]:
 def carry_out(page: Page, folder: Path, variables: Mapping[str, str], path_first: Path | None = None) -> None:
     """Run all steps of a page in one shell and compare each output with the page.
 
-    The page calls the folder `/home/ana`.
+    The page calls the folder `/home/ana`. With the variable WRITE_TRANSCRIPTS an output that differs is written into the page.
     """
     parts = steps(page)
     script = "".join(f"{step.script.rstrip()}\necho '{_MARK.format(number)}'\n" for number, step in enumerate(parts))
@@ -68,10 +69,19 @@ def carry_out(page: Page, folder: Path, variables: Mapping[str, str], path_first
     answers = re.split(r"@@ \d+ @@\n", done.stdout.replace(str(folder), "/home/ana"))
     assert len(answers) == len(parts) + 1, f"{page.name}: the shell ended early:\n{done.stdout}"
     for step, answer in zip(parts, answers, strict=False):
+        if is_same(step.expected, answer) or (
+            "WRITE_TRANSCRIPTS" in os.environ
+            and write_output(page.path, step.line, step.script, step.expected, answer, is_same)
+        ):
+            continue
         actual, expected = normalised(answer), normalised(step.expected)
-        if not re.fullmatch(pattern(expected), actual):
-            place = f"{page.name}, the block of line {step.line}: {step.script}"
-            assert actual == expected, f"{place}\nprints\n{actual}instead of\n{expected}"
+        place = f"{page.name}, the block of line {step.line}: {step.script}"
+        assert actual == expected, f"{place}\nprints\n{actual}instead of\n{expected}"
+
+
+def is_same(expected: str, actual: str) -> bool:
+    """True if an output is as a page shows it."""
+    return bool(re.fullmatch(pattern(normalised(expected)), normalised(actual)))
 
 
 def pattern(expected: str) -> str:

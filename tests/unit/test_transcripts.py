@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from tests.support.doc_pages import Command, Page
-from tests.support.transcripts import normalised, pattern, steps
+from tests.support.transcript_writer import merge, write_output
+from tests.support.transcripts import is_same, steps
 
 PAGE = """# A page
 <!-- runs with: nothing -->
@@ -71,7 +71,7 @@ def test_anchors_are_those_of_code_hosts(page: Page) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "actual", "is_same"),
+    ("expected", "actual", "answer"),
     [
         ("a\nb\n", "a\nb\n", True),
         ("a\nb\n", "a\n", False),
@@ -89,5 +89,22 @@ def test_anchors_are_those_of_code_hosts(page: Page) -> None:
         ("gpu 8\n", "gpu 9\n", False),
     ],
 )
-def test_outputs_are_compared_but_for_what_differs_between_runs(expected: str, actual: str, is_same: bool) -> None:
-    assert bool(re.fullmatch(pattern(normalised(expected)), normalised(actual))) == is_same
+def test_outputs_are_compared_but_for_what_differs_between_runs(expected: str, actual: str, answer: bool) -> None:
+    assert is_same(expected, actual) == answer
+
+
+def test_a_new_output_is_written_into_the_page(page: Page) -> None:
+    _, command, _, _ = steps(page)
+    assert write_output(page.path, command.line, command.script, command.expected, "three\nfour\n", is_same)
+    assert page.path.read_text("utf-8") == PAGE.replace("> END\ntwo\n", "> END\nthree\nfour\n")
+
+
+def test_an_output_whose_place_is_not_found_is_not_written(page: Page) -> None:
+    assert not write_output(page.path, 1, "cat", "two\n", "three\n", is_same)
+    assert not write_output(page.path, 99, "true\n", "", "three\n", is_same)
+    assert page.path.read_text("utf-8") == PAGE
+
+
+def test_lines_that_are_the_same_stay_as_they_are() -> None:
+    assert merge("held 12s\nold\nab…\n", "held 3s\nnew\nabc\n", is_same) == "held 12s\nnew\nab…\n"
+    assert merge("held 12s\n", "held 3s\nnew\n", is_same) == "held 3s\nnew\n"
