@@ -37,8 +37,8 @@ REASON_SENTENCES: dict[str, str] = {
     "exceeds_reserved": "it is not preemptible, and asks for more than is reserved",
     "too_many_tenants": "the template of its component has the most instances that it may have",
     "lease_lapsed": "no heartbeat came before its lease lapsed",
-    "worker_lost": "the process that did its work is gone",
-    "not_started": "no worker began it in time",
+    "worker_lost": "the process of its work was lost",
+    "not_started": "no worker started it before its start deadline",
     "not_polled": "no client polled it within its queue TTL",
     "dropped": "an operator dropped it",
     "priority": "the request it leaves for ranks higher",
@@ -46,7 +46,7 @@ REASON_SENTENCES: dict[str, str] = {
     "starvation": "the request it leaves for has been below its fair share for too long",
     "aggressive_starvation": "the request it leaves for has been below its fair share for far too long",
     "limit": "its policy, a group above it or the pool was over its limit",
-    "sensitive": "the request it leaves for is of class 10",
+    "sensitive": "the request it leaves for has preemption class 10",
 }
 """Code of a reason → its words, for lines that have only the code."""
 
