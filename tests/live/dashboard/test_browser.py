@@ -433,7 +433,7 @@ def test_without_scripts_all_is_there(eyes: Eyes, stage: Stage) -> None:
         assert "waits in gpus as number 1" in page.inner_text("#sentence")
         page.get_by_role("link", name="Cancel…").click()
         assert page.get_by_role("button", name="Cancel the request").is_visible()
-        page.get_by_role("link", name="Back, do nothing").click()
+        page.get_by_role("link", name="Back without a change").click()
         page.get_by_label("Workspace").select_option("lab")
         page.get_by_role("button", name="Go").click()
         assert "0 in workspace lab" in page.inner_text("main")
