@@ -14,9 +14,9 @@ from app.domain.models import Request, TimelineEntry
 STEPS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 WAIT_REASONS: Mapping[str, str] = {
-    "waiting_for_victims": "others leave for it",
+    "waiting_for_victims": "waits for victims",
     "over_limit": "over its limit",
-    "over_reserved": "over its reserve",
+    "over_reserved": "over its reserved share",
     "group_limit": "group limit",
     "no_capacity": "no capacity",
     "held": "held for others",

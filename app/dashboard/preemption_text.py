@@ -41,7 +41,7 @@ def _refusal_text(rows: Sequence[PreemptionCandidateResponse]) -> str:
     if rules:
         return ": " + ", ".join(f"not {_rule_text(rule)}" for rule in rules)
     texts = {row.why_not for row in rows}
-    return f": {texts.pop()}" if len(texts) == 1 else ""
+    return f"{'; the reason of each' if len(rows) > 1 else ''}: {texts.pop()}" if len(texts) == 1 else ""
 
 
 def _rule_text(rule: str) -> str:

@@ -51,11 +51,11 @@ def describe_basis(
     promised = sum(item.walltime_s is not None for item in allocations) + sum(item.walltime_s is not None for item in waiters)
     leaving = sum(item.leaving_for is not None for item in allocations)
     parts = [f"{promised} promised walltime{'s' if promised > 1 else ''}"] if promised else []
-    parts += [f"{leaving} time{'s' if leaving > 1 else ''} to leave"] if leaving else []
+    parts += [f"{leaving} {'deadlines of victims' if leaving > 1 else 'deadline of a victim'}"] if leaving else []
     if all_run_times.total or is_rough:
         count = f"{'only ' if is_rough else ''}{all_run_times.total}" if all_run_times.total else "no"
         parts.append(f"{count} run time{'s' if all_run_times.total > 1 else ''} measured in this pool")
-    return join_words(parts) or "what is free now"
+    return join_words(parts) or "the free units"
 
 
 def build_pool_state(

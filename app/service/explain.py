@@ -171,7 +171,7 @@ def _describe_preemption(status: QueueStatus, decisions: PoolDecisions, snapshot
     if status.state is QueueState.OWNER and (decision is None or decision.reason is DecisionReason.NO_SHORTAGE):
         return PreemptionView(True, "leaving", explain_text.describe_victims(len(leaving)), leaving=leaving)
     if decision is None:
-        return PreemptionView(False, "not_asked", "it was not its turn to ask")
+        return PreemptionView(False, "not_asked", "the search for victims did not reach it")
     return PreemptionView(
         decision.list_verdicts is not None, decision.reason, decision.sentence, outcome.candidates, outcome.more, leaving
     )

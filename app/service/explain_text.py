@@ -69,14 +69,14 @@ def format_units(amounts: Iterable[tuple[str, int]], *, all_keys: bool = False) 
 
 def describe_elsewhere(status: QueueStatus) -> str:
     """Return why no victim is chosen in this pool for a waiter with victims in another pool."""
-    return f"others are leaving for it in {status.blocker}, so none is preempted for it here"
+    return f"victims are leaving for it in {status.blocker}, so none is chosen here"
 
 
 def describe_victims(count: int) -> str:
     """Return the sentence about a waiter with this number of victims."""
     if not count:
         return "the allocations that were preempted for it have left"
-    return f"{count} {'other is' if count == 1 else 'others are'} leaving for it"
+    return f"{count} {'victim is' if count == 1 else 'victims are'} leaving for it"
 
 
 def start_condition(status: QueueStatus) -> str:
@@ -93,7 +93,7 @@ def start_condition(status: QueueStatus) -> str:
     steps += [
         _needed_release(status, account, shortfalls) for account, shortfalls in _largest_by_account(status.shortfalls).items()
     ]
-    return ", and ".join(steps) or "it is looked at again"
+    return ", and ".join(steps) or "the queue is checked again"
 
 
 def _waiters_ahead(status: QueueStatus) -> str:
@@ -124,11 +124,9 @@ def _needed_release(status: QueueStatus, account: str, shortfalls: Sequence[Shor
     )
     texts = []
     if fixed_shortfalls:
-        texts.append(
-            f"others of {_account_name(account)} that are not preemptible give back {_missing_units(fixed_shortfalls)}"
-        )
+        texts.append(f"other non-preemptible requests of {_account_name(account)} release {_missing_units(fixed_shortfalls)}")
     if other_shortfalls:
-        beyond = " beyond what is kept for others" if any(shortfall.kind != "limit" for shortfall in other_shortfalls) else ""
+        beyond = " beyond the units held for others" if any(shortfall.kind != "limit" for shortfall in other_shortfalls) else ""
         comes = "comes" if [shortfall.missing for shortfall in other_shortfalls] == [1] else "come"
         texts.append(f"{_missing_units(other_shortfalls)} {comes} free in {_account_name(account, status.pool)}{beyond}")
     return " and ".join(texts)
@@ -150,7 +148,7 @@ def describe_briefly(status: QueueStatus, *, with_ids: bool) -> str:
     """Return a short reason why a request waits in one pool. `with_ids` names other requests by id."""
     status = status if with_ids else _anonymize_status(status)
     if status.wait_reason is WaitReason.WAITING_FOR_VICTIMS:
-        return "others are leaving for it"
+        return "victims are leaving for it"
     return _blocked_reason(status)
 
 
@@ -187,14 +185,12 @@ def _blocked_reason(status: QueueStatus) -> str:
         return f"{needs}, and {_free_text(shortfall, usage, status.pool)}{_patience_text(status)}"
     if wait_reason is WaitReason.HELD:
         beneficiary = (
-            _request_name(status.patience_owner)
-            if shortfall.kind == "patience_held"
-            else "requests that others are leaving for"
+            _request_name(status.patience_owner) if shortfall.kind == "patience_held" else "requests with leaving victims"
         )
-        return f"{needs}, and what is free in {_account_name(shortfall.account, status.pool)} is kept for {beneficiary}"
+        return f"{needs}, and the free units of {_account_name(shortfall.account, status.pool)} are held for {beneficiary}"
     if wait_reason is WaitReason.OVER_RESERVED:
         account = _account_name(shortfall.account)
-        allocations = f"others that are not preemptible hold {usage.fixed}"
+        allocations = f"other non-preemptible requests use {usage.fixed}"
         needs = f"it is not preemptible and needs {shortfall.needed} {shortfall.key}"
         return f"{needs}, but of the {usage.reserved} reserved for {account}, {allocations}"
     return f"{needs}, and {_account_name(shortfall.account)} uses {usage.used} of the {usage.limit} that it may use at most"
@@ -211,14 +207,14 @@ def _free_text(shortfall: Shortfall, usage: AccountUsage, pool: str) -> str:
 
 
 def _patience_text(status: QueueStatus) -> str:
-    return "; what comes free is kept for it" if status.state is QueueState.PATIENT else ""
+    return "; units that come free are held for it" if status.state is QueueState.PATIENT else ""
 
 
 def _behind_text(status: QueueStatus) -> str:
     if status.state is QueueState.LINE:
         return f"there is room for it, but the queue is strict and {_request_name(status.blocker)} is before it"
     if status.state is QueueState.ELSEWHERE:
-        return f"others are leaving for it in {status.blocker}"
+        return f"victims are leaving for it in {status.blocker}"
     if status.state is QueueState.SETTLING:
         return "the pool was changed just now, and its queue is being put in order"
-    return "there is room for it, and it is about to be looked at"
+    return "there is room for it, and it is about to be checked"

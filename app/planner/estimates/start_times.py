@@ -37,7 +37,7 @@ class StartEstimate:
 class NoEstimate(StrEnum):
     """The reason why a waiter has no estimate."""
 
-    NOTHING_KNOWN = "nothing is known of how long those run that it waits for"
+    NOTHING_KNOWN = "no run times are known for the allocations that it waits for"
     NOT_IN_SIGHT = "in most of the futures played through, nothing that ends lets it in"
     TOO_FAR = "it stands too far behind to be worked out"
 

@@ -33,12 +33,12 @@ NUMBERS_WIDTH = 56
 """The width of the numbers beside a bar."""
 VERDICTS = {
     "no_capacity": "no capacity",
-    "held": "kept for others",
+    "held": "held for others",
     "behind": "behind the first",
     "over_limit": "at its limit",
     "over_reserved": "its fixed share is used up",
     "group_limit": "its group is at its limit",
-    "waiting_for_victims": "others leave for it",
+    "waiting_for_victims": "waits for victims",
 }
 
 

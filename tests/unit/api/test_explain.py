@@ -89,7 +89,7 @@ def test_where_there_is_no_estimate_it_says_why(site: Site) -> None:
     waits = site.submit(gpu=1)["id"]
     (pool,) = site.get(f"/requests/{waits}/explain").body["pools"]
     assert pool["estimated_start"] is None
-    assert pool["no_estimate"] == "nothing is known of how long those run that it waits for"
+    assert pool["no_estimate"] == "no run times are known for the allocations that it waits for"
     (tried,) = site.post("/dry-run", {"request": an_ask(gpu=1)}).body["verdicts"]
     assert (tried["estimated_start"], tried["no_estimate"]) == (None, pool["no_estimate"])
 

@@ -52,7 +52,7 @@ def test_explain_says_why_it_cannot_say_when(poolkeeper: Program) -> None:
     poolkeeper("policy", "attach", "gpus", "team")
     submit(poolkeeper, "--component", "team", "--resource", "gpu=1", "--lease", "none")
     lines = poolkeeper("request", "explain", submit(poolkeeper, "--component", "team", "--resource", "gpu=1")).out.splitlines()
-    assert "  Estimated:   nothing is known of how long those run that it waits for" in lines
+    assert "  Estimated:   no run times are known for the allocations that it waits for" in lines
 
 
 def test_explain_of_what_does_not_wait_is_a_sentence(gpus: Program) -> None:

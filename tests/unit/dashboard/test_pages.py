@@ -125,7 +125,7 @@ def test_victims_and_their_waiters(desk: Desk) -> None:
     page = desk.visitor().text("/pools/gpus")
     assert "terminate 14 Nov 22:13:50" in page
     assert f"for {short_id(asks['waits'])} red 3 gpu" in page
-    assert "others leave for it" in page
+    assert "waits for victims" in page
     events = desk.visitor().text("/events")
     assert "preempting" in events
     assert "reclaim" in events

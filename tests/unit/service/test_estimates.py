@@ -108,10 +108,10 @@ def test_a_victim_has_left_by_its_deadline(here: Here) -> None:
     estimate = here.estimate(waits)
     assert estimate
     assert estimate.latest_ms == world.clock.now_ms() + 32_000
-    assert estimate.basis == "1 time to leave"
+    assert estimate.basis == "1 deadline of a victim"
     world.submit("t", "q", gpu=1, walltime_s=100)
     assert (later := here.estimate(waits))
-    assert later.basis == "1 promised walltime and 1 time to leave"
+    assert later.basis == "1 promised walltime and 1 deadline of a victim"
 
 
 def test_what_was_worked_out_is_told_again_for_a_while(here: Here) -> None:
@@ -209,7 +209,7 @@ def test_a_pool_that_takes_long_is_left_alone_for_longer(here: Here, monkeypatch
 def test_where_nothing_can_be_said_it_says_why(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     here.world.submit(gpu=2)
     waits = here.world.submit(gpu=2)
-    assert here.get_result(waits) == EstimateResult(None, "nothing is known of how long those run that it waits for")
+    assert here.get_result(waits) == EstimateResult(None, "no run times are known for the allocations that it waits for")
     assert here.get_result(here.world.submit(gpu=2), 1001) == EstimateResult(None, "it stands too far behind to be worked out")
 
     def unfinished(*_: object, **__: object) -> None:
@@ -333,4 +333,4 @@ def test_a_guess_before_a_deadline_is_rough_and_bounded(here: Here) -> None:
     assert estimate
     assert estimate.likely_ms < world.clock.now_ms() + 60_000, "it is likely to end long before its deadline"
     assert estimate.latest_ms is not None
-    assert (estimate.is_rough, estimate.basis) == (True, "1 time to leave and only 1 run time measured in this pool")
+    assert (estimate.is_rough, estimate.basis) == (True, "1 deadline of a victim and only 1 run time measured in this pool")

@@ -95,9 +95,9 @@ def test_a_group_and_a_fixed_share_are_named_with_their_numbers(world: World, ex
     grouped = world.submit("u", gpu=2)
     assert only(explainer, world, fixed).status.wait_reason == "over_reserved"
     explanation = explain(explainer, world, fixed).sentence
-    assert "but of the 2 reserved for policy orchestrator/t, others that are not preemptible hold 2" in explanation
+    assert "but of the 2 reserved for policy orchestrator/t, other non-preemptible requests use 2" in explanation
     pool_explanation = only(explainer, world, fixed)
-    assert pool_explanation.would_start_if == "others of policy orchestrator/t that are not preemptible give back 1 gpu"
+    assert pool_explanation.would_start_if == "other non-preemptible requests of policy orchestrator/t release 1 gpu"
     pool_explanation = only(explainer, world, grouped)
     assert pool_explanation.status.wait_reason == "group_limit"
     assert [each.component for each in pool_explanation.holders] == ["orchestrator/t"]
@@ -119,7 +119,7 @@ def test_waits_for_victims_and_waits_behind_a_hold(world: World, explainer: Expl
         "waiting_for_victims",
         {request.id for request in leaving},
     )
-    assert "2 others are leaving for it" in explain(explainer, world, owner).sentence
+    assert "2 victims are leaving for it" in explain(explainer, world, owner).sentence
     late = world.submit("low", gpu=1)
     world.release(leaving[0], outcome="failed")
     pool_explanation = only(explainer, world, late)
@@ -128,7 +128,7 @@ def test_waits_for_victims_and_waits_behind_a_hold(world: World, explainer: Expl
         pool_explanation.keys["gpu"].free,
         pool_explanation.keys["gpu"].held_for_others,
     ) == ("held", 2, 2)
-    assert "what is free in p is kept for requests that others are leaving for" in explain(explainer, world, late).sentence
+    assert "the free units of p are held for requests with leaving victims" in explain(explainer, world, late).sentence
 
 
 def test_a_patience_hold_keeps_free_units_for_its_owner(world: World, explainer: Explainer) -> None:
@@ -139,10 +139,10 @@ def test_a_patience_hold_keeps_free_units_for_its_owner(world: World, explainer:
     world.pass_time(2)
     late = world.submit("t", gpu=1)
     explanation = explain(explainer, world, owner).sentence
-    assert explanation.endswith("it needs 4 gpu, and 1 of 4 is free; what comes free is kept for it.")
+    assert explanation.endswith("it needs 4 gpu, and 1 of 4 is free; units that come free are held for it.")
     pool_explanation = only(explainer, world, late)
     assert (pool_explanation.status.wait_reason, pool_explanation.status.patience_owner) == ("held", owner.id)
-    assert f"what is free in p is kept for request {owner.id}" in explain(explainer, world, late).sentence
+    assert f"the free units of p are held for request {owner.id}" in explain(explainer, world, late).sentence
 
 
 def test_strict_queueing_keeps_those_behind(world: World, explainer: Explainer) -> None:
@@ -216,7 +216,7 @@ def test_the_owner_of_a_hold_is_told_that_others_are_leaving_for_it(world: World
     owner = world.submit("high", gpu=4)
     reconcile(world)
     explanation = only(explainer, world, owner).preemption
-    assert (explanation.considered, explanation.code, explanation.reason) == (True, "leaving", "2 others are leaving for it")
+    assert (explanation.considered, explanation.code, explanation.reason) == (True, "leaving", "2 victims are leaving for it")
     assert set(explanation.leaving) == {request.id for request in running}
 
 
@@ -255,7 +255,7 @@ def test_without_permission_the_explanation_has_no_ids_of_others(world: World, e
     world.pass_time(2)
     late = world.submit("t", gpu=1)
     explanation = explain_text.anonymize(explain(explainer, world, late))
-    assert explanation.sentence.endswith("what is free in p is kept for another request.")
+    assert explanation.sentence.endswith("the free units of p are held for another request.")
     assert owner.id not in repr((explanation.sentence, explanation.pools[0].would_start_if))
     assert explain_text.anonymize(explain(explainer, world, allocation)) == explain(explainer, world, allocation)
 
