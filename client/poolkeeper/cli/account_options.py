@@ -21,9 +21,9 @@ LIMIT = click.option(
     "--limit",
     type=param_types.Amounts(removable=True),
     multiple=True,
-    help="Most units it may use: gpu=8 (the pool's capacity). May be repeated.",
+    help="Most units it may use: gpu=8 (default: the pool's capacity). May be repeated.",
 )
-WEIGHT = click.option("--weight", type=click.IntRange(min=1), help="Weight of its fair share among its siblings (1).")
+WEIGHT = click.option("--weight", type=click.IntRange(min=1), help="Weight of its fair share among its siblings (default: 1).")
 SETTING = click.option(
     "--setting",
     "--settings",

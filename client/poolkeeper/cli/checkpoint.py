@@ -14,7 +14,7 @@ from poolkeeper.cli.error_output import CommandError
 from poolkeeper.runner.checkpoint_files import FILE_VARIABLE, CheckpointReport, write_report
 
 checkpoint = NounGroup(
-    "checkpoint", help="Checkpoints: for a command of `poolkeeper run`, to report that its work is saved, or will be."
+    "checkpoint", help="Checkpoints: reports of a command of `poolkeeper run` that its work is saved, or will be."
 )
 
 

@@ -20,13 +20,13 @@ TYPE = click.option(
     "--component-type",
     "kind",
     type=param_types.ANY_NAME,
-    help="Type of the component (orchestrator), if COMPONENT has none.",
+    help="Type of the component (default: orchestrator), if COMPONENT has none.",
 )
 PRIORITY = click.option("--priority", type=click.IntRange(0, 9999), help="Priority in the queue: higher is served first.")
 PROFILE = click.option(
     "--profile",
     type=click.Choice(["batch", "training", "service", "sensitive", "interactive"]),
-    help="Kind of its work (batch): with discipline classes, it sets the cost of a preemption, or forbids it.",
+    help="Kind of its work (default: batch): with discipline classes, it sets the cost of a preemption, or forbids it.",
 )
 FIELDS = ("priority", "reserved", "limit", "weight", "group", "profile", "settings")
 

@@ -30,7 +30,7 @@ SETTING = click.option(
     "settings",
     type=param_types.Setting(known.POOL_SETTINGS),
     multiple=True,
-    help="Setting, such as discipline=fair_share, patience_s=5m or preemption_threshold=0.5; none is null. May be repeated.",
+    help="Setting, such as discipline=fair_share, patience_s=5m or preemption_threshold=0.5; none: null. May be repeated.",
 )
 DESCRIPTION = click.option("--description", help="Description for people.")
 REQUESTS_SHOWN = 10

@@ -86,7 +86,7 @@ def submit(key: str | None, wait: bool, timeout: int | None, dry_run: bool, **va
     "--interval",
     type=click.FloatRange(min=MIN_INTERVAL_S),
     metavar="SECONDS",
-    help="With --watch: seconds between two reads (2).",
+    help="With --watch: seconds between two reads (default: 2).",
 )
 def list_(
     every_status: bool,
@@ -152,7 +152,7 @@ def wait(request: str, timeout: int | None) -> None:
 @click.option(
     "--outcome",
     type=click.Choice(["succeeded", "failed", "vacated"]),
-    help="Outcome of the work (succeeded). vacated: it has left unfinished because of a directive.",
+    help="Outcome of the work (default: succeeded). vacated: it has left unfinished because of a directive.",
 )
 def release(request: str, fence: int | None, failed: bool, outcome: str | None) -> None:
     """Release the units of a request. Waiters that fit are granted at once."""

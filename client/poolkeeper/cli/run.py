@@ -45,7 +45,7 @@ class _RunCommand(AmountCommand):
     "poolkeeper run --component team-ml --matlab=1 --timeout 10m -- matlab -batch report",
 )
 @submit_options
-@click.option("--key", help="Idempotency key of the request, for one run at a time (a new key).")
+@click.option("--key", help="Idempotency key of the request, for one run at a time (default: a new key).")
 @click.option(
     "--timeout",
     type=param_types.Duration(),
@@ -55,9 +55,11 @@ class _RunCommand(AmountCommand):
     "--on-lost",
     type=click.Choice(["stop", "keep"]),
     default="stop",
-    help="Stop the command if its units are lost, or keep it running (stop).",
+    help="Stop the command if its units are lost, or keep it running (default: stop).",
 )
-@click.option("--grace", type=param_types.Duration(), default="30s", help="Time from the first signal to SIGKILL (30s).")
+@click.option(
+    "--grace", type=param_types.Duration(), default="30s", help="Time from the first signal to SIGKILL (default: 30s)."
+)
 @click.option(
     "--record-arguments/--no-record-arguments",
     default=True,

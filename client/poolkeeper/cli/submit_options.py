@@ -15,7 +15,9 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _OPTIONS = (
     click.option("--component", type=param_types.COMPONENT, required=True, help="Requester: NAME or TYPE/NAME."),
-    click.option("--type", "--component-type", "kind", type=param_types.ANY_NAME, help="Type of the component (orchestrator)."),
+    click.option(
+        "--type", "--component-type", "kind", type=param_types.ANY_NAME, help="Type of the component (default: orchestrator)."
+    ),
     click.option("--name", help="Name of the request, for people: up to 100 characters."),
     click.option(
         "--resource",
@@ -40,21 +42,27 @@ _OPTIONS = (
         "--class",
         "preemption_class",
         type=click.IntRange(0, 10),
-        help="Preemption class (5): a higher class is preempted later, 10 never.",
+        help="Preemption class (default: 5): a higher class is preempted later, 10 never.",
     ),
     click.option(
         "--checkpoint",
         type=click.Choice(["none", "manual", "auto"]),
-        help="Kind of checkpoint by which the work can be saved (none).",
+        help="Kind of checkpoint by which the work can be saved (default: none).",
     ),
     click.option("--checkpoint-minutes", type=click.IntRange(min=1), help="Minutes that an auto checkpoint takes."),
     click.option("--walltime", type=param_types.Duration(), help="Promised time from the grant to the end of the work."),
-    click.option("--retries", type=click.IntRange(min=-1), help="Preemptions after which it is queued again (3); -1: all."),
     click.option(
-        "--lease", type=param_types.Duration(none=True), help="Time without a heartbeat until its units are taken back (60s)."
+        "--retries", type=click.IntRange(min=-1), help="Preemptions after which it is queued again (default: 3); -1: all."
     ),
     click.option(
-        "--queue-ttl", type=param_types.Duration(none=True), help="Time that it stays queued without a poll (10m; run: 1m)."
+        "--lease",
+        type=param_types.Duration(none=True),
+        help="Time without a heartbeat until its units are taken back (default: 60s).",
+    ),
+    click.option(
+        "--queue-ttl",
+        type=param_types.Duration(none=True),
+        help="Time that it stays queued without a poll (default: 10m; run: 1m).",
     ),
     click.option(
         "--label", "labels", type=param_types.Label(), multiple=True, help="Label for people and searches. May be repeated."
