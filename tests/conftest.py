@@ -1,10 +1,10 @@
 """Backends, servers and workspaces for the tests of every tier.
 
-A test that takes `client` or `world` runs on the fake, which needs no process; with `--backends all`, as `make test` and CI run
-it, also on real servers. A command's behaviour is written in Lua, so the tests of the store run on every backend there is; an
-expensive one whose rule does not depend on the server names two of them. What lies above the store does not depend on the
-server: its tests run on the fake and on one real server. A folder or module that makes thousands of calls has a `client` or
-`world` of its own, on the embedded server, as the fake takes several times as long for a call.
+A test that takes `client` or `world` runs on the fake, which needs no process; with `--backends all`, as in `make test` and CI,
+it also runs on real servers. The behaviour of a command is written in Lua, so the tests of the store run on every backend; an
+expensive test whose rule does not depend on the server names two of them. The layers above the store do not depend on the
+server: their tests run on the fake and on one real server. A folder or module that makes thousands of calls has its own
+`client` or `world` on the embedded server, as a call takes several times as long on the fake.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.support.world import World
 OF_THE_TESTS = ("POOLKEEPER_ACCEPTANCE", "POOLKEEPER_CASES", "POOLKEEPER_TEST_")
 """Variables that the tests read. Every other variable of the service is removed, so that it changes nothing."""
 
-# A shell that starts the tests in the background may have them ignore Ctrl-C, or a terminal's end; children would inherit it.
+# Tests that a shell starts in the background may ignore Ctrl-C or the end of the terminal, and children would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 

@@ -1,7 +1,7 @@
-"""The acceptance scenarios: files that drive a running Poolkeeper over HTTP and know nothing else of it.
+"""The acceptance scenarios: files that use a running Poolkeeper only over HTTP.
 
-They are kept beside the project, in `shared/acceptance` next to its folder or wherever POOLKEEPER_ACCEPTANCE says; without them
-the tests that play them are skipped.
+They are no part of the project: they are in the folder `shared/acceptance` beside it, or in the folder that
+POOLKEEPER_ACCEPTANCE names. Without them their tests are skipped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every acceptance scenario, against the service as `make up` runs it and on a Redis of one's own."""
+"""Every acceptance scenario, against the service with its embedded Redis, as `make up` runs it, and with another Redis."""
 
 from __future__ import annotations
 

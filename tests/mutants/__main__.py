@@ -1,4 +1,4 @@
-"""`python -m tests.mutants`: break one rule after the other in a copy of the tree, and report which test fails for it."""
+"""The command `python -m tests.mutants`: it breaks one rule after the other in a copy of the tree, and reports the result."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def load(folder: Path = LISTS) -> list[Mutation]:
 
 
 def faults_of(mutations: list[Mutation], root: Path) -> list[str]:
-    """Return what of the mutations does not fit the tree below `root`, one line for each fault."""
+    """Return a line for each mutation that does not fit the tree below `root`."""
     faults = []
     for mutation in mutations:
         times = _read(root / mutation.file).count(mutation.search)

@@ -1,4 +1,4 @@
-"""Copies of the tree, in which a mutation is applied, its tests are run, and the mutation is taken back."""
+"""Copies of the tree: a mutation is applied, its tests run, and the mutation is undone."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ COPIED_ALTHOUGH_HIDDEN = (".luacheckrc",)
 PLUGINS = ("pytest_timeout", "_hypothesis_pytestplugin", "tests.mutants.pytest_plugin")
 
 TESTS_FAILED, INTERRUPTED = 1, 2
-"""Exit codes of pytest; the second one is what an error in the imports of a test file ends in."""
+"""Exit codes of pytest; the second one is for an error in the imports of a test file."""
 
 FAILURE = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 CANNOT_RUN = re.compile(
     r"^E +.*\b(?:SyntaxError|IndentationError|NameError|ImportError|LuaContractError|nonexistent global variable)\b",
     re.MULTILINE,
 )
-"""Errors of a mutation that breaks the code and no rule. Any test fails for those."""
+"""Errors of a mutation that breaks the code instead of a rule: every test fails with them."""
 
 
 @dataclass(frozen=True, slots=True)
 class TestRun:
     """The result of pytest for the tests of one mutation."""
 
-    __test__ = False  # it is no class of tests
+    __test__ = False  # this class has no tests
 
     outcome: str
     """`green`, `red`, `timed out`, or `broken`: pytest could not run these tests at all."""
@@ -64,14 +64,16 @@ class TreeCopy:
         text, status = path.read_bytes(), path.stat()
         try:
             mutation.apply(self.folder)
-            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 10_000_000_000))  # no compiled file fits it
+            os.utime(
+                path, ns=(status.st_atime_ns, status.st_mtime_ns + 10_000_000_000)
+            )  # so that no compiled file matches the changed source
             return self.run(mutation.tests, limit_s, compiles=False)
         finally:
             path.write_bytes(text)
             os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     def run(self, tests: Sequence[str], limit_s: float, *, compiles: bool) -> TestRun:
-        """Run tests until the first one fails. What Python compiles is only kept if the tree is not mutated."""
+        """Run tests until the first one fails. Compiled files are kept only if the tree is not mutated."""
         environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
         environment |= {
             "PYTHONPATH": os.pathsep.join([str(self.folder), str(self.folder / "client")]),

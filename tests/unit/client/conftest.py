@@ -25,13 +25,13 @@ def no_config_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def frequent_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Send heartbeats so often that no test waits for one."""
+    """Shorten the interval of heartbeats, so that no test waits for one."""
     monkeypatch.setattr(heartbeats, "LONGEST_INTERVAL_S", 0.02)
 
 
 @dataclass
 class LeaseClock:
-    """The clock by which clients judge their leases; `ahead_s` is what has passed without a wait."""
+    """The clock by which clients judge their leases; `ahead_s` are seconds that passed without a wait."""
 
     ahead_s: float = 0.0
 

@@ -1,4 +1,4 @@
-"""Allocations held for a block, against the real API: how they are entered, kept, lost and left."""
+"""Allocations of a `with` block against the real API: entry, heartbeats, losses and exit."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class TestGoingIn:
         first = client.submit("team", gpu=8)
 
         class TooLate(Client):
-            """It is granted between the last look and the cancel."""
+            """A client whose request is granted between the last poll and the cancel."""
 
             def cancel(self, request_id: str) -> Request:
                 TestGoingIn.free(client, first)
@@ -306,7 +306,7 @@ class TestLost:
         client.submit("team", gpu=2, idempotency_key="job-7")
 
         class Late(Client):
-            """It lapses between the answer to the submit and the first heartbeat."""
+            """A client whose lease lapses between the answer to the submit and the first heartbeat."""
 
             def heartbeat(self, request_id: str, fence: int) -> object:  # type: ignore[override]
                 api.lapse(self.workspace)
@@ -371,7 +371,7 @@ class TestGoingOut:
 
 
 class TestDirectives:
-    """Each at once and in any order, as only a stand-in says them."""
+    """Directives at any time and in any order, which only a stub server sends."""
 
     GRANTED = staticmethod(reply({"id": "r", "status": "allocated", "fence": 3, "lease_s": 1, "pool": "p"}, 201))
 

@@ -1,4 +1,4 @@
-"""The typed methods, each against the real API."""
+"""The methods of the client, each against the real API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors travel: between processes, and into the words of people."""
+"""Errors of the client: passed between processes, and as messages for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events: read as they come, and taken up again after the last one whatever happens to the connection."""
+"""Event streams: events are parsed as they arrive, and a broken stream resumes after the last one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The heartbeats of an allocation: how often they are sent, and from when the lease counts."""
+"""The heartbeats of an allocation: their interval, and the time from which the lease counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALLOCATED = reply({"id": "r", "status": "allocated", "directive": "continue"})
 
 
 class ShortPauses(Event):
-    """An event that notes how long it is waited for, waits for nothing, and is set after three waits."""
+    """An event that records the length of each wait, returns at once, and is set after three waits."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Calls: what is sent, what comes of each answer, and what is tried again. Against a stand-in that does as it is told."""
+"""Calls of the HTTP client against a stub server: requests, the result of each answer, and retries."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ class TestAgain:
 
 
 class TestTokenReplacement:
-    """A token that is refused is read again, from where it was read before."""
+    """A refused token is read again from its source."""
 
     REFUSED = staticmethod(refuse(401, "unknown_token"))
 

@@ -1,4 +1,4 @@
-"""Records: made from what a server says, be it newer or older than the client."""
+"""Records from the answers of a server that is newer or older than the client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holders that have to leave, against the real API: what they learn, what they say, and how they come back."""
+"""Preempted allocations against the real API: directives, reports of checkpoints, and the next grant."""
 
 from __future__ import annotations
 

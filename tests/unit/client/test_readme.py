@@ -1,4 +1,4 @@
-"""The client's README: its example does what it says, and its tables name what there is."""
+"""The client's README: its example runs with the output it shows, and its tables name all methods and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The labels by which `run` says where a request comes from, and the secrets that do not get into them."""
+"""The labels by which `run` names the origin of a request, without secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of `poolkeeper run` that can be looked at alone: files of checkpoints, variables, words for people, letters."""
+"""Parts of `poolkeeper run` without a process: checkpoint files, variables, messages and signals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from poolkeeper.runner.waiting_line import describe_positions, ordinal
 from app.settings import Settings
 
 FULL = 65536
-"""Bytes that a pipe takes."""
+"""The bytes that an empty pipe takes."""
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ def test_what_cannot_be_killed_is_waited_for_without_haste(monkeypatch: pytest.M
 
 
 class Finalized(io.RawIOBase):
-    """An object whose finalizer gets a Ctrl-C, as a response does that Python closes."""
+    """An object whose finalizer gets a Ctrl-C, like that of a response that Python closes."""
 
     def close(self) -> None:
         if not self.closed:
@@ -248,7 +248,7 @@ def test_ctrl_c_just_as_something_is_finalized_is_raised_again_until_it_gets_thr
 
 
 class Waiting:
-    """A client that waits, as a response is finalized."""
+    """A client whose wait is interrupted while a response is finalized."""
 
     def __init__(self, interruptions: SignalHandler) -> None:
         self._interruptions, self.went_on = interruptions, False

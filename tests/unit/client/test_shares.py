@@ -1,4 +1,4 @@
-"""`Client.shares`: the tree of a pool as records; and `Client.history` as it is told."""
+"""The methods `Client.shares` (the accounts of a pool as records) and `Client.history`."""
 
 from __future__ import annotations
 

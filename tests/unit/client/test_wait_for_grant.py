@@ -1,4 +1,4 @@
-"""Waiting for a grant: long polls, a busy house, an absent server, the end of patience."""
+"""The wait for a grant: long polls, a busy server, a server that cannot be reached, and the end of the time."""
 
 from __future__ import annotations
 

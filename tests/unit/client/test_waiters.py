@@ -23,7 +23,7 @@ def stands(status: str, request: str = "r", reason: str | None = None) -> Action
 
 
 def hold_until_released(handler: StubHandler) -> None:
-    """Answer a release, and say to any other call that the second request is allocated."""
+    """Answer a release; answer any other call with the second request, allocated."""
     act = RELEASED if handler.path.endswith("/release") else stands("allocated", "r2")
     act(handler)
 

@@ -1,4 +1,4 @@
-"""The waiting line of `run`: what it says, how it fits any terminal, and when it asks; and what is said of a last retry."""
+"""The waiting line of `run`: its text, its width and its questions; and the message about the last retry."""
 
 from __future__ import annotations
 
