@@ -14,7 +14,9 @@ from poolkeeper.formatting import printable
 
 PROGRAM = "poolkeeper"
 
-ADDRESS_HINTS = ["give the address of the service: --url, POOLKEEPER_URL, or `poolkeeper login --url …` once"]
+ADDRESS_HINTS = [
+    "check that the service runs there, or give its address: --url, POOLKEEPER_URL, or `poolkeeper login --url …` once"
+]
 HINTS_BY_CODE = {
     "no_token": ["`poolkeeper login` stores one; POOLKEEPER_TOKEN takes precedence"],
     "unknown_token": ["`poolkeeper login` stores another one; POOLKEEPER_TOKEN takes precedence"],

@@ -61,7 +61,7 @@ def _similar(name: str, names: Mapping[str, str]) -> list[str]:
     matches = get_close_matches(name, set(names.values()), cutoff=0.5)
     if typed := sorted((word for word, name in names.items() if name in matches), key=lambda word: matches.index(names[word])):
         return [f"did you mean {' or '.join(typed)}?"]
-    return [f"there are: {', '.join(list(names)[:MAX_NAMES])}{' …' if len(names) > MAX_NAMES else ''}"] if names else []
+    return [f"existing names: {', '.join(list(names)[:MAX_NAMES])}{' …' if len(names) > MAX_NAMES else ''}"] if names else []
 
 
 def _name_and_candidates(error: Any, params: Mapping[str, Any]) -> tuple[str | None, list[str]]:

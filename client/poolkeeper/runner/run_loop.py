@@ -243,7 +243,7 @@ class _RunLoop:
         """Cancel or release the request; if that fails, its queue TTL and its lease end it."""
         progress = self._context.progress
         try:
-            cancel_or_release(self._client, self._body, self._key, self._request, self._runner)
+            request = cancel_or_release(self._client, self._body, self._key, self._request, self._runner)
         except Conflict as conflict:  # or it has ended otherwise
             if conflict.code == "already_started":
                 progress.warn("the request of this key holds units for another run, so it is not released")
@@ -252,7 +252,7 @@ class _RunLoop:
                 progress.warn(f"the request may still wait or hold units: {cleanup_error}")
         else:
             if isinstance(error, Interrupted) and self._request:
-                progress.warn(f"{error.signum.name}: request {self._request.id} is cancelled or released")
+                progress.warn(f"{error.signum.name}: request {request.id} is {request.status}")
 
 
 def _grant_message(request: Request) -> str:

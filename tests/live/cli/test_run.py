@@ -187,7 +187,7 @@ def test_a_signal_while_it_waits_takes_it_out_of_the_queue(lab: RunLab, sign: si
         run.wait_for_message("waiting in gpus")
         run.send_signal(sign)
         run.wait_for_end(code)
-    assert run.err.endswith("is cancelled or released\n")
+    assert run.err.endswith("is cancelled\n")
     lab.release(holder)
     assert lab.lines() == []
     lab.check_invariants()

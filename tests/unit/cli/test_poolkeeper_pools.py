@@ -287,11 +287,11 @@ def test_names_that_are_near_are_suggested(poolkeeper: Program) -> None:
         "pool describe gpsu": "did you mean gpus?",
         "policy attach gpsu team": "did you mean gpus?",
         "policy show gpus vison": "did you mean vision?",
-        "policy detach gpus absent": "there are: vision",
+        "policy detach gpus absent": "existing names: vision",
         "group show gpus lob": "did you mean lab?",
         "policy attach gpus team --group lob": "did you mean lab?",
         "group create gpus audio --parent lob": "did you mean lab?",
-        "pool requests zzz": "there are: gpus",
+        "pool requests zzz": "existing names: gpus",
     }.items():
         lines = poolkeeper(*words.split(), ends=ExitCode.NOT_FOUND).err.splitlines()
         assert lines[0].startswith("poolkeeper: there is no ")

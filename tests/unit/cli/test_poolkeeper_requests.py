@@ -109,7 +109,7 @@ def test_components_that_are_near_are_suggested(gpus: Program) -> None:
         "teem": "did you mean team?",
         "vision": "did you mean step_operator/vision?",
         "orchestrator/vison": "did you mean step_operator/vision?",
-        "zzz": "there are: team, step_operator/vision",
+        "zzz": "existing names: team, step_operator/vision",
     }.items():
         ran = gpus("request", "submit", "--component", typed, "--resource", "gpu=1", ends=ExitCode.REJECTED)
         assert ran.line.endswith(f": rejected: no pool has a policy for {typed.removeprefix('orchestrator/')}; gpus has gpu")
@@ -123,7 +123,7 @@ def test_keys_that_are_near_are_suggested(gpus: Program) -> None:
     gpus("policy", "attach", "elsewhere", "team")
     gpus("request", "submit", "--component", "team", "--resource", "gup=5", ends=ExitCode.REJECTED)
     other = gpus("request", "submit", "--component", "team", "--resource", "xyz=5", ends=ExitCode.REJECTED)
-    assert other.err == "  there are: gpu, gup\n"
+    assert other.err == "  existing names: gpu, gup\n"
 
 
 @pytest.mark.parametrize(
