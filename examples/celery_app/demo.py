@@ -43,7 +43,7 @@ def main() -> None:
     for name, task in {"the evaluation": evaluation, **trainings}.items():
         wait({name: task}, AsyncResult.ready, OVER_S)
         say(task.get())
-    if not ended and not any("earlier life" in task.get() for task in trainings.values()):
+    if not ended and not any("earlier run" in task.get() for task in trainings.values()):
         say("no training had to leave: one ended before its directive arrived")
 
 

@@ -42,7 +42,7 @@ def train(self, name: str, steps: int = 100) -> str:
             print(f"{name} leaves at step {step}", flush=True)
             self.allocation.checkpoint_done(str(saved))  # the task ends here, and comes back
         time.sleep(0.1)
-    return f"{name} trained, after {first} steps in an earlier life" if first else f"{name} trained"
+    return f"{name} trained, after {first} steps in an earlier run" if first else f"{name} trained"
 
 
 @app.task(base=PoolTask, bind=True, component="language", resources={"card": 1}, lease_s=LEASE_S)
