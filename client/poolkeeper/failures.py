@@ -7,6 +7,7 @@ server's own answer and is not lost, although Redis may have applied the call in
 
 from __future__ import annotations
 
+from poolkeeper import config
 from poolkeeper.errors import ApiError, TooManyRequests, Unavailable
 from poolkeeper.transport import ConnectError
 
@@ -49,7 +50,8 @@ def _describe(url: str, error: Exception) -> tuple[str, str]:
     cause = error.__cause__ if isinstance(error, ConnectError) and error.__cause__ else error
     if url.startswith("https:") and isinstance(error, ConnectError) and (tls_message := _tls_message(url, cause)):
         return tls_message, NO_TLS
-    return f"no answer from {url}: {getattr(cause, 'strerror', None) or str(cause) or type(cause).__name__}", UNREACHABLE
+    place = f"{url}, the default of POOLKEEPER_URL" if url == config.URL else url
+    return f"no answer from {place}: {getattr(cause, 'strerror', None) or str(cause) or type(cause).__name__}", UNREACHABLE
 
 
 def _not_http_message(url: str, line: str) -> str:

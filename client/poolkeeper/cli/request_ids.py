@@ -47,7 +47,7 @@ def last_option(function: Function) -> Function:
         is_flag=True,
         expose_value=False,
         callback=_store_last,
-        help="Instead of ID: the newest request whose label user is your name, or that has no such label.",
+        help="Instead of ID: the newest request whose label user is your name, or that has no such label; tasks do not count.",
     )(function)
 
 
@@ -113,7 +113,7 @@ def newest_id() -> str:
     rows = islice(_requests(MAX_SEARCHED), MAX_SEARCHED)
     newest = next((row for row in rows if row["labels"].get("user", user) == user and not row.get("task")), None)
     if newest is None:
-        message = f"there is no request of {user} among the newest {MAX_SEARCHED}"
+        message = f"there is no request of {user} among the newest {MAX_SEARCHED}; tasks do not count"
         raise CommandError(message, ExitCode.NOT_FOUND, [LIST_HINT])
     if not options.current_options().for_programs:
         print_message(f"the newest request: {_candidate(newest)}")

@@ -117,7 +117,7 @@ def test_last_is_the_newest_request_of_this_user(gpus: Program, monkeypatch: pyt
 def test_last_is_no_task_and_of_no_other_user(stubbed: Program, stub: StubServer) -> None:
     stub.script(reply(page({**REQUEST, "task": "t1"}, {**REQUEST, "labels": {"user": "bob"}})))
     ran = stubbed("request", "describe", "--last", ends=ExitCode.NOT_FOUND)
-    assert ran.err.startswith(f"poolkeeper: there is no request of {user_name()} among the newest 200\n")
+    assert ran.err.startswith(f"poolkeeper: there is no request of {user_name()} among the newest 200; tasks do not count\n")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from poolkeeper import Client, errors
+from poolkeeper import Client, config, errors
 
 from tests.support.memory_network import MemoryNetwork
 from tests.support.stub_server import StubServer, cut, cut_midway, hang, refuse, reply, reply_text
@@ -216,6 +216,11 @@ class TestAgain:
         with pytest.raises(errors.Unavailable, match=f"^no answer from {url}: Connection refused$") as caught:
             client.call("POST", "/something/else", body={})
         assert (len(pauses), caught.value.repeated, caught.value.code) == (2, False, "unreachable")
+
+    def test_no_server_at_the_default_address_names_the_variable(self, network: MemoryNetwork) -> None:
+        message = f"^no answer from {config.URL}, the default of POOLKEEPER_URL: Connection refused$"
+        with pytest.raises(errors.Unavailable, match=message):
+            Client(config.URL, tries=1).call("GET", "/x")
 
     def test_a_deletion_that_had_been_done_is_done(self, make_client: Asking, stub: StubServer) -> None:
         stub.script(cut, refuse(404, "no_such_pool"))
