@@ -355,7 +355,7 @@ def test_one_that_fails_under_way_is_not_taken_for_the_ledgers(world: World, pla
         client.config_set("maxmemory", 1)
 
     for harm in (dies, is_full):
-        with pytest.raises(DryRunUnavailable, match="the next try starts another") as lost:
+        with pytest.raises(DryRunUnavailable, match="the next dry run starts another") as lost:
             submits_after(harm)
         assert lost.value.reason == "lost"
     with copying.copy(world.workspace) as made:
