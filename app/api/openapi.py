@@ -141,7 +141,7 @@ def _operation(route: Route, references: References, schemas: dict[str, Schema])
         "tags": [route.tag],
         "summary": summary.split(". ")[0].rstrip("."),
         "description": " ".join(f"{summary} {more}".split())
-        + (f" (permission: {route.permission}, of {role_words(roles_with(route.permission))})" if route.permission else ""),
+        + (f" Permission: `{route.permission}`, of {role_words(roles_with(route.permission))}." if route.permission else ""),
         "parameters": [*_in_path(route), *_in_query(schemas[route.query_model.__name__]), *_in_headers(route)],
         "responses": {str(status): _success(route, status, references) for status in route.success_statuses}
         | {str(status): _failure(status, references) for status in route.failure_statuses},

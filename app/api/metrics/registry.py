@@ -267,7 +267,7 @@ OUTBOX_METRICS = (
         "outbox_oldest_seconds",
         "gauge",
         _WORKSPACE,
-        "Seconds that the oldest of these tasks has been in the outbox.",
+        "Seconds that the oldest granted task has waited to be sent to its broker.",
         read=metric_values.oldest_task_s,
     ),
     OutboxMetric(

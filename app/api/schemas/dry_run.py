@@ -98,7 +98,7 @@ class DryRunResponse(ResponseModel):
     granted: Sequence[str] = ()
     """The waiters that a change would grant."""
     preemptible: Sequence[str] = ()
-    """The allocations that a change would move out of their reserved share, so that they become preemptible."""
+    """The allocations that a change would move out of their share, so that they become preemptible."""
     reprieved: Sequence[str] = ()
     """The victims that a change would reprieve."""
     rejected: Sequence[str] = ()

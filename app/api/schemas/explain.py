@@ -146,7 +146,7 @@ class PreemptionResponse(ResponseModel):
     """The result of the search for victims."""
 
     considered: bool
-    """True if the planner searches victims for the request."""
+    """True if the planner has searched victims for the request."""
     code: str
     """The code of the result, for programs."""
     reason: str
@@ -182,7 +182,7 @@ class StartEstimateResponse(ResponseModel):
     latest: Time | None
     """The latest time of the grant; null: no bound."""
     basis: str
-    """The facts that the estimate rests on, as a sentence."""
+    """The facts that the estimate rests on, in words."""
     run_times: int
     """The number of run times measured in the pool."""
     is_rough: bool

@@ -99,7 +99,7 @@ class GroupResponse(AccountResponse):
     parent: str | None
     """The group that it belongs to; null: directly below the pool."""
     mode: str
-    """The order of its children in discipline `fair_share`: `fair_share` or `fifo`."""
+    """The way it divides its units among its children in discipline `fair_share`: `fair_share` or `fifo`."""
 
     @classmethod
     def of(cls, pool: models.Pool, group: models.Group) -> Self:
