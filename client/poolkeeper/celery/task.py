@@ -40,6 +40,8 @@ ACKNOWLEDGEMENT_ATTRIBUTE = "poolkeeper_hears"
 """The attribute of a task's request with the notice of an end, which is acknowledged once the result is stored."""
 REPARK_AFTER_S = 30
 """The seconds after which a worker gets a message again that could not be parked."""
+NOT_GRANTED = {"preempted": "has no preemption_retries left", "expired": "has no redeliveries left"}
+"""The predicate of a TaskNotGranted, by the status of the request. All others are "does not run"."""
 
 
 class PoolTask(Task[P, R]):
@@ -182,7 +184,7 @@ class PoolTask(Task[P, R]):
             raise Ignore(f"{request.id} has ended, which a worker has acknowledged before")
         if not is_revoked:
             vars(request)[ACKNOWLEDGEMENT_ATTRIBUTE] = notice if has_result else None
-            raise TaskNotGranted(f"task {request.id} does not run: {message}", status, code)
+            raise TaskNotGranted(f"task {request.id} {NOT_GRANTED.get(status, 'does not run')}: {message}", status, code)
         self.backend.mark_as_revoked(str(request.id), message, request=request, store_result=has_result)
         signals.task_revoked.send(sender=self, request=request, terminated=False, signum=None, expired=is_expired)
         if has_result:

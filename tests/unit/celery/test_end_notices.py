@@ -39,6 +39,24 @@ def test_that_it_will_never_run_is_told_and_then_acknowledged_once(
         work.AsyncResult(task_id).get(timeout=20)
 
 
+@pytest.mark.parametrize(
+    ("status", "code", "sentence"),
+    [
+        ("rejected", "no_policy", "task {} does not run: why"),
+        ("preempted", "preempted", "task {} has no preemption_retries left: why"),
+        ("expired", "worker_lost", "task {} has no redeliveries left: why"),
+    ],
+)
+def test_the_result_says_which_option_bounds_the_runs(
+    app: Celery, stub: StubServer, status: str, code: str, sentence: str
+) -> None:
+    work, task_id = task(app, gives), uuid()
+    next_is(stub, stands("ended"), reply_text(204, b""))
+    run(work, task_id, poolkeeper=SENT | {"ended": {"status": status, "code": code, "message": "why"}})
+    with pytest.raises(TaskNotGranted, match=f"^{sentence.format(task_id)}$"):
+        work.AsyncResult(task_id).get(timeout=20)
+
+
 def test_without_stored_results_the_first_worker_to_learn_it_reports_it(
     app: Celery, stub: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
