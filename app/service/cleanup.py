@@ -39,7 +39,7 @@ class Cleanup:
         """Workspace → the time of its last cleanup, by the clock of its Redis and by the monotonic clock."""
 
     def run(self, workspace: str) -> CleanupCounts:
-        """End in one workspace what has lapsed, and resume unfinished work. Return the counts."""
+        """End the lapsed leases and waiters of a workspace, and resume its unfinished work. Return the counts."""
         available_since_ms = self._availability.read_since_ms()
         counts = last = self._clean_up(workspace, available_since_ms)
         for _ in range(MAX_CALLS - 1):

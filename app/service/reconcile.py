@@ -172,7 +172,7 @@ class Reconciler:
         """Apply a step. A preemption of many victims is applied in parts.
 
         After each part, pause as long as it took, so that other workspaces are served. If a later part is stale, the result
-        says that the pool has progressed, so that it is planned anew.
+        says that the pool has progressed, so that it is planned again.
         """
         has_progressed, part = False, step
         while True:

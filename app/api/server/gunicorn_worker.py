@@ -79,7 +79,7 @@ class ApiWorker(ThreadWorker):  # type: ignore[misc]
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
-            self.log.warning("no connection can be taken in: %s", error.strerror)
+            self.log.warning("no connection can be accepted: %s", error.strerror)
             time.sleep(NO_DESCRIPTORS_PAUSE_S)
 
     def enqueue_req(self, conn: TConn) -> None:

@@ -129,7 +129,7 @@ def _facts(request: Mapping[str, Any]) -> list[tuple[str, Any]]:
         ("Task", request.get("task")),
         ("Labels", formatting.pairs(request["labels"]) if request["labels"] else None),
         ("Submitted", _time_and_age(request["submitted_at"])),
-        ("Last asked", _time_and_age(request.get("polled_at"))),
+        ("Last polled", _time_and_age(request.get("polled_at"))),
         ("Granted", _time_and_age(request["granted_at"])),
         ("Begun", _time_and_age(request.get("started_at"))),
         ("Ended", _time_and_age(request["ended_at"])),

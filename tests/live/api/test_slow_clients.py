@@ -191,7 +191,7 @@ def test_more_connections_than_files_can_be_open(tmp_path: Path) -> None:
 
     with service(tmp_path, SHORT_OF_FILES, api_processes=1, api_threads=THREADS) as made:
         asyncio.run(play(made))
-        assert {line["message"] for line in made.complaints()} == {"no connection can be taken in: Too many open files"}
+        assert {line["message"] for line in made.complaints()} == {"no connection can be accepted: Too many open files"}
 
 
 # ---- the clients that are cut off

@@ -231,8 +231,8 @@ def test_a_request_in_full_with_its_story(gpus: Program) -> None:
 
 def test_a_waiter_shows_when_it_was_last_asked_for(gpus: Program) -> None:
     holder, waiter = (submit(gpus, "--resource", "gpu=4") for _ in range(2))
-    assert re.search(r"^Last asked: +\d{4}-\S+ \S+Z \(\d+s ago\)$", gpus("request", "describe", waiter).out, re.M)
-    assert "Last asked" not in gpus("request", "describe", holder).out
+    assert re.search(r"^Last polled: +\d{4}-\S+ \S+Z \(\d+s ago\)$", gpus("request", "describe", waiter).out, re.M)
+    assert "Last polled" not in gpus("request", "describe", holder).out
     head, *rows = gpus("request", "list", "-o", "wide").out.splitlines()
     ages = {row.split()[0]: row[head.index("ASKED") :].split()[0] for row in rows}
     assert re.fullmatch(r"\d+s", ages[waiter[-6:]])

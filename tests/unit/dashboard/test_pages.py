@@ -136,12 +136,12 @@ def test_a_waiter_shows_when_it_was_last_asked_for(desk: Desk) -> None:
     desk.policy("team")
     holder, waiter = desk.submit(gpu=1), desk.submit(gpu=1)
     desk.clock.advance(40)
-    assert "last asked 40 s ago" in desk.visitor().text("/pools/gpus")
-    assert "Last asked 14 Nov 22:13:20 40 s ago" in desk.visitor().text(f"/requests/{waiter['id']}")
-    assert "Last asked" not in desk.visitor().text(f"/requests/{holder['id']}")
+    assert "last polled 40 s ago" in desk.visitor().text("/pools/gpus")
+    assert "Last polled 14 Nov 22:13:20 40 s ago" in desk.visitor().text(f"/requests/{waiter['id']}")
+    assert "Last polled" not in desk.visitor().text(f"/requests/{holder['id']}")
     desk.get(f"/requests/{waiter['id']}")
     desk.clock.advance(5)
-    assert "last asked 5 s ago" in desk.visitor().text("/pools/gpus")
+    assert "last polled 5 s ago" in desk.visitor().text("/pools/gpus")
 
 
 def test_the_queue_is_paged_to_its_end(desk: Desk) -> None:
