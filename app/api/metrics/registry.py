@@ -41,7 +41,7 @@ SCRIPT_DURATION = ProcessMetric(
     "script_duration_seconds",
     "histogram",
     ("script",),
-    "Seconds that a Lua script called by the API took, with the round trip to Redis.",
+    "Seconds that a Lua script called by the API took, with the round trip to Redis; those of workers do not count.",
     (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5),
 )
 GRANT_LATENCY = ProcessMetric(
@@ -202,14 +202,14 @@ REQUEST_METRICS = (
         "requests_total",
         "counter",
         ("workspace", "pool", "state", "reason"),
-        "Requests that entered a state, by the code of the reason.",
+        "Requests that entered a state, by the code of the reason. `queued` without a reason: submits; with one: preemptions.",
         read=metric_values.transitions,
     ),
     WorkspaceMetric(
         "wait_seconds",
         "histogram",
         _POOL,
-        "Seconds from the entry into the queue to the grant.",
+        "Seconds from the entry into the queue, by a submit or a preemption, to the grant; 0 if granted at once.",
         WAIT_BOUNDS_S,
         read=metric_values.waits,
     ),
@@ -260,7 +260,7 @@ OUTBOX_METRICS = (
         "outbox_waiting",
         "gauge",
         _WORKSPACE,
-        "Granted tasks that have to be sent to their broker.",
+        "Tasks that have to be sent to their broker: granted, or never to run.",
         read=lambda outbox: outbox.waiting,
     ),
     OutboxMetric(

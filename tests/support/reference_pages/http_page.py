@@ -113,7 +113,8 @@ def _calls() -> Iterable[str]:
     yield (
         f"{codes(with_key)} take the header `Idempotency-Key`. If the call is repeated with the same key and body, it is done "
         "once, and answered with the object as it is now. With another body it is refused with 409 `idempotency_conflict`. "
-        "Keys are remembered for `idempotency_ttl_s`. A repetition of any other call changes nothing more."
+        "Keys are remembered for `idempotency_ttl_s`. `POST /pools` remembers key and body together, for ten minutes: the "
+        "same key with another body is another call. A repetition of any other call changes nothing more."
     )
     yield "## Fences"
     yield (
