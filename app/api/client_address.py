@@ -9,32 +9,40 @@ from functools import cache
 from flask import Request
 
 TRUSTED_PROXIES = "FORWARDED_ALLOW_IPS"
-"""The variable from which gunicorn reads the addresses and networks of the proxies that it trusts; `*` is every one."""
+"""The variable from which gunicorn reads the addresses and networks of the proxies that it trusts; `*` is every proxy."""
 LOOPBACK = "127.0.0.1,::1"
 
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def client_address(http_request: Request) -> str:
     """Return the address of the client, or "" if there is none.
 
-    If the connection comes from a trusted proxy, that is the last address in X-Forwarded-For: the one that the proxy saw.
+    If the connection comes from a trusted proxy, that is the last address in X-Forwarded-For: the one that the proxy saw. Text
+    that is no address is ignored.
     """
-    peer = http_request.remote_addr or ""
-    forwarded = http_request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip()
-    if forwarded and _is_trusted(peer, os.environ.get(TRUSTED_PROXIES, LOOPBACK)):
-        return forwarded
-    return peer
+    peer = _parse_address(http_request.remote_addr or "")
+    forwarded = _parse_address(http_request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip())
+    if peer and forwarded and _is_trusted(peer, os.environ.get(TRUSTED_PROXIES, LOOPBACK)):
+        return str(forwarded)
+    return str(peer or "")
 
 
-def _is_trusted(peer: str, proxies: str) -> bool:
+def _parse_address(text: str) -> Address | None:
+    """Return an address, one of IPv4 also if a socket of IPv6 wrote it; None for another text."""
     try:
-        address = ipaddress.ip_address(peer)
+        address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
-        return False
-    return proxies.strip() == "*" or any(address in network for network in _networks(proxies))
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _is_trusted(peer: Address, proxies: str) -> bool:
+    names = {text.strip() for text in proxies.split(",")} - {""}
+    return "*" in names or any(peer in _network(name) for name in names)
 
 
 @cache
-def _networks(proxies: str) -> tuple[Network, ...]:
-    return tuple(ipaddress.ip_network(text.strip(), strict=False) for text in proxies.split(",") if text.strip())
+def _network(text: str) -> Network:
+    return ipaddress.ip_network(text)

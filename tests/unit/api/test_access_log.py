@@ -89,6 +89,11 @@ def test_the_numbers_come_from_the_settings() -> None:
         ("10.1.2.3", "10.1.0.0/16, 127.0.0.1", "203.0.113.9"),
         ("10.2.2.3", "10.1.0.0/16", "10.2.2.3"),
         ("10.1.2.3", "*", "203.0.113.9"),
+        ("10.1.2.3", "127.0.0.1, *", "203.0.113.9"),
+        ("10.1.2.3", "", "10.1.2.3"),
+        ("::ffff:10.1.2.3", "10.1.0.0/16", "203.0.113.9"),
+        ("::ffff:10.1.2.3", None, "10.1.2.3"),
+        ("2001:db8::1", "2001:db8::/32", "203.0.113.9"),
         ("", "*", ""),
     ],
 )
@@ -102,5 +107,23 @@ def test_an_entry_has_the_address_that_a_trusted_proxy_saw(
     app.test_client().get(
         "/api/v1/none", headers={"X-Forwarded-For": "198.51.100.7, 203.0.113.9"}, environ_base={"REMOTE_ADDR": peer}
     )
+    (record,) = [record for record in caplog.records if record.name == "poolkeeper.access"]
+    assert vars(record)["client"] == client
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "client"),
+    [
+        ("2001:db8::7", "2001:db8::7"),
+        ("::ffff:203.0.113.9", "203.0.113.9"),
+        ("fe80::7%a\x1b[2J", "fe80::7"),
+        ("203.0.113.9,", "127.0.0.1"),
+        ("unknown", "127.0.0.1"),
+        ("x" * 8000, "127.0.0.1"),
+    ],
+)
+def test_only_an_address_is_taken_from_a_proxy(caplog: pytest.LogCaptureFixture, forwarded: str, client: str) -> None:
+    app = site_with(AccessLog(slow_ms=60_000, sample_percent=0)).app
+    app.test_client().get("/api/v1/none", headers={"X-Forwarded-For": forwarded}, environ_base={"REMOTE_ADDR": "127.0.0.1"})
     (record,) = [record for record in caplog.records if record.name == "poolkeeper.access"]
     assert vars(record)["client"] == client
