@@ -87,6 +87,10 @@ class Unavailable(ApiError):
     """503, a cut connection, or no server at all (`status` is 0), after all tries."""
 
 
+_UNEXPLAINED = {"released": "it is over; other work needs an idempotency key of its own"}
+"""The hint for a state that has no reason."""
+
+
 class NotGranted(PoolkeeperError):
     """The end of a wait without a grant; `request` has its state."""
 
@@ -95,8 +99,9 @@ class NotGranted(PoolkeeperError):
         self.request, self._message = request, message
 
     def __str__(self) -> str:
-        reason = self.request.reason.message if self.request.reason else "the server gave no reason"
-        return self._message or f"request {self.request.id} is {self.request.status}: {reason}"
+        reason = self.request.reason.message if self.request.reason else _UNEXPLAINED.get(self.request.status)
+        state = f"request {self.request.id} is {self.request.status}"
+        return self._message or (f"{state}: {reason}" if reason else state)
 
 
 class RequestRejected(NotGranted):

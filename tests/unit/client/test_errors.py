@@ -29,7 +29,9 @@ def test_an_error_survives_a_pickle(error: errors.PoolkeeperError) -> None:
 
 def test_how_it_ended_is_said_with_the_reason() -> None:
     assert str(errors.RequestRejected(ENDED)) == "request r is rejected: too much"
-    assert str(errors.NotGranted(Request(id="r", status="expired"))) == "request r is expired: the server gave no reason"
+    assert str(errors.NotGranted(Request(id="r", status="expired"))) == "request r is expired"
+    released = "request r is released: it is over; other work needs an idempotency key of its own"
+    assert str(errors.NotGranted(Request(id="r", status="released"))) == released
 
 
 def test_a_problem_document_without_words_is_put_into_words() -> None:
