@@ -19,7 +19,7 @@ from app.bootstrap import Services, make_services
 from app.domain.dry_run import DryRunUnavailable
 from app.domain.errors import Conflict, Refusal, StoreUnavailable
 from app.domain.models import Request
-from app.domain.pool_settings import PoolSettings
+from app.domain.pool_setting_models import PoolSettings
 from app.domain.request_filter import RequestFilter
 from app.domain.specs import PolicySpec, PoolSpec, PoolUpdate, RequestSpec
 from app.settings import Settings

@@ -14,7 +14,7 @@ from itertools import pairwise
 from redis import Redis
 
 from app.domain.ids import request_id
-from app.domain.pool_settings import PoolSettings
+from app.domain.pool_setting_models import PoolSettings
 from app.domain.specs import PolicySpec, PoolSpec, RequestSpec
 from app.planner.planning_pass import plan_pool
 from app.store.ledger import Ledger

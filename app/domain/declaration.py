@@ -14,7 +14,8 @@ from pydantic import Field, field_validator, model_validator
 from app.domain.field_types import StrictModel
 from app.domain.models import Group, Policy, Pool
 from app.domain.names import DECLARED_POLICY_PATTERN, Name, PolicyName, component_id
-from app.domain.pool_settings import SETTINGS, AccountSettings, GroupSettings, PoolSettings
+from app.domain.pool_setting_models import AccountSettings, GroupSettings, PoolSettings
+from app.domain.pool_settings import SETTINGS
 from app.domain.specs import GroupSpec, PolicySpec, PoolSpec, Profile, SharingMode
 
 MAX_POOLS = 2000

@@ -1,25 +1,22 @@
 """The settings of pools, groups and policies: one table.
 
-A row holds the name of a setting, its values, its default, the defaults of the disciplines and its public texts. Made from the
-table: the models `PoolSettings` and `AccountSettings` (and so the HTTP API, its OpenAPI document and the declaration file), the
-constants of the Lua scripts (`const.GRACE_S`, `const.BACKOFF_S[discipline]`), the planner's values for a pool that sets none,
-the words of a plan, `docs/reference/pool-settings.md` and the copy of the command line. No default occurs anywhere else.
+A row holds the name of a setting, its values (a type of `field_types.py`), its default, the defaults of the disciplines and its
+public texts. Made from the table: the models of `pool_setting_models.py` (and so the HTTP API, its OpenAPI document and the
+declaration file), the constants of the Lua scripts (`const.GRACE_S`, `const.BACKOFF_S[discipline]`), the planner's values for a
+pool that sets none, the words of a plan, `docs/reference/pool-settings.md` and the copy of the command line. No default occurs
+anywhere else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
-
-from pydantic import Field, create_model, field_validator
+from typing import Any, Final, Literal, get_args
 
 from app.domain.field_types import (
     Quantities,
     Quantity,
     Ratio,
     Seconds,
-    SettingsModel,
-    StrictModel,
     TemplateMax,
     Threshold,
     Units,
@@ -277,73 +274,3 @@ def unset_value(name: str) -> Setting:
 def default_value(name: str, discipline: str = "") -> Any:
     """Return the effective value if a pool has none of its own. Without a discipline, it is that of the default discipline."""
     return SETTINGS[name].by_discipline.get(discipline or DEFAULT_DISCIPLINE, unset_value(name))
-
-
-def _pool_fields() -> dict[str, Any]:
-    return {
-        setting.name: (
-            setting.values | None if setting.nullable else setting.values,
-            Field(setting.default, description=setting.description, examples=setting.example and [setting.example]),
-        )
-        for setting in SETTINGS.values()
-    }
-
-
-def _account_fields(*, of_templates: bool) -> dict[str, Any]:
-    return {
-        setting.name: (
-            setting.values | None,
-            Field(None, description=setting.account_description, examples=setting.example and [setting.example]),
-        )
-        for setting in ACCOUNT_SETTINGS.values()
-        if (setting.name in TEMPLATE_SETTINGS) == of_templates
-    }
-
-
-_ACCOUNT_SETTINGS = (
-    "The settings of a group or a policy, which override those of its pool. A setting that is null is inherited.\n\n"
-    "For `fair_share_tolerance`, both timeouts, `aggressive_starvation` and `non_preemptible_usage_threshold`, a policy can\n"
-    "only become more patient than the accounts above it. `template_max` and `template_idle_s` are for policy templates only."
-)
-
-if TYPE_CHECKING:  # the fields of the two models are made at run time
-
-    class PoolSettings(SettingsModel):
-        """The settings of a pool; each name of `SETTINGS` is a field."""
-
-        def __init__(self, **settings: Setting) -> None: ...
-
-        def __getattr__(self, name: str) -> Any: ...
-
-    class GroupSettings(StrictModel):
-        """The settings of a group; each name of `ACCOUNT_SETTINGS` is a field, without those of templates."""
-
-        def __init__(self, **settings: Setting) -> None: ...
-
-        def __getattr__(self, name: str) -> Any: ...
-
-    class AccountSettings(GroupSettings):
-        """The settings of a policy; each name of `ACCOUNT_SETTINGS` is a field."""
-
-        def __init__(self, **settings: Setting) -> None: ...
-
-else:
-    PoolSettings = create_model(
-        "PoolSettings",
-        __base__=SettingsModel,
-        __doc__="The settings by which a pool settles contention.",
-        __module__=__name__,
-        **_pool_fields(),
-    )
-    GroupSettings = create_model(
-        "GroupSettings",
-        __base__=StrictModel,
-        __doc__=_ACCOUNT_SETTINGS,
-        __module__=__name__,
-        __validators__={"empty_is_null": field_validator("non_preemptible_usage_threshold")(lambda value: value or None)},
-        **_account_fields(of_templates=False),
-    )
-    _policy_fields = _account_fields(of_templates=True)
-    AccountSettings = create_model(
-        "AccountSettings", __base__=GroupSettings, __doc__=_ACCOUNT_SETTINGS, __module__=__name__, **_policy_fields
-    )

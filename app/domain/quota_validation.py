@@ -16,7 +16,7 @@ from app.domain.amounts import Amounts
 from app.domain.declaration import Declaration, GroupDeclaration, PolicyDeclaration, PoolDeclaration
 from app.domain.errors import NotFound, Refusal, RuleViolation, rule_refusal
 from app.domain.names import is_template
-from app.domain.pool_settings import GroupSettings, PoolSettings
+from app.domain.pool_setting_models import GroupSettings, PoolSettings
 
 MAX_GROUP_DEPTH = 8
 """The greatest depth of nested groups."""

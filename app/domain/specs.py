@@ -31,15 +31,8 @@ from app.domain.field_types import (
     Weight,
 )
 from app.domain.names import FullComponent, Name, Title
-from app.domain.pool_settings import (
-    DEFAULT_MODE,
-    DEFAULT_PRIORITY,
-    DEFAULT_PROFILE,
-    DEFAULT_WEIGHT,
-    AccountSettings,
-    GroupSettings,
-    PoolSettings,
-)
+from app.domain.pool_setting_models import AccountSettings, GroupSettings, PoolSettings
+from app.domain.pool_settings import DEFAULT_MODE, DEFAULT_PRIORITY, DEFAULT_PROFILE, DEFAULT_WEIGHT
 from app.domain.queue_score import CLASS_COUNT, PRIORITY_COUNT
 from app.domain.request_origin import ORIGIN_LABELS
 from app.domain.workspace_limits import MAX_COMPONENT_LIMITS, WORKSPACE_LIMITS

@@ -11,7 +11,8 @@ from app.domain import amounts, decimals
 from app.domain.models import Event, Group, HeartbeatResult, Policy, Pool, PoolHold, Request, Setting, TimelineEntry, Victims
 from app.domain.names import component_id, short_component
 from app.domain.pool_setting import PoolSetting
-from app.domain.pool_settings import ACCOUNT_SETTINGS, DEFAULT_MODE, DEFAULT_PROFILE, SETTINGS, PoolSettings, unset_value
+from app.domain.pool_setting_models import PoolSettings
+from app.domain.pool_settings import ACCOUNT_SETTINGS, DEFAULT_MODE, DEFAULT_PROFILE, SETTINGS, unset_value
 from app.domain.queue_score import MAX_AMOUNT
 from app.domain.reasons import CUT_MARK, KeyPools, PoolRefusal, Reason, ReasonCode
 from app.domain.request_fields import REQUEST_FIELDS, FieldKind

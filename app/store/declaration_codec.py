@@ -11,7 +11,8 @@ from app.domain.declaration import GroupDeclaration, PolicyDeclaration, PoolDecl
 from app.domain.declaration_diff import DeclarationStep, diff_accounts
 from app.domain.errors import RefusedDeclaration, rule_refusal
 from app.domain.names import is_template
-from app.domain.pool_settings import PoolSettings, unset_value
+from app.domain.pool_setting_models import PoolSettings
+from app.domain.pool_settings import unset_value
 from app.store import codec
 from app.store.scripts import ScriptReply
 

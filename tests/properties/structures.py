@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from app.domain.pool_settings import AccountSettings, PoolSettings
+from app.domain.pool_setting_models import AccountSettings, PoolSettings
 from app.domain.queue_score import CLASS_COUNT, MAX_SUBMISSIONS, PRIORITY_COUNT
 from tests.properties.oracle import BOUNDLESS, FOR_NONE, LIVE, NO_OWNER, Model, Request
 from tests.properties.reading import hold_column

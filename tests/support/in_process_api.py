@@ -18,7 +18,7 @@ from app.api.routes import AT_ROOT, PREFIX, ROUTES
 from app.bootstrap import Services, make_services
 from app.domain.clock import ManualClock
 from app.domain.plan_steps import Trigger
-from app.domain.pool_settings import PoolSettings
+from app.domain.pool_setting_models import PoolSettings
 from app.domain.specs import RequestSpec
 from app.domain.tasks import TaskSpec
 from app.settings import Settings

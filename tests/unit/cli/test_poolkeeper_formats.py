@@ -10,7 +10,7 @@ from poolkeeper import formatting
 from poolkeeper.cli import param_types, pool_settings
 from poolkeeper.cli.param_types import parse_amounts, parse_duration
 
-from app.domain.pool_settings import AccountSettings, PoolSettings
+from app.domain.pool_setting_models import AccountSettings, PoolSettings
 
 
 @pytest.mark.parametrize(

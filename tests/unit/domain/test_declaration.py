@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from app.domain.declaration import Declaration, PolicyDeclaration, PoolDeclaration, export_pool
 from app.domain.models import Group, Policy, Pool, Setting
-from app.domain.pool_settings import PoolSettings
+from app.domain.pool_setting_models import PoolSettings
 from app.domain.validation_errors import field_errors
 
 POOL = {"name": "p", "capacity": {"gpu": 8}}

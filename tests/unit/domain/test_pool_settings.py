@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from app.domain.field_types import TEN_YEARS_S, StrictModel
-from app.domain.pool_settings import AccountSettings, PoolSettings
+from app.domain.pool_setting_models import AccountSettings, PoolSettings
 from app.domain.queue_score import MAX_AMOUNT
 from app.domain.specs import GroupSpec, PolicySpec, PoolSpec, PoolUpdate
 from app.domain.validation_errors import field_errors

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from app.domain import specs
 from app.domain.amounts import MAX_KEYS
 from app.domain.field_types import TEN_YEARS_S, SettingsModel, StrictModel
-from app.domain.pool_settings import AccountSettings, GroupSettings, PoolSettings
+from app.domain.pool_setting_models import AccountSettings, GroupSettings, PoolSettings
 from app.domain.queue_score import MAX_AMOUNT
 from app.domain.specs import (
     ComponentLimitSettings,

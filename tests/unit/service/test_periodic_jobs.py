@@ -9,7 +9,7 @@ import pytest
 from app.bootstrap import Services, make_services
 from app.domain.clock import ManualClock
 from app.domain.errors import StoreUnavailable
-from app.domain.pool_settings import PoolSettings
+from app.domain.pool_setting_models import PoolSettings
 from app.domain.specs import PolicySpec, PoolSpec, RequestSpec
 from app.domain.states import RequestState
 from app.service.periodic_jobs import CLEANUP_RUN_S, PeriodicJobs

@@ -10,7 +10,7 @@ from app.bootstrap import Services, make_services
 from app.domain.clock import ManualClock
 from app.domain.errors import NotFound
 from app.domain.models import Request
-from app.domain.pool_settings import AccountSettings, PoolSettings
+from app.domain.pool_setting_models import AccountSettings, PoolSettings
 from app.domain.pool_shares import ShareAccount
 from app.domain.specs import GroupSpec, PolicySpec, PoolSpec, PoolUpdate, RequestSpec
 from app.settings import Settings

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.domain.models import TimelineEntry
-from app.domain.pool_settings import PoolSettings
+from app.domain.pool_setting_models import PoolSettings
 from app.domain.specs import RequestSpec
 from app.domain.states import RequestState
 from app.store import codec

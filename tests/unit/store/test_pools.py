@@ -9,7 +9,7 @@ import pytest
 
 from app.domain.declaration import Declaration
 from app.domain.errors import Conflict, NotFound, Refusal, RuleViolation
-from app.domain.pool_settings import PoolSettings
+from app.domain.pool_setting_models import PoolSettings
 from app.domain.specs import PoolSpec, PoolUpdate
 from app.store.keys import key
 from tests.support.world import World
