@@ -41,13 +41,19 @@ def input_fields(spec: type[BaseModel]) -> set[str]:
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.__name__)
 def test_a_field_that_can_be_set_can_be_read(spec: type[BaseModel]) -> None:
     response, record = SPECS[spec]
-    assert set(spec.model_fields) - set(response.model_fields) == set()
-    assert input_fields(spec) - {field.name for field in fields(record)} == set()
+    assert set(spec.model_fields) - set(response.model_fields) == set(), (
+        "add the field to the response in app/api/schemas/pools.py"
+    )
+    assert input_fields(spec) - {field.name for field in fields(record)} == set(), (
+        "add the field to the record in app/domain/models.py"
+    )
 
 
 @pytest.mark.parametrize("spec", [GroupSpec, PolicySpec], ids=lambda spec: spec.__name__)
 def test_the_planner_has_every_field_that_can_be_set(spec: type[BaseModel]) -> None:
-    assert input_fields(spec) - {field.name for field in fields(AccountSnapshot)} == set()
+    assert input_fields(spec) - {field.name for field in fields(AccountSnapshot)} == set(), (
+        "add the field to AccountSnapshot in app/domain/snapshot.py"
+    )
 
 
 @pytest.mark.parametrize("extension", EXTENSIONS, ids=lambda extension: extension.__name__)

@@ -98,17 +98,19 @@ def literals(model: type[BaseModel], field: str) -> tuple[str, ...]:
 
 def test_every_record_is_compared() -> None:
     records = {name for name, kind in vars(models).items() if isinstance(kind, type) and issubclass(kind, Record)}
-    assert records - {"Record"} == {record.__name__ for record in RESPONSES}
+    assert records - {"Record"} == {record.__name__ for record in RESPONSES}, "add the record and its response to RESPONSES"
 
 
 @pytest.mark.parametrize("record", RESPONSES, ids=lambda record: record.__name__)
 def test_a_record_has_the_fields_of_its_response(record: Any) -> None:
-    assert {field.name for field in fields(record)} == set(RESPONSES[record].model_fields)
+    assert {field.name for field in fields(record)} == set(RESPONSES[record].model_fields), (
+        "the record is in client/poolkeeper/models.py"
+    )
 
 
 def test_a_request_may_have_every_field_of_the_server() -> None:
     parameters = inspect.signature(request_spec).parameters
-    assert set(parameters) - {"amounts"} == set(specs.RequestSpec.model_fields)
+    assert set(parameters) - {"amounts"} == set(specs.RequestSpec.model_fields), "add the field to request_spec of the client"
     for method in (Client.submit, Client.allocation):
         assert set(parameters) <= set(inspect.signature(method).parameters)
     options = {name.replace("preemption_retries", "retries") for name in task_options.OPTIONS} - {"redeliveries"}
@@ -127,7 +129,9 @@ def test_states() -> None:
 
 
 def test_reasons_and_verdicts_have_words() -> None:
-    assert set(request_details.REASON_SENTENCES) == set(reasons.ReasonCode)
+    assert set(request_details.REASON_SENTENCES) == set(reasons.ReasonCode), (
+        "add a sentence to REASON_SENTENCES in client/poolkeeper/cli/request_details.py"
+    )
 
 
 def test_words_that_options_may_be() -> None:
@@ -148,13 +152,15 @@ def test_codes_that_the_client_knows() -> None:
     hinted = error_output.HINTS_BY_CODE.keys() - {failures.UNREACHABLE, failures.NO_TLS, failures.NOT_HTTP}
     texts = {"code", ""} | set(reasons.ReasonCode) | set(explanations.WaitReason)
     assert hinted | {"stale_fence", "not_leaving", "task_exists"} <= client_codes | hinted, "these are found in the source"
-    assert (client_codes | hinted) - texts - server_codes() == set()
+    assert (client_codes | hinted) - texts - server_codes() == set(), (
+        "the client compares with a code that the server never answers"
+    )
 
 
 def test_calls_that_may_be_repeated() -> None:
     posts = {route.path: route for route in ROUTES if route.method == "POST"}
     keyed = {rule for rule, route in posts.items() if "Idempotency-Key" in route.request_headers}
-    assert keyed == http_client.IDEMPOTENT_POSTS
+    assert keyed == http_client.IDEMPOTENT_POSTS, "client/poolkeeper/http_client.py lists the routes with an idempotency key"
     reads = {rule for rule, route in posts.items() if route.permission is Permission.READ}
     assert reads == {rule for rule in posts if rule.endswith(http_client.READ_ONLY_POSTS)}
     assert {rule for rule in posts if not rule.endswith(http_client.REPEATABLE_POSTS)} == keyed, "every call can be retried"
@@ -177,8 +183,12 @@ def test_limits_and_names() -> None:
 
 
 def test_variable_names() -> None:
-    assert Path(variable_names.__file__).read_text("utf-8") == (ROOT / "app/domain/variable_names.py").read_text("utf-8")
-    assert set(variable_names.SETTINGS) == {field.name.upper() for field in fields(Settings)}
+    assert Path(variable_names.__file__).read_text("utf-8") == (ROOT / "app/domain/variable_names.py").read_text("utf-8"), (
+        "copy app/domain/variable_names.py to client/poolkeeper"
+    )
+    assert set(variable_names.SETTINGS) == {field.name.upper() for field in fields(Settings)}, (
+        "add the variable to app/domain/variable_names.py"
+    )
     sources = "".join(path.read_text("utf-8") for path in (ROOT / "client/poolkeeper").rglob("*.py"))
     read = set(re.findall(r"""(?:environ(?:\.get\(|\[)|envvar=)"POOLKEEPER_(\w+)\"""", sources))
     assert read - set(variable_names.RUN) == set(variable_names.CLIENT)

@@ -48,7 +48,9 @@ def test_the_table_has_every_code_with_its_statuses_and_no_other() -> None:
         if not code.startswith(("redis_", "dry_run_"))
         for status in row.statuses
     }
-    assert {pair for pair in raised_codes() if pair[0] not in OF_COMMANDS} | OTHERS == fixed
+    assert {pair for pair in raised_codes() if pair[0] not in OF_COMMANDS} | OTHERS == fixed, (
+        "the rows of app/api/error_codes.py are the codes and statuses of the source"
+    )
 
 
 def test_every_recorded_problem_is_in_the_table() -> None:

@@ -65,7 +65,7 @@ def test_a_default_of_a_setting_stands_in_the_table_and_nowhere_else() -> None:
         for name in defaults_in_python(path.read_text("utf-8"))
         if name in SETTINGS
     }
-    assert duplicates == set()
+    assert duplicates == set(), f"the default of a setting stands in {TABLE} only"
 
 
 def test_no_script_has_a_default_of_a_setting() -> None:
@@ -73,7 +73,7 @@ def test_no_script_has_a_default_of_a_setting() -> None:
     duplicates = {
         f"{path.relative_to(ROOT)}: {match[0]}" for path in scripts for match in LUA_DEFAULT.finditer(path.read_text("utf-8"))
     }
-    assert duplicates == set()
+    assert duplicates == set(), f"the default of a setting stands in {TABLE} only: use const.NAME"
 
 
 @pytest.mark.parametrize(

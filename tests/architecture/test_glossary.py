@@ -20,10 +20,10 @@ def words_of_the_code() -> set[str]:
 def test_every_name_exists_in_the_code() -> None:
     names = {word for span in re.findall(r"`([^`]+)`", GLOSSARY) for word in re.findall(r"\w+", span)}
     assert len(names) > 30
-    assert names - words_of_the_code() == set()
+    assert names - words_of_the_code() == set(), "the glossary names what the code does not have"
 
 
 def test_each_term_stands_once() -> None:
     terms = [term for row in re.findall(r"^\| ([^|]+) \|", GLOSSARY, re.M) for term in row.split(", ") if term != "term"]
     assert len(terms) > 90
-    assert [term for term, count in Counter(terms).items() if count > 1] == []
+    assert [term for term, count in Counter(terms).items() if count > 1] == [], "a term stands in the glossary once"

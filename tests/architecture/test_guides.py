@@ -70,7 +70,9 @@ def fields_of(table: str) -> set[str]:
 
 @pytest.mark.parametrize("kind", ["pool", "group", "policy"])
 def test_the_fields_of_the_pools_file_are_all_there_are(kind: str) -> None:
-    assert fields_of(f"field of a {kind}") == set(SCHEMA["definitions"][f"{kind.title()}Declaration"]["properties"])
+    assert fields_of(f"field of a {kind}") == set(SCHEMA["definitions"][f"{kind.title()}Declaration"]["properties"]), (
+        f"correct the table of {POOLS_AS_CODE.name}"
+    )
 
 
 @pytest.mark.parametrize("kind", ["pool", "group", "policy"])
@@ -78,7 +80,9 @@ def test_the_settings_of_the_pools_file_are_all_there_are(kind: str) -> None:
     rows = re.findall(r"^\| (.+?) \| (.+?) \|", section(POOLS_AS_CODE, "Settings"), re.M)
     settings = {name for names, kinds in rows if kind in kinds.split(", ") for name in re.findall(r"`(\w+)`", names)}
     definition = {"pool": "PoolSettings", "group": "GroupSettings", "policy": "AccountSettings"}[kind]
-    assert settings == set(SCHEMA["definitions"][definition]["properties"])
+    assert settings == set(SCHEMA["definitions"][definition]["properties"]), (
+        f"correct the table Settings of {POOLS_AS_CODE.name}"
+    )
 
 
 def test_the_pools_file_has_one_field() -> None:

@@ -27,7 +27,7 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
         for name in named_files(page)
         if not any((place / name).exists() for place in PLACES) and not any(ROOT.glob(f"app/*/{name}"))
     ]
-    assert absent == []
+    assert absent == [], "the page names files that do not exist"
 
 
 def test_no_message_of_a_diagram_has_a_semicolon() -> None:

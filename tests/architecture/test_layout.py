@@ -86,13 +86,13 @@ def classes(folder: str) -> Iterator[tuple[str, Path]]:
 def test_every_file_is_in_a_folder_of_the_layout() -> None:
     paths = project_files(".py") + project_files(".lua") + project_files(".md")
     places = {path.parent.as_posix() for path in paths if not path.as_posix().startswith(ANY_BELOW)}
-    assert places - set(FOLDERS.split()) - {"."} == set()
+    assert places - set(FOLDERS.split()) - {"."} == set(), "add a new folder to FOLDERS, and to docs/internals/repository.md"
 
 
 @pytest.mark.parametrize("folder", sorted(TOP_LEVEL_MODULES))
 def test_the_top_of_a_tree_has_its_modules_and_no_others(folder: str) -> None:
     stems = {path.stem for path in modules(folder) if path.parent == Path(folder)}
-    assert stems == set(TOP_LEVEL_MODULES[folder].split())
+    assert stems == set(TOP_LEVEL_MODULES[folder].split()), "a new module belongs to a folder below, or into TOP_LEVEL_MODULES"
 
 
 @pytest.mark.parametrize("distribution", sorted(DISTRIBUTIONS))
@@ -101,7 +101,7 @@ def test_a_class_name_is_used_once(distribution: str) -> None:
     for folder in DISTRIBUTIONS[distribution]:
         for name, path in classes(folder):
             places[name].append(str(path))
-    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}, "rename one of the classes"
 
 
 def test_replaced_names_of_modules_do_not_come_back() -> None:

@@ -26,5 +26,6 @@ def test_luacheck_finds_nothing_in_what_is_composed(tmp_path: Path) -> None:
 
 def test_composed_texts_are_written_for_luacheck(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "app.store.lua_linker", str(tmp_path / "out")]
-    subprocess.run(command, check=True, cwd=ROOT)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert ran.returncode == 0, ran.stderr.splitlines()[-1]
     assert {path.stem: path.read_text(encoding="utf-8") for path in tmp_path.glob("out/*.lua")} == dict(composed_texts())

@@ -46,7 +46,9 @@ def test_operation_ids_are_unique() -> None:
 
 def test_an_operation_id_begins_with_a_verb_and_names_an_object() -> None:
     ids = {route.operation_id for _, route in ROWS} - COMMANDS
-    assert {name for name in ids if name.partition("_")[0] not in VERBS or not name.partition("_")[2]} == set()
+    assert {name for name in ids if name.partition("_")[0] not in VERBS or not name.partition("_")[2]} == set(), (
+        "name the handler VERB_OBJECT; add a real verb to VERBS"
+    )
 
 
 def test_a_tag_is_the_module_of_the_handler() -> None:
@@ -55,7 +57,9 @@ def test_a_tag_is_the_module_of_the_handler() -> None:
 
 
 def test_a_schema_name_ends_in_the_word_for_what_it_is() -> None:
-    assert [name for name in DOCUMENT["components"]["schemas"] if not name.endswith(SUFFIXES)] == []
+    assert [name for name in DOCUMENT["components"]["schemas"] if not name.endswith(SUFFIXES)] == [], (
+        f"the name of a model ends in one of {SUFFIXES}"
+    )
 
 
 def test_bodies_and_responses_are_told_apart_by_their_names() -> None:

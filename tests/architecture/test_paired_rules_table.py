@@ -27,7 +27,9 @@ def code(cell: str) -> str:
 
 def test_every_file_of_a_pair_exists() -> None:
     paths = [path for _, lua, python, _ in rows() for path in (f"app/store/lua/{code(lua)}", f"app/{code(python)}")]
-    assert [path for path in paths if not (ROOT / path).is_file()] == []
+    assert [path for path in paths if not (ROOT / path).is_file()] == [], (
+        "the table of docs/internals/architecture.md names files that do not exist"
+    )
     assert len(paths) >= 16
 
 
@@ -40,7 +42,7 @@ def test_every_test_that_keeps_a_pair_equal_exists() -> None:
             node.name for node in ast.parse((ROOT / path).read_text("utf-8")).body if isinstance(node, ast.FunctionDef)
         ]
         missing += [] if name in functions else [test_id]
-    assert missing == []
+    assert missing == [], "the table of docs/internals/architecture.md names tests that do not exist"
     assert len(set(ids)) == len(ids)
 
 
@@ -50,7 +52,9 @@ def test_every_test_of_paired_rules_is_in_the_table() -> None:
     tests = {
         f"{module}::{node.name}" for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
     }
-    assert tests == {code(test) for *_, test in rows() if code(test).startswith(module)}
+    assert tests == {code(test) for *_, test in rows() if code(test).startswith(module)}, (
+        "add a row to the table of docs/internals/architecture.md"
+    )
 
 
 def test_the_page_is_short() -> None:

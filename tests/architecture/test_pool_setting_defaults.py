@@ -48,13 +48,13 @@ def python_defaults(source: str) -> Iterator[str]:
 def test_no_python_file_has_a_default_of_its_own() -> None:
     paths = [path for path in project_files(".py") if path.parts[0] in ("app", "workers") and path != TABLE]
     defaults = {(str(path), name) for path in paths for name in python_defaults((ROOT / path).read_text("utf-8"))}
-    assert {(path, name) for path, name in defaults if name in SETTINGS} == set()
+    assert {(path, name) for path, name in defaults if name in SETTINGS} == set(), "use default_value(NAME)"
 
 
 def test_no_lua_file_has_a_default_of_its_own() -> None:
     texts = {str(path): (ROOT / path).read_text("utf-8") for path in project_files(".lua") if path.parts[0] == "app"}
     defaults = {(path, name) for path, text in texts.items() for name in LUA_DEFAULT.findall(text)}
-    assert {(path, name) for path, name in defaults if name in SETTINGS} == set()
+    assert {(path, name) for path, name in defaults if name in SETTINGS} == set(), "use const.NAME"
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,9 @@ def test_imports_keep_to_the_contracts() -> None:
 def test_no_file_is_too_long() -> None:
     lengths = {path: len(read(path).splitlines()) for path in project_files(".py") + project_files(".lua")}
     too_long = {str(path): lines for path, lines in lengths.items() if lines > lines_allowed(path)}
-    assert too_long == {}
+    assert too_long == {}, (
+        f"a Lua file has at most {LINES_OF_LUA} lines, a test {LINES_OF_TESTS}, other Python {LINES_OF_PYTHON}: divide it"
+    )
 
 
 def test_no_function_is_too_long() -> None:
@@ -80,16 +82,16 @@ def test_no_function_is_too_long() -> None:
         for name, lines in functions(path)
         if lines > LINES_OF_A_FUNCTION
     }
-    assert too_long == {}
+    assert too_long == {}, f"a function has at most {LINES_OF_A_FUNCTION} lines: divide it"
 
 
 def test_modules_are_nouns_of_the_problem() -> None:
     paths = project_files(".py") + project_files(".lua")
     nameless = [str(path) for path in paths if NAMES_THAT_SAY_NOTHING & {path.stem, *path.parent.parts}]
-    assert nameless == []
+    assert nameless == [], "name the module after the thing that it holds"
 
 
 def test_every_lua_file_begins_with_a_sentence() -> None:
     heads = {str(path): opening_comment(read(path)) for path in project_files(".lua") if path.is_relative_to(LUA)}
     headless = {path: head for path, head in heads.items() if not re.fullmatch(r"\S.* .*\.", head)}
-    assert headless == {}
+    assert headless == {}, "the file begins with a sentence, before the first tag"

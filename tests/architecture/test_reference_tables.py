@@ -33,7 +33,9 @@ def test_every_process_setting_has_a_text_of_at_least_four_words() -> None:
 
 
 def test_the_page_of_metrics_has_every_metric() -> None:
-    assert sorted(metric.name for _, metrics in SECTIONS for metric in metrics) == sorted(METRICS)
+    assert sorted(metric.name for _, metrics in SECTIONS for metric in metrics) == sorted(METRICS), (
+        "SECTIONS is in tests/support/reference_pages/metrics_page.py"
+    )
 
 
 def test_no_reference_page_has_more_than_400_lines() -> None:

@@ -23,7 +23,9 @@ def test_a_field_stands_once_in_the_table() -> None:
 
 
 def test_the_record_has_the_attributes_of_the_table() -> None:
-    assert {field.attribute for field in REQUEST_FIELDS if field.attribute} == set(Request._fields)
+    assert {field.attribute for field in REQUEST_FIELDS if field.attribute} == set(Request._fields), (
+        "app/domain/request_fields.py and Request differ"
+    )
 
 
 def test_only_required_fields_have_no_default() -> None:
@@ -32,7 +34,9 @@ def test_only_required_fields_have_no_default() -> None:
 
 
 def test_the_response_has_the_public_fields_of_the_table_and_no_other() -> None:
-    assert {field.json for field in REQUEST_FIELDS if field.json} == set(responses.RequestResponse.model_fields)
+    assert {field.json for field in REQUEST_FIELDS if field.json} == set(responses.RequestResponse.model_fields), (
+        "app/domain/request_fields.py and RequestResponse differ"
+    )
 
 
 SAMPLES: dict[FieldKind, tuple[Any, Any]] = {
@@ -76,5 +80,7 @@ def test_the_scripts_use_no_other_field() -> None:
     for path in sorted((ROOT / "app" / "store" / "lua").rglob("*.lua")):
         for name in re.findall(r"\brequest\.(\w+)", path.read_text("utf-8")):
             used.setdefault(name, set()).add(path.name)
-    assert {name: files for name, files in used.items() if name not in STORED | {"id"}} == {}
+    assert {name: files for name, files in used.items() if name not in STORED | {"id"}} == {}, (
+        "a script uses a field that app/domain/request_fields.py lacks"
+    )
     assert len(used) > 30, "the scripts do call it a request"

@@ -42,7 +42,9 @@ def literals(path: Path) -> set[str]:
 def test_no_default_is_written_anywhere_else() -> None:
     paths = [path for folder in ("app", "workers", "config") for path in (ROOT / folder).rglob("*.py")]
     elsewhere = {str(path.relative_to(ROOT)): literals(path) for path in paths}
-    assert {path: names for path, names in elsewhere.items() if names - SOURCES.get(path, set())} == {}
+    assert {path: names for path, names in elsewhere.items() if names - SOURCES.get(path, set())} == {}, (
+        "the default of a setting stands in app/settings.py only"
+    )
 
 
 def test_no_setting_takes_a_number_that_another_file_has() -> None:
@@ -54,7 +56,9 @@ def test_no_setting_takes_a_number_that_another_file_has() -> None:
 
 
 def test_the_file_of_defaults_has_every_setting_in_order_with_its_default() -> None:
-    assert list(tomllib.loads(DEFAULT_FILE.read_text("utf-8"))) == [each.name for each in fields(Settings)]
+    assert list(tomllib.loads(DEFAULT_FILE.read_text("utf-8"))) == [each.name for each in fields(Settings)], (
+        "`make generated` writes the file"
+    )
     assert Settings.read(DEFAULT_FILE, {}) == Settings()
 
 

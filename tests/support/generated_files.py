@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from app.domain.pool_setting import PoolSetting
 from app.domain.pool_settings import ACCOUNT_SETTINGS, SETTINGS
 from app.service.pools_file_schema import pools_file_schema
 from app.store import key_writers
+from app.store.lua_constants import LuaContractError
 from tests.support import openapi_examples, reference_pages
 from tests.support.paths import ROOT
 from tests.support.reference_pages.llms_page import llms_file
@@ -106,10 +108,17 @@ GENERATED: Mapping[str, Callable[[], str]] = {
 
 
 def main() -> None:
-    """Write every generated file."""
+    """Write every generated file, and name those that change. A fault in a table or a script ends it with one line."""
     for path, content in GENERATED.items():
-        (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
-        (ROOT / path).write_text(content(), encoding="utf-8")
+        file = ROOT / path
+        try:
+            text = content()
+        except (LuaContractError, openapi_examples.MissingCall) as error:
+            sys.exit(f"error: {error}")
+        if not file.exists() or file.read_text("utf-8") != text:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+            print(f"wrote {path}")
 
 
 if __name__ == "__main__":

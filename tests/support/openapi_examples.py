@@ -34,6 +34,10 @@ ABSENT = {"pool": "tpus", "component": "absent", "group": "nowhere", "request": 
 JSON = {"Accept": "application/json"}
 
 
+class MissingCall(Exception):  # noqa: N818
+    """An operation that the scenario does not call."""
+
+
 class ExampleRecorder:
     """Calls routes by their operation ids, and keeps what was sent and answered.
 
@@ -174,6 +178,8 @@ def record() -> dict[str, Any]:
     with fixed_ids():
         recorder = ExampleRecorder(Site(new_fake()))
         openapi_scenario.play(recorder)
+        if missing := [operation for operation in BY_ID if operation not in recorder.paths]:
+            raise MissingCall(f"tests/support/openapi_scenario.py does not call {', '.join(missing)} with success")
         recorder.make_tokens()
         for operation, route in BY_ID.items():
             for status in GENERIC:

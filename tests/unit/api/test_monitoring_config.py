@@ -149,7 +149,9 @@ def test_a_query_for_something_else_is_found(page: str) -> None:
 def test_the_dashboard_shows_every_metric(page: str) -> None:
     shown = " ".join(target["expr"] for panel in GRAFANA["panels"] for target in panel.get("targets", ()))
     families = {re.sub(r"_(bucket|count|sum)$", "", name) for name in _exposed_labels(page)} - {""}
-    assert {name for name in families if not re.search(rf"\b{name}(_bucket|_count|_sum)?\b", shown)} == set()
+    assert {name for name in families if not re.search(rf"\b{name}(_bucket|_count|_sum)?\b", shown)} == set(), (
+        "add a panel to config/grafana.json"
+    )
 
 
 def test_panels_lie_beside_each_other_and_have_numbers_of_their_own() -> None:
@@ -172,7 +174,9 @@ def test_a_busy_service_has_every_metric_of_the_table_and_no_other(page: str) ->
     }
     kinds = {name: kind for name, kind in exposed.items() if not name.endswith("_created")}
     helps = dict(re.findall(r"^# HELP (\w+) (.+)$", page, re.M))
-    assert kinds == {metric.full_name: metric.kind for metric in METRICS.values()}
+    assert kinds == {metric.full_name: metric.kind for metric in METRICS.values()}, (
+        "let the fixture `page` bring about each metric"
+    )
     assert helps.items() >= {metric.full_name: metric.help for metric in METRICS.values()}.items()
     labels: ExposedLabels = defaultdict(set)
     for name, names in _exposed_labels(page).items():
@@ -199,9 +203,11 @@ def test_every_counter_of_the_scripts_is_read_by_a_metric() -> None:
     scripts = "\n".join(path.read_text("utf-8") for path in (ROOT / "app/store/lua").rglob("*.lua"))
     calls = re.findall(r"counters\.add\(((?:tries > 1 and '\w+' or )?'\w+)", scripts)
     counters = {name for call in calls for name in re.findall(r"'(\w+)", call)}
-    assert len(counters) == 16
+    assert len(counters) >= 16, "the calls are found in the scripts"
     source = "".join((ROOT / "app/api/metrics" / name).read_text("utf-8") for name in ("registry.py", "metric_values.py"))
-    assert {name for name in counters if not re.search(rf"\"{name}[\"|]", source)} == set()
+    assert {name for name in counters if not re.search(rf"\"{name}[\"|]", source)} == set(), (
+        "add a metric to app/api/metrics/registry.py"
+    )
 
 
 # ---- what Prometheus's own tool says, where it is installed
