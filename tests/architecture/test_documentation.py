@@ -56,13 +56,34 @@ def test_the_index_leads_to_every_page() -> None:
 @each_page
 def test_every_transcript_is_run(page: Page) -> None:
     for block in page.blocks():
-        if block.language != "console":
-            continue
-        assert block.commands(), f"line {block.line} has no command"
+        assert block.language != "text" or not re.match(r"\$ poolkeeper", block.text), (
+            f"line {block.line}: it is of the language console"
+        )
+        if block.language == "console":
+            assert block.commands(), f"line {block.line} has no command"
         if test := block.markers.get("tested by"):
             assert page.name in (ROOT / test).read_text("utf-8"), f"line {block.line}: {test} does not name the page"
-        else:
+        elif block.language == "console" or block.prints():
             assert page.stage, f"line {block.line}: the page does not say what it runs with"
+
+
+def test_a_print_with_its_output_in_a_comment_is_run_at_any_depth() -> None:
+    block = Block(1, "python", "print(1)  # 1\nwith lock:\n    print(2)  # 2\n    print(3)\n")
+    assert block.prints() == "1\n2\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "commands"),
+    [
+        ("cd /srv && poolkeeper plan -f a.yaml; poolkeeper apply", ["poolkeeper plan -f a.yaml", "poolkeeper apply"]),
+        ("poolkeeper export > a.yaml", ["poolkeeper export"]),
+        ("id=$(poolkeeper request submit --gpu 2 | tail -1)", ["poolkeeper request submit --gpu 2"]),
+        ("poolkeeper run --gpu 1 -- poolkeeper pool list", ["poolkeeper run --gpu 1"]),
+        ("sudo -u poolkeeper /opt/poolkeeper/bin/poolkeeperd audit", ["poolkeeperd audit"]),
+    ],
+)
+def test_every_command_of_a_line_is_checked(line: str, commands: list[str]) -> None:
+    assert [shlex.join(words) for words in _commands(line)] == commands
 
 
 @each_page
@@ -93,30 +114,55 @@ def _parse(block: Block) -> None:
 
 @each_page
 def test_every_command_to_copy_exists(page: Page) -> None:
-    for block in page.blocks():
-        if block.language == "sh":
-            for words in _commands(block.text):
-                fault = _fault(words)
-                assert fault is None, f"{page.name}, the block of line {block.line}: {shlex.join(words)}: {fault}"
+    texts = [
+        (f"the block of line {block.line}", block.text if block.language == "sh" else _typed(block.text))
+        for block in page.blocks()
+        if block.language in ("sh", "text")
+    ]
+    is_present = page.name != "CHANGELOG.md"  # which names commands of former releases
+    spans = [(f"`{span}`", span) for span in page.spans() if is_present and re.match(r"poolkeeperd? ", span)]
+    for place, text in [*texts, *spans]:
+        for words in _commands(text):
+            fault = _fault(words)
+            assert fault is None, f"{page.name}, {place}: {shlex.join(words)}: {fault}"
+
+
+def _typed(text: str) -> str:
+    """Return the commands of a transcript without their output."""
+    return "\n".join(re.findall(r"^\$ (.*)", text, re.M))
 
 
 def _commands(text: str) -> Iterator[list[str]]:
+    """Yield the words of each command of our programs, without redirections and the command that `run` starts."""
     for line in text.replace("\\\n", " ").splitlines():
         try:
-            words = shlex.split(line, comments=True)
+            lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+            lexer.whitespace_split = True
+            words = list(lexer)
         except ValueError:  # a quotation of several lines
             continue
-        for number, word in enumerate(words):
-            program = word.rpartition("/")[2]
-            if program in PROGRAMS and (number == 0 or not words[number - 1].startswith("-")):
-                rest = _before(words[number + 1 :], {"|", "&&", ";", ">", ">>", "<", "--", "&", "||"})
-                yield [program, *rest]
-                break
+        for command in _split(words):
+            for number, word in enumerate(command):
+                program = word.rpartition("/")[2]
+                if program in PROGRAMS and (number == 0 or not command[number - 1].startswith("-")):
+                    yield [program, *_before(command[number + 1 :])]
+                    break
 
 
-def _before(words: list[str], ends: set[str]) -> list[str]:
-    """Return the words before the first of the ends."""
-    return words[: next((number for number, word in enumerate(words) if word in ends), len(words))]
+def _split(words: list[str]) -> Iterator[list[str]]:
+    """Yield the commands of a line."""
+    command: list[str] = []
+    for word in [*words, ";"]:
+        if set(word) <= set("();|&"):
+            yield command
+            command = []
+        else:
+            command.append(word)
+
+
+def _before(words: list[str]) -> list[str]:
+    """Return the words before a redirection or `--`."""
+    return words[: next((number for number, word in enumerate(words) if word == "--" or set(word) <= set("<>")), len(words))]
 
 
 def _fault(words: list[str]) -> str | None:

@@ -46,7 +46,7 @@ class Block:
 
     def prints(self) -> str:
         """Return the output that the comments of a Python program promise: `print(…)  # output`."""
-        return "".join(f"{text.strip()}\n" for text in re.findall(r"^print\(.*\)  # (.*)$", self.text, re.M))
+        return "".join(f"{text.strip()}\n" for text in re.findall(r"^ *print\(.*\)  # (.*)$", self.text, re.M))
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,10 @@ class Page:
     def prose(self) -> str:
         """Return the text without blocks and spans of code."""
         return re.sub(r"`[^`\n]+`", "``", _FENCE.sub("", self.text))
+
+    def spans(self) -> list[str]:
+        """Return the spans of code in the text, without those of blocks."""
+        return re.findall(r"(?<!`)`([^`\n]+)`(?!`)", _FENCE.sub("", self.text))
 
     @property
     def stage(self) -> str | None:

@@ -1,4 +1,4 @@
-"""The client's README: its example runs with the output it shows, and its tables name all methods and errors."""
+"""`client/README.md`: its example runs with the output it shows, and its tables name all methods and errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_the_example_prints_what_its_comments_say_as_often_as_it_is_run(
     api: Api, client: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert [pool.name for pool in client.pools()] == ["gpus"], "as the sample pools have one, too"
-    [block] = re.findall(r"<!-- the next block is run by a test -->\n```python\n(.*?)```", TEXT, re.DOTALL)
+    [block] = re.findall(r"<!-- tested by: tests/unit/client/test_readme.py -->\n```python\n(.*?)```", TEXT, re.DOTALL)
     monkeypatch.setenv("POOLKEEPER_URL", api.url)
     monkeypatch.setenv("POOLKEEPER_WORKSPACE", client.workspace)
     expected = re.findall(r"print\(.*\)  # (.*)", block)

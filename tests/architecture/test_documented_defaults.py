@@ -1,0 +1,52 @@
+"""The defaults that the pages state, as in `grace_s` (30 s), are those of the code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+
+import pytest
+
+from app.domain.pool_settings import SETTINGS
+from app.domain.specs import RequestSpec
+from app.domain.workspace_limits import WORKSPACE_LIMITS
+from app.settings import Settings
+from tests.support.doc_pages import PAGES, Page
+
+UNITS = {"": 1, " s": 1, " ms": 1, " %": 1, " min": 60, " days": 86400, " MiB": 2**20}
+STATED = re.compile(r"`(\w+)` \((?:`(\w+)`: )?([\d.,]*\d)( s| ms| %| min| days| MiB)?(?=[;,)])")
+"""The name of a setting, the discipline if the default differs, the number and its unit."""
+
+
+def defaults(name: str, discipline: str | None) -> set[object]:
+    """Return the defaults with this name: of a setting of a process, pool or workspace, or of a field of a request."""
+    if name in SETTINGS:
+        setting = SETTINGS[name]
+        return {setting.by_discipline[discipline]} if discipline else {setting.default, *setting.by_discipline.values()}
+    tables = [
+        {each.name: each.default for each in fields(Settings)},
+        {limit.name: limit.default for limit in WORKSPACE_LIMITS.values()},
+        {each: field.default for each, field in RequestSpec.model_fields.items()},
+    ]
+    return {table[name] for table in tables if name in table} - {MISSING}
+
+
+def stated(page: Page) -> Iterator[tuple[str, str | None, float]]:
+    """Yield each default that a page states: name, discipline, value in the unit of the setting."""
+    for name, discipline, number, unit in STATED.findall(page.text):
+        yield name, discipline or None, float(number.replace(",", "")) * UNITS[unit]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_a_page_states_the_defaults_of_the_code(page: Page) -> None:
+    wrong = [
+        (name, value)
+        for name, discipline, value in stated(page)
+        if (known := defaults(name, discipline)) and value not in known
+    ]
+    assert wrong == []
+
+
+def test_the_pages_state_defaults() -> None:
+    assert sum(bool(defaults(name, discipline)) for page in PAGES for name, discipline, _ in stated(page)) > 25
