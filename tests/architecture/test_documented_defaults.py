@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ def defaults(name: str, discipline: str | None) -> set[object]:
     if name in SETTINGS:
         setting = SETTINGS[name]
         return {setting.by_discipline[discipline]} if discipline else {setting.default, *setting.by_discipline.values()}
-    tables = [
+    tables: list[Mapping[str, Any]] = [
         {each.name: each.default for each in fields(Settings)},
         {limit.name: limit.default for limit in WORKSPACE_LIMITS.values()},
         {each: field.default for each, field in RequestSpec.model_fields.items()},
