@@ -12,8 +12,8 @@ _HEAD = """\
 # Redis keys
 
 Every key is `pk:{workspace}:` and the shape in the table. `app/store/keys.py` is the only place that builds keys, and its
-docstring explains components, lanes, constraints and slots. Only the scripts write. A wrong entry is found, and repaired, by
-`poolkeeperd audit --repair`.
+docstring explains components, lanes, constraints and slots. Only the scripts write. *Granting commands* are those that end with
+the grant loop; their names are below the table. `poolkeeperd audit --repair` finds and repairs wrong entries.
 
 """
 
@@ -37,7 +37,7 @@ def page() -> str:
     ]
     table = ["| key | type | meaning | written by |", "| --- | --- | --- | --- |", *rows]
     notes = [
-        f"*Granting commands* end with a grant pass: {_names(granting)}.",
+        f"*Granting commands*: {_names(granting)}.",
         f"Two keys belong to no workspace. `{WORKSPACES}` is the set of their names; the first use of a workspace writes it.",
         f"`{SCHEMA_NUMBER}` is the number of the schema; a process that finds Redis empty writes it.",
         f"No script writes `{BARRIER}`: with `replicas_acknowledge` a connection writes it, and it expires after the WAIT.",
