@@ -1,4 +1,4 @@
-"""The page of numbers: what Prometheus reads of it after known deeds."""
+"""`GET /metrics`: the value of each metric after known calls."""
 
 from __future__ import annotations
 

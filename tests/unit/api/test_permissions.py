@@ -1,8 +1,8 @@
 """The permissions: every route is called by every kind of caller, and each sees its part of the lists and streams.
 
-What is expected is written down here, from the roles as they are described to people: an admin may everything, an operator
-deals with everybody's requests, reads, resizes pools and edits policies, a requester submits and acts for its components only
-and reads, a viewer reads.
+The expected permissions are written here by the description of the roles: an admin may call everything. An operator acts on the
+requests of all components, reads, resizes pools and edits policies. A requester reads, and submits and acts for its own components.
+A viewer reads.
 """
 
 from __future__ import annotations
