@@ -1,4 +1,5 @@
--- Counters of the metrics. Scripts count, because only a script knows that a change happened exactly once.
+-- Counters of the metrics: `name|pool|…`, with the labels of the metric in their order. Scripts count, because only a script knows
+-- that a change happened exactly once.
 -- @use amounts
 -- @writes counters
 

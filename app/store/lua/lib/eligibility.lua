@@ -1,4 +1,5 @@
 -- Eligibility: a request is eligible in a pool if the pool could grant it at some time; present use does not matter.
+-- The codes of the refusals are those of `app/domain/reasons.py`.
 -- @use accounts amounts key_pools lanes templates
 -- @reads pools
 

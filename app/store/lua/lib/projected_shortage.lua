@@ -1,4 +1,4 @@
--- What a waiter will lack once it has its hold and all victims have left, so that no shortage is paid for twice.
+-- The shortage of a waiter after it has its hold and all victims have left. So no unit is preempted for twice.
 -- @use accounts victim_holds victims
 
 -- Return the units that the other holds will take at an account; `index` is the position of the own hold, nil for behind all.
