@@ -1,7 +1,7 @@
 """The permissions: every route is called by every kind of caller, and each sees its part of the lists and streams.
 
-The expected permissions are written here by the description of the roles: an admin may call everything. An operator acts on the
-requests of all components, reads, resizes pools and edits policies. A requester reads, and submits and acts for its own components.
+The expected permissions follow the description of the roles. An admin may call everything. An operator acts on the requests of
+all components, reads, resizes pools and edits policies. A requester reads, and submits and acts for its own components.
 A viewer reads.
 """
 
