@@ -80,7 +80,7 @@ _RULE_REFUSALS: dict[str, tuple[type[Refusal], str]] = {
     ),
     "reserved_beyond_limit": (RuleViolation, "{account} reserves {wants} of {key}, more than its limit of {bound}"),
     "limit_beyond_capacity": (RuleViolation, "{account} limits {key} to {wants}; the pool has {bound}"),
-    "overpromised": (RuleViolation, "children of {account} would reserve {wants} of {key} in all; it has {bound} to give"),
+    "overpromised": (RuleViolation, "the reserved shares in {account} add up to {wants} of {key}; it has {bound} to give"),
     "reserved_below_children": (RuleViolation, "{account} would reserve {wants} of {key}; its children reserve {bound}"),
     "circle": (RuleViolation, "{account} would be above itself"),
     "too_deep": (RuleViolation, "groups may be nested {bound} deep"),
@@ -96,7 +96,8 @@ _RULE_REFUSALS: dict[str, tuple[type[Refusal], str]] = {
 def rule_refusal(code: str, account: str, key: str, wants: str, bound: str) -> Refusal:
     """Return the exception for a refusal of a script about an account, a key, and two numbers that do not agree."""
     kind, sentence = _RULE_REFUSALS[code]
-    return kind(code, sentence.format(account=account.replace(":", " ", 1), key=key, wants=wants, bound=bound))
+    name = "the pool" if account == "pool" else account.replace(":", " ", 1)
+    return kind(code, sentence.format(account=name, key=key, wants=wants, bound=bound))
 
 
 UNAVAILABLE_REASONS: Final = {

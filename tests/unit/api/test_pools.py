@@ -262,7 +262,7 @@ def test_a_new_policy_enqueues_and_grants_what_waits_elsewhere(site: Site) -> No
 @pytest.mark.parametrize(
     ("body", "code", "sentence"),
     [
-        ({"reserved": {"gpu": 7}}, "overpromised", "children of pool would reserve 9 of gpu in all; it has 8 to give"),
+        ({"reserved": {"gpu": 7}}, "overpromised", "the reserved shares in the pool add up to 9 of gpu; it has 8 to give"),
         ({"limit": {"gpu": 9}}, "limit_beyond_capacity", "policy orchestrator/team limits gpu to 9; the pool has 8"),
         (
             {"reserved": {"gpu": 3}, "limit": {"gpu": 2}},

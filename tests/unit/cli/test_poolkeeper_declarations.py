@@ -226,7 +226,7 @@ pools:
     ("before", "after", "sentence"),
     [
         ("gpu: 2\n", "gpu: 9\n", "policy training/team reserves 9 of gpu, more than its limit of 8 (line 11)"),
-        ("gpu: 2\n", "gpu: 5\n", "children of group lab would reserve 5 of gpu in all; it has 4 to give (line 6)"),
+        ("gpu: 2\n", "gpu: 5\n", "the reserved shares in group lab add up to 5 of gpu; it has 4 to give (line 6)"),
         ("group: lab", "group: lob", "there is no group lob (line 9)"),
         ("gpu: 2\n", "tpu: 2\n", "the pool has no tpu; a policy or a group can only have keys of its pool (line 11)"),
         ("{gpu: 8}", "{gpu: 3}", "group lab reserves 4 of gpu, more than its limit of 3 (line 6)"),

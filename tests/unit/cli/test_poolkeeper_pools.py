@@ -227,7 +227,7 @@ def test_settings_of_a_pool_of_fair_share(poolkeeper: Program) -> None:
     refused = poolkeeper("pool", "update", "gpus", "--setting", "fair_share_tolerance=1.5", ends=ExitCode.USAGE)
     assert "--setting fair_share_tolerance: must be at most 1" in refused.err
     refused = poolkeeper("pool", "update", "gpus", "--setting", "non_preemptible_usage_threshold=tpu=1", ends=ExitCode.REFUSED)
-    assert refused.err == "poolkeeper: non_preemptible_usage_threshold of pool has 1 of tpu; the pool has no tpu\n"
+    assert refused.err == "poolkeeper: non_preemptible_usage_threshold of the pool has 1 of tpu; the pool has no tpu\n"
 
 
 def test_settings_of_a_policy(poolkeeper: Program) -> None:

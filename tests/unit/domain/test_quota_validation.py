@@ -47,19 +47,19 @@ BREACHES: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
         {"g": {"reserved": {"gpu": 5}}},
         {"a": {"reserved": {"gpu": 4}}},
         "overpromised",
-        "children of pool would reserve 9 of gpu in all; it has 8 to give",
+        "the reserved shares in the pool add up to 9 of gpu; it has 8 to give",
     ),
     (
         {"g": {"reserved": {"gpu": 4}}, "h": {"parent": "g", "reserved": {"gpu": 2}}},
         {"a": {"group": "g", "reserved": {"gpu": 3}}},
         "overpromised",
-        "children of group g would reserve 5 of gpu in all; it has 4 to give",
+        "the reserved shares in group g add up to 5 of gpu; it has 4 to give",
     ),
     (
         {"g": {}},
         {"a": {"group": "g", "reserved": {"gpu": 1}}},
         "overpromised",
-        "children of group g would reserve 1 of gpu in all; it has 0 to give",
+        "the reserved shares in group g add up to 1 of gpu; it has 0 to give",
     ),
     (
         {"g": {"settings": {"non_preemptible_usage_threshold": {"tpu": 3}}}},
@@ -115,7 +115,7 @@ def test_a_pool_protects_use_of_keys_it_has() -> None:
         validate_quotas(pool(gpu=9, tpu=1))
     assert (error.value.code, str(error.value)) == (
         "unknown_threshold_key",
-        "pool p: non_preemptible_usage_threshold of pool has 1 of tpu; the pool has no tpu",
+        "pool p: non_preemptible_usage_threshold of the pool has 1 of tpu; the pool has no tpu",
     )
 
 

@@ -50,7 +50,7 @@ def test_promises_of_the_largest_amounts_are_summed_exactly(world: World) -> Non
     world.pool(gpu=MAX_AMOUNT)
     world.policy("a", reserved={"gpu": MAX_AMOUNT - 1})
     world.policy("b", reserved={"gpu": 1})
-    message = f"children of pool would reserve {MAX_AMOUNT + 1} of gpu in all; it has {MAX_AMOUNT} to give"
+    message = f"the reserved shares in the pool add up to {MAX_AMOUNT + 1} of gpu; it has {MAX_AMOUNT} to give"
     with pytest.raises(Exception, match=message):
         world.policy("c", reserved={"gpu": 1})
     with pytest.raises(Exception, match=f"{MAX_AMOUNT} of gpu are reserved in all; the pool would have {MAX_AMOUNT - 1}"):

@@ -27,7 +27,7 @@ def test_the_departments_limit_holds_over_its_teams(world: World) -> None:
         world.policy(team, group="research", priority=1, reserved={"gpu": reserved}, limit={"gpu": 6})
     with pytest.raises(RuleViolation) as error:
         world.policy("audio", group="research", priority=1, reserved={"gpu": 1})
-    assert str(error.value) == "children of group research would reserve 7 of gpu in all; it has 6 to give"
+    assert str(error.value) == "the reserved shares in group research add up to 7 of gpu; it has 6 to give"
     a = world.submit("vision", gpu=5)
     b = world.submit("speech", gpu=2)
     c = world.submit("speech", gpu=1)

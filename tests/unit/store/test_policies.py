@@ -13,7 +13,7 @@ from app.store.keys import key
 from tests.support.world import World
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
-    ({"reserved": {"gpu": 4}}, "overpromised", "children of pool would reserve 9 of gpu in all; it has 8 to give"),
+    ({"reserved": {"gpu": 4}}, "overpromised", "the reserved shares in the pool add up to 9 of gpu; it has 8 to give"),
     ({"reserved": {"gpu": 3}, "limit": {"gpu": 2}}, "reserved_beyond_limit",
      "policy orchestrator/b reserves 3 of gpu, more than its limit of 2"),
     ({"reserved": {"gpu": 9}}, "reserved_beyond_limit", "policy orchestrator/b reserves 9 of gpu, more than its limit of 8"),

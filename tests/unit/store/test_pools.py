@@ -125,7 +125,7 @@ def test_use_is_protected_of_keys_the_pool_has(world: World) -> None:
 
     no = refusal(world, lambda: world.pool(gpu=8, settings=protecting(gpu=9, tpu=1)))
     assert (type(no), no.code) == (RuleViolation, "unknown_threshold_key")
-    assert str(no) == "non_preemptible_usage_threshold of pool has 1 of tpu; the pool has no tpu"
+    assert str(no) == "non_preemptible_usage_threshold of the pool has 1 of tpu; the pool has no tpu"
     world.pool(gpu=8, settings=protecting(gpu=9))
     assert str(refusal(world, lambda: world.update_pool(settings=protecting(tpu=2)))) == str(no).replace("1", "2")
     world.update_pool(tpu=1, settings=protecting(tpu=2))
