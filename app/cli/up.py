@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http.client import HTTPConnection, HTTPException
@@ -44,10 +44,10 @@ LOOK_EVERY_S = 0.05
 NOT_YET_S = 30
 """Seconds after which a line says why the service is not ready."""
 
-SAMPLE_POOL = "gpus"
+SAMPLE_POOL, SAMPLE_COMPONENT = "gpus", "research"
 TRY_SAMPLE = (
     f"pool describe {SAMPLE_POOL}",
-    "request submit --component research --gpu 2",
+    f"request submit --component {SAMPLE_COMPONENT} --gpu 2",
     f"pool requests {SAMPLE_POOL} --view all",
 )
 TRY = ("pool list", "request list", "top")
@@ -249,8 +249,14 @@ class _Endpoint:
         """Return the lines to type first: with the sample pools a request, else lists."""
         client_environ = {"POOLKEEPER_URL": self.url if self.url != USUAL else None, "POOLKEEPER_TOKEN": self.secret}
         exports = [f"export {name}={value}" for name, value in client_environ.items() if value]
-        has_sample = SAMPLE_POOL in self.context.services.pools.list_names("default")
-        return exports + [f"{_command_line()} {words}" for words in (TRY_SAMPLE if has_sample else TRY)]
+        return exports + [f"{_command_line()} {words}" for words in (TRY_SAMPLE if self.has_sample() else TRY)]
+
+    def has_sample(self) -> bool:
+        """True if the sample pool exists and has a policy for the component of the proposed request."""
+        with suppress(Refusal):
+            self.context.services.pools.get_policy("default", SAMPLE_POOL, SAMPLE_COMPONENT)
+            return True
+        return False
 
 
 def _command_line() -> str:

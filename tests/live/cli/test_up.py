@@ -52,13 +52,15 @@ def test_with_tokens_it_makes_the_first_and_shows_it_once(folder: Path, monkeypa
     for name in ("app", "workers", "gunicorn", "celery"):  # a user's own, in the folder where the command is given
         (folder / name).mkdir()
         (folder / name / "__init__.py").write_text("raise SystemExit('not ours')\n")
-    with up(folder, "--no-pools", HOME=str(folder), POOLKEEPER_REQUIRE_TOKEN="1", POOLKEEPER_HOST="::1") as here:
+    own = folder / "own.yaml"
+    own.write_text("pools: [{name: gpus, capacity: {gpu: 1}, policies: [{component: nlp}]}]")  # without a policy of the sample
+    with up(folder, "--pools", str(own), HOME=str(folder), POOLKEEPER_REQUIRE_TOKEN="1", POOLKEEPER_HOST="::1") as here:
         assert here.said[0].startswith(f"Poolkeeper is ready at http://[::1]:{here.port} ")
         assert str(folder / "data" / "log") in here.said[1]
         assert [line.partition("poolkeeper ")[2] for line in here.said[-4:-1]] == ["pool list", "request list", "top"]
         (token,) = [line.rpartition("=")[2] for line in here.said if "POOLKEEPER_TOKEN=" in line]
         assert here.ask("GET", "/pools").status == 401
-        assert here.ask("GET", "/pools", token=token).body["items"] == []
+        assert [pool["capacity"] for pool in here.ask("GET", "/pools", token=token).body["items"]] == [{"gpu": 1}]
         assert here.ask("GET", "/whoami", token=token).body["roles"] == ["admin"]
         listed = run_in_process(folder, "token", "list")
         assert "up" in listed.stdout
@@ -68,7 +70,7 @@ def test_with_tokens_it_makes_the_first_and_shows_it_once(folder: Path, monkeypa
         assert (here.said[-1], here.errors.read_text()) == ("stopped", "")
         assert not list((folder / "data").glob("*.sock"))
         littered = {path.name for path in folder.iterdir()} - {"app", "workers", "gunicorn", "celery"}
-        assert littered == {"data", "errors", "pools.yaml"}
+        assert littered == {"data", "errors", "own.yaml", "pools.yaml"}
 
 
 def check_second_service_is_refused(here: Up, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
