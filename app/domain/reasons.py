@@ -168,8 +168,8 @@ def _describe_keys(lacking: Sequence[PoolRefusal], pools: KeyPools) -> list[str]
     keys = join_words([*pools.by_key])
     if pools.complete:
         but = ", but no policy for this component" if lacking and not pools.is_named else ""
-        verb = "has" if len(pools.complete) == 1 else "have"
-        return [*messages, f"{join_words(pools.complete)} {verb} {keys}{but}"]
+        noun, verb = ("pool", "has") if len(pools.complete) == 1 else ("pools", "have")
+        return [*messages, f"{noun} {join_words(pools.complete)} {verb} {keys}{but}"]
     if len(pools.by_key) > 1 and pools.read_all:
         places = ", ".join(f"{key} is in {join_words(names)}" for key, names in pools.by_key.items())
         return [f"no single pool has {keys}: {places}; all that one request asks for has to be in one pool"]

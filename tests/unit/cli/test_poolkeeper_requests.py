@@ -112,7 +112,9 @@ def test_components_that_are_near_are_suggested(gpus: Program) -> None:
         "zzz": "existing names: team, step_operator/vision",
     }.items():
         ran = gpus("request", "submit", "--component", typed, "--resource", "gpu=1", ends=ExitCode.REJECTED)
-        assert ran.line.endswith(f": rejected: no pool has a policy for {typed.removeprefix('orchestrator/')}; gpus has gpu")
+        assert ran.line.endswith(
+            f": rejected: no pool has a policy for {typed.removeprefix('orchestrator/')}; pool gpus has gpu"
+        )
         assert ran.err == f"  {hint}\n"
 
 

@@ -42,10 +42,10 @@ def test_a_pool_of_others_has_both_keys(lab: World) -> None:
     lab.pool("both", gpu=1, matlab=1)
     assert message(lab.submit("vision", gpu=1, matlab=1)) == (
         "gpus: asks 1 of matlab, which the pool does not have; licences: asks 1 of gpu, which the pool does not have; "
-        "both has gpu and matlab, but no policy for this component"
+        "pool both has gpu and matlab, but no policy for this component"
     )
     named = lab.submit("vision", gpu=1, matlab=1, pools=["gpus"])
-    assert message(named) == "gpus: asks 1 of matlab, which the pool does not have; both has gpu and matlab"
+    assert message(named) == "gpus: asks 1 of matlab, which the pool does not have; pool both has gpu and matlab"
 
 
 def test_a_key_that_no_pool_has(lab: World) -> None:
@@ -63,7 +63,7 @@ def test_a_pool_that_lacks_a_key_is_left_out_where_another_has_all(lab: World) -
 @pytest.mark.parametrize(
     ("resources", "rest"),
     [
-        ({"gpu": 1}, "; gpus has gpu"),
+        ({"gpu": 1}, "; pool gpus has gpu"),
         ({"gpu": 1, "matlab": 1}, f"; {NO_SINGLE_POOL}"),
         ({"tpu": 1}, "; no pool has tpu"),
         ({}, ""),
@@ -81,7 +81,7 @@ def test_an_unknown_pool_is_named_with_a_similar_one(lab: World) -> None:
     both = lab.submit("vision", matlab=1, pools=["gpus", "licence"])
     assert message(both) == (
         "licence: there is no such pool; did you mean licences?; "
-        "gpus: asks 1 of matlab, which the pool does not have; licences has matlab"
+        "gpus: asks 1 of matlab, which the pool does not have; pool licences has matlab"
     )
     assert both.reason
     assert [(refusal.pool, str(refusal.code)) for refusal in both.reason.pools] == [
