@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import re
 import shlex
@@ -13,6 +14,9 @@ from collections.abc import Iterator
 import click
 import pytest
 import yaml
+from poolkeeper import Client
+from poolkeeper.allocation import Allocation
+from poolkeeper.celery.allocation import TaskAllocation
 from poolkeeper.cli.amount_options import AmountCommand
 from poolkeeper.cli.main import main as poolkeeper
 
@@ -65,6 +69,21 @@ def test_every_transcript_is_run(page: Page) -> None:
             assert page.name in (ROOT / test).read_text("utf-8"), f"line {block.line}: {test} does not name the page"
         elif block.language == "console" or block.prints():
             assert page.stage, f"line {block.line}: the page does not say what it runs with"
+
+
+@each_page
+def test_python_uses_members_that_the_client_has(page: Page) -> None:
+    """Compare the names alone, as a type checker would need whole programs."""
+    for block in page.blocks():
+        if block.language == "python":
+            for name, member in re.findall(r"\b(client|Client\(\)|allocation)\.(\w+)", block.text):
+                kinds = (Allocation, TaskAllocation) if name == "allocation" else (Client,)
+                assert any(hasattr(kind, member) or member in _instance_members(kind) for kind in kinds), f"{name}.{member}"
+
+
+def _instance_members(kind: type) -> set[str]:
+    """Return the attributes that the methods of a class set."""
+    return set(re.findall(r"\bself\.(\w+)\b[^=\n]*=", inspect.getsource(kind)))
 
 
 def test_a_print_with_its_output_in_a_comment_is_run_at_any_depth() -> None:

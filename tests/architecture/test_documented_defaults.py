@@ -1,10 +1,11 @@
-"""The defaults that the pages state, as in `grace_s` (30 s), are those of the code."""
+"""The defaults that the pages state, as in `grace_s` (30 s), and the settings of their TOML blocks are those of the code."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from app.settings import Settings
 from tests.support.doc_pages import PAGES, Page
 
 UNITS = {"": 1, " s": 1, " ms": 1, " %": 1, " min": 60, " days": 86400, " MiB": 2**20}
-STATED = re.compile(r"`(\w+)` \((?:`(\w+)`: )?([\d.,]*\d)( s| ms| %| min| days| MiB)?(?=[;,)])")
+STATED = re.compile(r"\b(\w+)`? \((?:`(\w+)`: )?([\d.,]*\d)( s| ms| %| min| days| MiB)?(?=[;,)])")
 """The name of a setting, the discipline if the default differs, the number and its unit."""
 
 
@@ -47,6 +48,14 @@ def test_a_page_states_the_defaults_of_the_code(page: Page) -> None:
         if (known := defaults(name, discipline)) and value not in known
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_a_settings_file_of_a_page_can_be_read(page: Page, tmp_path: Path) -> None:
+    for block in page.blocks():
+        if block.language == "toml" and "file" not in block.markers:
+            (tmp_path / "poolkeeper.toml").write_text(block.text, "utf-8")
+            Settings.read(tmp_path / "poolkeeper.toml", environ={})
 
 
 def test_the_pages_state_defaults() -> None:

@@ -85,6 +85,17 @@ def test_the_settings_of_the_pools_file_are_all_there_are(kind: str) -> None:
     )
 
 
+@pytest.mark.parametrize("kind", ["pool", "group", "policy"])
+def test_the_defaults_of_the_pools_file_are_those_of_the_schema(kind: str) -> None:
+    properties = SCHEMA["definitions"][f"{kind.title()}Declaration"]["properties"]
+    (rows,) = re.findall(rf"^\| field of a {kind} \|.*\n(?:\|.*\n)+", section(POOLS_AS_CODE, "The file"), re.M)
+    cells = {name: cell.strip("`") for name, cell in re.findall(r"^\| `(\w+)` \| (.+?) \|", rows, re.M)}
+    defaults = {name: properties[name].get("default") for name in cells}
+    expected = {name: str(default) or "empty" for name, default in defaults.items() if isinstance(default, (int, str))}
+    assert len(expected) >= {"pool": 1, "group": 2, "policy": 4}[kind]
+    assert {name: cells[name] for name in expected} == expected
+
+
 def test_the_pools_file_has_one_field() -> None:
     assert set(SCHEMA["properties"]) == {"pools"}
 
