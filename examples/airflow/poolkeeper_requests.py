@@ -29,6 +29,11 @@ LIVE = ("queued", "allocated", "preempting")
 class GrantError(Exception):
     """The request was not granted, or its units are lost; the message has the reason."""
 
+    def __init__(self, message: str, may_retry: bool = False) -> None:
+        super().__init__(message)
+        self.may_retry = may_retry
+        """True if another request may be granted."""
+
 
 @dataclass(frozen=True)
 class TaskTry:
@@ -37,27 +42,29 @@ class TaskTry:
     dag_id: str
     run_id: str
     task_id: str
+    id: str
+    """The id of the try, a UUID of version 7: that of a later try is greater, also if the run was deleted and made again."""
     map_index: int = -1
-    number: int = 1
 
     @property
     def task(self) -> str:
         """Return the task instance, as a label."""
         parts = [self.dag_id, self.run_id, self.task_id, *([str(self.map_index)] if self.map_index >= 0 else [])]
-        return _shortened("/".join(parts))
+        text = "/".join(parts)
+        return text if len(text) <= 200 else f"{text[:160]}-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
     @property
     def key(self) -> str:
         """Return the idempotency key: a submit that is repeated within one try finds the same request."""
-        return _shortened(f"airflow/{self.task}/{self.number}")
+        return f"airflow/{self.id}"
 
 
 def submit(client: Client, task_try: TaskTry, component: str, resources: Mapping[str, int], **options: Any) -> str:
     """Submit the request of this try and return its id. Requests of earlier tries are ended first."""
     name = f"{task_try.dag_id}/{task_try.task_id}"[:100]
     fields = {"name": name, "lease_s": LEASE_S, "queue_ttl_s": QUEUE_TTL_S, "retries": 0} | options
-    labels = {**fields.pop("labels", {}), TASK_LABEL: task_try.task, TRY_LABEL: str(task_try.number)}
-    end_requests(client, task_try, earlier_than=task_try.number)
+    labels = {**fields.pop("labels", {}), TASK_LABEL: task_try.task, TRY_LABEL: task_try.id}
+    end_requests(client, task_try, keep_own=True)
     body = request_spec(component, resources=resources, labels=labels, **fields)
     return client.submit_spec(body, task_try.key).id
 
@@ -75,9 +82,8 @@ def poll(client: Client, request_id: str) -> dict[str, Any] | None:
     if request.is_queued:
         return None
     if not request.is_allocated:
-        raise GrantError(
-            f"request {request.id} is {request.status}: {request.reason.message if request.reason else 'it is over'}"
-        )
+        reason = request.reason.message if request.reason else "it is over"
+        raise GrantError(f"request {request.id} is {request.status}: {reason}", request.status in ("expired", "preempted"))
     return {
         "request": request.id,
         "fence": request.fence,
@@ -118,17 +124,26 @@ def release(client: Client, grant: Mapping[str, Any]) -> bool:
     return True
 
 
-def end_requests(client: Client, task_try: TaskTry, earlier_than: int | None = None) -> list[str]:
+def end_requests(client: Client, task_try: TaskTry, keep_own: bool = False) -> list[str]:
     """Cancel the queued requests of a task instance, release its allocations, and return their ids.
 
-    With `earlier_than`, only those of earlier tries.
+    Requests of later tries stay. With `keep_own`, the request of this try stays as well.
     """
     requests = [
         request
         for request in client.requests(status=LIVE, labels={TASK_LABEL: task_try.task})
-        if earlier_than is None or int(request.labels.get(TRY_LABEL, 0)) < earlier_than
+        if (own := request.labels.get(TRY_LABEL, "")) < task_try.id or (own == task_try.id and not keep_own)
     ]
     return [request.id for request in requests if _end(client, request)]
+
+
+def give_up(task_try: TaskTry, client: Client | None = None) -> list[str]:
+    """End the requests of a try that fails. If that is not possible now, they end by their queue TTL or their lease."""
+    try:
+        return end_requests(client or Client(), task_try)
+    except errors.PoolkeeperError as error:
+        log.warning("the request could not be ended, it will expire: %s", error)
+        return []
 
 
 def _end(client: Client, request: Request) -> bool:
@@ -146,8 +161,3 @@ def _end(client: Client, request: Request) -> bool:
 
 def _log_directive(directive: str) -> None:
     log.warning("Poolkeeper asks: %s", directive)
-
-
-def _shortened(text: str) -> str:
-    """Return a text of at most 200 characters that differs for different texts."""
-    return text if len(text) <= 200 else f"{text[:160]}-{hashlib.sha256(text.encode()).hexdigest()[:32]}"

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 import poolkeeper_requests as requests
-from airflow.exceptions import AirflowFailException
+from airflow.exceptions import AirflowException, AirflowFailException
 from airflow.sdk import BaseOperator, BaseSensorOperator
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from poolkeeper import Client
@@ -21,7 +21,7 @@ from poolkeeper import Client
 def task_try(context: Mapping[str, Any]) -> requests.TaskTry:
     """Return the try that an Airflow context belongs to."""
     ti = context["ti"]
-    return requests.TaskTry(ti.dag_id, ti.run_id, ti.task_id, ti.map_index, ti.try_number)
+    return requests.TaskTry(ti.dag_id, ti.run_id, ti.task_id, str(ti.id), ti.map_index)
 
 
 class PoolkeeperTrigger(BaseTrigger):
@@ -43,7 +43,7 @@ class PoolkeeperTrigger(BaseTrigger):
                 await asyncio.sleep(self.poll_s)
             yield TriggerEvent({"grant": grant})
         except requests.GrantError as error:
-            yield TriggerEvent({"error": str(error)})
+            yield TriggerEvent({"error": str(error), "may_retry": error.may_retry})
 
 
 class PoolkeeperSensor(BaseSensorOperator):
@@ -75,9 +75,9 @@ class PoolkeeperSensor(BaseSensorOperator):
         )
 
     def receive_grant(self, context: Mapping[str, Any], event: dict[str, Any]) -> dict[str, Any]:
-        """Return the grant. If the request has ended, fail the task without a retry."""
+        """Return the grant. If the request has ended, fail the task: without a retry, unless another request may be granted."""
         if "error" in event:
-            raise AirflowFailException(event["error"])
+            raise (AirflowException if event["may_retry"] else AirflowFailException)(event["error"])
         return event["grant"]
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Mapping[str, Any]) -> Any:
@@ -86,13 +86,13 @@ class PoolkeeperSensor(BaseSensorOperator):
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except BaseException:
-            requests.end_requests(Client(), self._task_try)
+            requests.give_up(self._task_try)
             raise
 
     def on_kill(self) -> None:
         """End the request if the task is killed while it has a worker slot."""
         if self._task_try:
-            requests.end_requests(Client(), self._task_try)
+            requests.give_up(self._task_try)
 
 
 class PoolkeeperRelease(BaseOperator):

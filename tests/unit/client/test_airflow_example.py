@@ -30,8 +30,7 @@ def load_module() -> Any:
 
 
 requests = load_module()
-FIRST = requests.TaskTry("dag", "run", "wait")
-SECOND = requests.TaskTry("dag", "run", "wait", number=2)
+FIRST, SECOND = (requests.TaskTry("dag", "run", "wait", f"019a{number}") for number in (1, 2))
 
 
 def submit(client: Client, task_try: Any = FIRST, gpu: int = 2, **options: Any) -> str:
@@ -48,7 +47,7 @@ def grant_of(client: Client) -> dict[str, Any]:
 def test_a_try_submits_once(client: Client) -> None:
     first = submit(client)
     assert submit(client) == first
-    assert submit(client, requests.TaskTry("dag", "run", "wait", map_index=0)) != first
+    assert submit(client, requests.TaskTry("dag", "run", "wait", "019a3", map_index=0)) != first
     request = client.request(first)
     assert (request.name, request.lease_s, request.queue_ttl_s, request.retries) == ("dag/wait", 900, 300, 0)
 
@@ -89,8 +88,37 @@ def test_the_next_try_releases_the_units_of_the_first(client: Client) -> None:
     assert (client.request(first).status, client.request(second).status) == ("released", "allocated")
 
 
+def test_a_run_that_was_deleted_and_made_again_gets_a_request_of_its_own(client: Client) -> None:
+    first = submit(client)
+    requests.release(client, requests.poll(client, first))
+    assert client.request(submit(client, SECOND)).status == "allocated"
+
+
+def test_an_earlier_try_that_comes_late_does_not_end_the_request_of_a_later_one(client: Client) -> None:
+    later = submit(client, SECOND)
+    submit(client, FIRST)
+    requests.give_up(FIRST, client)
+    assert client.request(later).status == "allocated"
+
+
+def test_a_request_that_has_expired_may_be_tried_again_and_a_cancelled_one_not(client: Client, api: Api) -> None:
+    client.submit("team", gpu=8)
+    for task_try, end, may_retry in ((FIRST, client.cancel, False), (SECOND, lambda _: api.lapse(client.workspace), True)):
+        request_id = submit(client, task_try, queue_ttl_s=1)
+        end(request_id)
+        with pytest.raises(requests.GrantError) as caught:
+            requests.poll(client, request_id)
+        assert caught.value.may_retry is may_retry
+
+
+def test_a_try_that_fails_keeps_its_own_error_if_the_service_does_not_answer(stub: StubServer) -> None:
+    stub.script(refuse(503, "busy", "later"))
+    with Client(stub.url, tries=1) as client:
+        assert requests.give_up(FIRST, client) == []
+
+
 def test_a_killed_task_ends_its_own_request_and_no_other(client: Client) -> None:
-    other = submit(client, requests.TaskTry("dag", "other run", "wait"))
+    other = submit(client, requests.TaskTry("dag", "other run", "wait", "019a0"))
     own = submit(client)
     assert requests.end_requests(client, FIRST) == [own]
     assert requests.end_requests(client, FIRST) == []
@@ -161,11 +189,10 @@ def test_a_refused_poll_raises(stub: StubServer) -> None:
         requests.poll(client, "r")
 
 
-def test_keys_and_labels_are_short_and_differ() -> None:
-    long = [requests.TaskTry("d" * 250, "run", "wait", index) for index in (-1, 0, 1)]
-    for texts in ({each.key for each in long}, {each.task for each in long}):
-        assert len(texts) == 3
-        assert max(map(len, texts)) <= 200
+def test_labels_are_short_and_differ() -> None:
+    labels = {requests.TaskTry("d" * 250, "run", "wait", "019a1", index).task for index in (-1, 0, 1)}
+    assert len(labels) == 3
+    assert max(map(len, labels)) <= 200
 
 
 def test_only_the_sensor_and_the_dag_import_airflow() -> None:
