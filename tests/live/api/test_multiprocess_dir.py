@@ -106,7 +106,7 @@ def test_a_damaged_file_ends_no_process(memory: Path, caplog: pytest.LogCaptureF
     file = memory / f"counter_{pid}.db"
     file.write_bytes(file.read_bytes()[:8] + b"\xff\xff\xff\x7f" + file.read_bytes()[12:])
     multiprocess_dir.merge_process(memory, pid)
-    assert f"what process {pid} counted cannot be read" in caplog.text
+    assert f"the counters of process {pid} cannot be read" in caplog.text
     assert "seen_total" not in counter_values(memory), "and the page is whole again"
 
 

@@ -38,7 +38,8 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """Yield a service with pools in use, a preemption, a queue, and three recorded hours."""
     require_chromium()
     folder = tmp_path_factory.mktemp("dashboard")
-    with service(folder, api_processes=1, api_threads=64) as running, connect(running.redis.url) as client:
+    threads = 320  # 20 open pages: on a busy machine the stream of a closed page holds its slot for some seconds
+    with service(folder, api_processes=1, api_threads=threads) as running, connect(running.redis.url) as client:
         made = Stage(running, client)
         fill(made)
         yield made

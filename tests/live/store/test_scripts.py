@@ -281,7 +281,7 @@ AS_6_2 = "Error running script (call to f_0): @user_script:{0}: "
     [
         ("@user_script: {0}: -OOM command not allowed when used memory > 'maxmemory'.", StoreUnavailable, "is out of memory"),
         ("@user_script: {0}: -READONLY You can't write against a read only replica.", StoreUnavailable, "is read-only"),
-        ("@user_script: {0}: -MISCONF Redis is configured to save RDB snapshots", StoreUnavailable, "cannot keep what"),
+        ("@user_script: {0}: -MISCONF Redis is configured to save RDB snapshots", StoreUnavailable, "cannot persist what"),
         ("user_script:{0}: attempt to index local 'nothing' (a nil value)", ScriptBug, "fail at lib/counters.lua:10: Error"),
     ],
 )
