@@ -16,6 +16,8 @@ UNREACHABLE, NO_TLS, NOT_HTTP = "unreachable", "no_tls", "not_http"
 
 TLS_ALERT = "\x15\x03"
 """The first characters of the answer of a TLS server to a call without TLS."""
+UNKNOWN_ISSUER = (18, 19, 20)
+"""The codes of OpenSSL for a certificate without a trusted issuer: self-signed, also in its chain, or of another authority."""
 SHOWN_LENGTH = 40
 
 
@@ -64,7 +66,8 @@ def _tls_message(url: str, cause: BaseException) -> str | None:
     from ssl import SSLCertVerificationError, SSLError
 
     if isinstance(cause, SSLCertVerificationError):
-        return f"the certificate of {url} is not trusted: {cause.verify_message}"
+        hint = "; the variable SSL_CERT_FILE names the certificates to trust" if cause.verify_code in UNKNOWN_ISSUER else ""
+        return f"the certificate of {url} is not trusted: {cause.verify_message}{hint}"
     if isinstance(cause, (SSLError, ConnectionResetError)):
         return f"the server at {url} does not speak TLS: try http://{_after_scheme(url)}"
     return None

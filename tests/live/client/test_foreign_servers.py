@@ -104,6 +104,7 @@ def test_a_certificate_that_is_not_trusted(tls: ssl.SSLContext, pauses: list[flo
         with pytest.raises(errors.Unavailable) as caught:
             Client(f"https://{where}", sleep=pauses.append).call("POST", "/pools", body={})
         assert str(caught.value).startswith(f"the certificate of https://{where} is not trusted: self")
+        assert str(caught.value).endswith("; the variable SSL_CERT_FILE names the certificates to trust")
         assert (caught.value.answer_lost, len(came)) == (False, 1)
 
 
