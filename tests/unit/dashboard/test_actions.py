@@ -125,7 +125,7 @@ def test_a_size_below_the_use_says_whose_it_is_and_what_becomes_of_it(desk: Desk
     use = "pool gpus: 4 gpu in use, 2 more than its capacity of 2: red 4 (bob@gpu-02, ana)."
     assert f"{use} With over_limit=evict, 1 request is preempted after 30 s. Preempted: {short_id(newest)} red 3 gpu" in page
     assert confirm_button(answer.get_data(as_text=True)) == "danger"
-    assert "Nothing else" not in page
+    assert "No other request would be" not in page
 
 
 @pytest.mark.parametrize(
