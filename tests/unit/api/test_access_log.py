@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 
@@ -9,9 +10,12 @@ import pytest
 
 from app.api.access_log import AccessLog
 from app.api.app import HttpOptions
+from app.logging_config import JsonFormatter
 from app.settings import Settings
+from tests.support.doc_pages import Page
 from tests.support.fake_redis import new_fake
 from tests.support.in_process_api import Site, an_ask
+from tests.support.paths import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -127,3 +131,10 @@ def test_only_an_address_is_taken_from_a_proxy(caplog: pytest.LogCaptureFixture,
     app.test_client().get("/api/v1/none", headers={"X-Forwarded-For": forwarded}, environ_base={"REMOTE_ADDR": "127.0.0.1"})
     (record,) = [record for record in caplog.records if record.name == "poolkeeper.access"]
     assert vars(record)["client"] == client
+
+
+def test_the_page_about_logs_shows_the_fields_of_an_entry(caplog: pytest.LogCaptureFixture) -> None:
+    (block,) = (block for block in Page(ROOT / "docs" / "operations" / "logs.md").blocks() if block.language == "json")
+    site_with(AccessLog(slow_ms=60_000, sample_percent=0)).get("/requests/none")
+    (record,) = [record for record in caplog.records if record.name == "poolkeeper.access"]
+    assert list(json.loads(block.text)) == list(json.loads(JsonFormatter().format(record)))
