@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+from hypothesis import settings
 from xdist.remote import Producer
 
 from app.store.connection import RedisClient
@@ -33,6 +34,11 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 for _name in [name for name in os.environ if name.startswith(("POOLKEEPER_", "PROMETHEUS_"))]:
     if not _name.startswith(OF_THE_TESTS):
         del os.environ[_name]
+
+
+# An example that takes long on a busy machine is no failure.
+settings.register_profile("busy machine", deadline=None)
+settings.load_profile("busy machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
