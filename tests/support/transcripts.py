@@ -68,20 +68,31 @@ def carry_out(page: Page, folder: Path, variables: Mapping[str, str], path_first
     )
     answers = re.split(r"@@ \d+ @@\n", done.stdout.replace(str(folder), "/home/ana"))
     assert len(answers) == len(parts) + 1, f"{page.name}: the shell ended early:\n{done.stdout}"
+    known: dict[str, str] = {}
     for step, answer in zip(parts, answers, strict=False):
+        place = f"{page.name}, the block of line {step.line}: {step.script}"
+        for shown, actual in id_pairs(step.expected, answer) or ():
+            is_same_request = known.setdefault(shown, actual) == actual and list(known.values()).count(actual) == 1
+            assert is_same_request, f"{place}\nthe page shows {shown} for two requests, or two ids for one"
         if is_same(step.expected, answer) or (
             "WRITE_TRANSCRIPTS" in os.environ
             and write_output(page.path, step.line, step.script, step.expected, answer, is_same)
         ):
             continue
-        actual, expected = normalised(answer), normalised(step.expected)
-        place = f"{page.name}, the block of line {step.line}: {step.script}"
-        assert actual == expected, f"{place}\nprints\n{actual}instead of\n{expected}"
+        output, expected = normalised(answer), normalised(step.expected)
+        assert output == expected, f"{place}\nprints\n{output}instead of\n{expected}"
 
 
 def is_same(expected: str, actual: str) -> bool:
     """True if an output is as a page shows it."""
-    return bool(re.fullmatch(pattern(normalised(expected)), normalised(actual)))
+    return id_pairs(expected, actual) is not None
+
+
+def id_pairs(expected: str, actual: str) -> list[tuple[str, str]] | None:
+    """Return each id that the page shows with the id in its place in the output; None if the output is not as shown."""
+    shown = pattern(normalised(expected))
+    match = re.fullmatch(re.sub(f"«({_ID}{{20}})»", f"«({_ID}{{20}})»", shown), normalised(actual))
+    return match and list(zip(re.findall(f"«({_ID}{{20}})»", shown), match.groups(), strict=True))
 
 
 def pattern(expected: str) -> str:
@@ -98,9 +109,12 @@ def pattern(expected: str) -> str:
 
 
 def normalised(text: str) -> str:
-    """Return the text without ids, times, ages, ports, the machine's name and widths of columns: they differ between runs."""
+    """Return the text with marked ids, and without the parts that differ between runs.
+
+    These are short ids, times, ages, ports, the machine's name and the widths of columns.
+    """
     text = re.sub(rf"[\w.-]+@({re.escape(socket.gethostname().partition('.')[0])}|gpu-01)\b", "USER@HOST", text)
-    text = re.sub(rf"\b{_ID}{{20}}\b", "ID", text)
+    text = re.sub(rf"\b{_ID}{{20}}\b", r"«\g<0>»", text)
     text = re.sub(
         rf"(?:^|(?<=^  )|(?<=^    )){_ID}{{6}}(?= )|(?<=request ){_ID}{{6}}(?=,| )|(?<=request: ){_ID}{{6}}(?=:)",
         "SHORT",

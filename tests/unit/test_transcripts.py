@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.support import transcripts
 from tests.support.doc_pages import Command, Page
 from tests.support.transcript_writer import merge, write_output
-from tests.support.transcripts import is_same, steps
+from tests.support.transcripts import id_pairs, is_same, steps
 
 PAGE = """# A page
 <!-- runs with: nothing -->
@@ -108,3 +110,33 @@ def test_an_output_whose_place_is_not_found_is_not_written(page: Page) -> None:
 def test_lines_that_are_the_same_stay_as_they_are() -> None:
     assert merge("held 12s\nold\nab…\n", "held 3s\nnew\nabc\n", is_same) == "held 12s\nnew\nab…\n"
     assert merge("held 12s\n", "held 3s\nnew\n", is_same) == "held 3s\nnew\n"
+
+
+def test_the_ids_of_a_page_are_paired_with_those_of_the_output() -> None:
+    first, second, other = "1" * 20, "2" * 20, "3" * 20
+    assert id_pairs(f"a {first}\n…\nb {second}\n", f"a {other}\nmore {first}\nb {first}\n") == [(first, other), (second, first)]
+    assert id_pairs(f"a {first}\n", f"b {first}\n") is None
+
+
+@pytest.mark.parametrize(
+    ("script", "is_right"),
+    [
+        (f"echo {'1' * 20}; echo {'1' * 20}", True),
+        (f"echo {'1' * 20}; echo {'2' * 20}", False),
+    ],
+)
+def test_an_id_of_a_page_stands_for_one_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, is_right: bool
+) -> None:
+    path = tmp_path / "page.md"
+    one, two = (part.strip() for part in script.split(";"))
+    path.write_text(f"# A page\n```console\n$ {one}\n{'a' * 20}\n$ {two}\n{'a' * 20}\n```\n", "utf-8")
+    outputs = "".join(f"{part.split()[1]}\n@@ {number} @@\n" for number, part in enumerate((one, two)))
+    done = subprocess.CompletedProcess([], 0, outputs)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
+    monkeypatch.setattr(Page, "name", "page.md")
+    if is_right:
+        transcripts.carry_out(Page(path), tmp_path, {})
+    else:
+        with pytest.raises(AssertionError, match="for two requests, or two ids for one"):
+            transcripts.carry_out(Page(path), tmp_path, {})
