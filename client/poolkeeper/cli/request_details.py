@@ -97,8 +97,8 @@ def describe(request: Mapping[str, Any]) -> None:
         output.show_heading("What each pool said")
         for refusal in refusals:
             click.echo(f"  {formatting.one_line(refusal['message'])}")
-    output.show_heading("Story")
-    for event in request["story"]:
+    output.show_heading("Timeline")
+    for event in request["timeline"]:
         click.echo(f"  {formatting.timestamp(event['at'])}  {formatting.one_line(event_sentence(event))}")
 
 

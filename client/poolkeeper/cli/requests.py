@@ -124,7 +124,7 @@ def describe(request: str) -> None:
     """Show a request and its events."""
     client = options.client()
     document = dict(client.call("GET", _path(request)))
-    document["story"] = list(client.items(options.path("requests", request, "events")))
+    document["timeline"] = list(client.items(options.path("requests", request, "events")))
     output.show_item(document, request, lambda: request_details.describe(document))
 
 

@@ -120,7 +120,7 @@ def test_what_ignores_sigterm_is_killed_in_time(lab: RunLab) -> None:
         run.wait_for_end(ExitCode.ENDED)
     assert lab.lines()[1:] == ["term"]
     document = lab.request(first.request)
-    assert [lines["event"] for lines in document["story"]][-1] == "preempted", "not forced: it has left in time"
+    assert [lines["event"] for lines in document["timeline"]][-1] == "preempted", "not forced: it has left in time"
     assert f"request {first.request} is preempted: preempted for request {waiter}" in run.err
     lab.release(waiter)
     lab.check_invariants()
@@ -393,7 +393,7 @@ def test_a_checkpoint_that_cannot_be_made(lab: RunLab) -> None:
         lab.release(waiter)
         assert lab.wait_for_start(2).resume == "0"
         run.wait_for_end(4)
-    assert "terminating" in [lines["event"] for lines in lab.request(first.request)["story"]]
+    assert "terminating" in [lines["event"] for lines in lab.request(first.request)["timeline"]]
 
 
 def test_a_checkpoint_that_takes_too_long_ends_with_sigterm(lab: RunLab) -> None:

@@ -54,7 +54,7 @@ def plain(answer: Any) -> Any:
         return [plain(item) for item in answer]
     if not hasattr(answer, "status"):
         return answer
-    return {name: getattr(answer, name) for name in answer.__slots__ if name != "story"}
+    return {name: getattr(answer, name) for name in answer.__slots__ if name != "timeline"}
 
 
 @pytest.mark.parametrize("name", CHANGES)

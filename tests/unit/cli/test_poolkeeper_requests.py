@@ -213,7 +213,7 @@ def test_lists_and_their_filters(gpus: Program) -> None:
     assert "kind=x owner=ana" in gpus("request", "list", "-o", "wide").out
 
 
-def test_a_request_in_full_with_its_story(gpus: Program) -> None:
+def test_a_request_in_full_with_its_timeline(gpus: Program) -> None:
     request = submit(gpus, "--resource", "gpu=4", "--label", "owner=ana", "--walltime", "90m")
     gpus("request", "release", request)
     lines = gpus("request", "describe", request).out
@@ -223,8 +223,8 @@ def test_a_request_in_full_with_its_story(gpus: Program) -> None:
         "Request": request, "Component": "team", "Asks": "gpu=4", "Status": "released", "Outcome": "succeeded", "Pool": "gpus",
         "Lease": "1m", "Preemptible": "yes, class 5", "Walltime": "1h30m", "Labels": "owner=ana", "Queue TTL": "10m",
     } == facts  # fmt: skip
-    story = lines.split("Story\n")[1].splitlines()
-    assert [re.sub(r"^  \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ  ", "", line) for line in story] == [
+    timeline = lines.split("Timeline\n")[1].splitlines()
+    assert [re.sub(r"^  \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ  ", "", line) for line in timeline] == [
         "was submitted",
         "was granted in gpus",
         "gave its units back: succeeded",
