@@ -26,7 +26,7 @@ class AccountTree:
         self.has_groups = any(len(path) > 2 for path in self.paths.values())
         self._limits: dict[tuple[str, str], int | None] = {}
         self._meeting_levels: dict[tuple[str, str], int] = {}
-        """The levels where two policies meet, by the parents of both."""
+        """(Parent of a policy, parent of another policy) → the level at which the two policies meet."""
 
     def _add_policy(self, policy: str) -> None:
         component, path, parent = policy.removeprefix(POLICY), [policy], self.accounts[policy].parent

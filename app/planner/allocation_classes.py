@@ -21,7 +21,7 @@ class VictimTraits(NamedTuple):
     share_keys: int
     """The share keys of the pool."""
     borrowed: tuple[int, ...]
-    """The share keys on which the allocation is borrowed: at its policy, then at each group above."""
+    """The share keys on which the allocation is borrowed: first at its policy, then at each group from the policy up."""
     preemption_class: int
     protection: RefusalReason | None
     chain: str | None
@@ -32,9 +32,10 @@ class VictimTraits(NamedTuple):
         return bool(self.keys & self.share_keys) and not self.borrowed[level]
 
     def is_borrowed(self, short_keys: int, level: int) -> bool:
-        """True if the allocation is borrowed in the sense of the rules, at its policy and at that level.
+        """True if the rules treat the allocation as borrowed, at its policy and at that level.
 
-        It is borrowed on a short share key that it holds; or it holds a short key that is no share key, and is not in share.
+        A short key that the allocation holds makes it borrowed in two cases. The key is a share key, and the allocation is
+        borrowed on it; or the key is no share key, and the allocation is not in share.
         """
         return self._is_borrowed_at(0, short_keys) and (level == 0 or self._is_borrowed_at(level, short_keys))
 
@@ -51,12 +52,13 @@ class AllocationClass:
     traits: VictimTraits
     _allocations: dict[str, Allocation] = field(default_factory=dict)
     _grant_order: Mapping[str, int] | None = None
-    """The order of grant, if an added allocation may be out of it; else None."""
+    """Id → place in the order of grant, if added members are not sorted yet; else None."""
     _totals: dict[str, int] = field(default_factory=dict)
 
     @property
     def members(self) -> dict[str, Allocation]:
-        """Return the allocations by id, in order of grant. They are sorted on reading, because many may be added at once."""
+        """Return the allocations by id, in order of grant. They are sorted when they are read, because many may be added at
+        once."""
         if self._grant_order is not None:
             self._allocations = {
                 name: self._allocations[name] for name in sorted(self._allocations, key=self._grant_order.__getitem__)
@@ -91,7 +93,7 @@ class PolicyAllocations:
         self._classes_by_traits: dict[VictimTraits, AllocationClass] = {}
 
     def class_of(self, traits: VictimTraits) -> AllocationClass:
-        """Return the class with these traits; it is made if it does not exist."""
+        """Return the class with these traits. Make the class if it does not exist."""
         allocation_class = self._classes_by_traits.get(traits)
         if allocation_class is None:
             allocation_class = self._classes_by_traits[traits] = AllocationClass(traits)

@@ -29,7 +29,8 @@ LAYER_SIZE = 1 << 40
 
 
 class BorrowingIndex:
-    """The stacks of a pool, and the running allocations of each policy by class. Each of them is built on first use."""
+    """The stacks of a pool, and the running allocations of each policy by class. A stack or a class is built on its first
+    use."""
 
     def __init__(
         self, snapshot: PoolSnapshot, tree: AccountTree, find_protection: ProtectionCheck, chains: frozenset[str]
@@ -51,7 +52,7 @@ class BorrowingIndex:
         self.changed_policies: list[str] = []
         """The policies with an allocation that left, came back or changed its class, in the sequence of the changes."""
         self._policies_out_of_order: set[str] = set()
-        """Policies with a restored allocation, whose allocations may be out of the order of grant."""
+        """Policies with a restored allocation: their lists may no longer be in order of grant."""
         for position, allocation in enumerate(_in_grant_order(snapshot.allocations)):
             self.grant_order[allocation.id] = position
             if allocation.leaving_for is None:
@@ -88,7 +89,8 @@ class BorrowingIndex:
         return running
 
     def traits_if_reprieved(self, allocation: Allocation) -> VictimTraits:
-        """Return the traits that a victim would have after a reprieve, without protections that only forbid to preempt it."""
+        """Return the traits that a victim would have after a reprieve. A protection counts only if it holds for a leaving
+        victim, too."""
         self.restore(allocation)
         traits = self.class_of[allocation.id].traits
         self.remove(allocation)
@@ -100,7 +102,7 @@ class BorrowingIndex:
         keys = (key for key, _ in self.share_amounts(allocation.amounts))
         return {key: stack.units_beyond(key, position) for key in keys if position >= stack.edges[key]}
 
-    # Leave and come back
+    # Preempt and reprieve
 
     def remove(self, allocation: Allocation) -> None:
         """Remove an allocation that starts to leave. The allocations above it move down."""

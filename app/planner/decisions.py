@@ -113,16 +113,18 @@ REFUSAL_SENTENCES: dict[RefusalReason, str] = {
 
 @dataclass(frozen=True, slots=True)
 class CandidateVerdict:
-    """The answer of the rules about one allocation: the rule that allows it, or the reason of each rule that does not.
+    """The answer of the rules about one allocation: the rule that allows its preemption, or the reason of each rule that does
+    not.
 
-    If the allocation is protected or holds no short key, no rule was asked: then the one reason has no rule.
+    If the allocation is protected or holds no short key, no rule is asked. Then there is one reason without a rule.
     """
 
     allocation: str
     rule: str | None
     trigger: Trigger | None
     conditional: bool
-    """True if the permit needs the waiter within its policy's reserved amounts when all victims of the set have left."""
+    """True if the permit is valid only if the waiter lies within its policy's reserved amounts after all victims of the set
+    have left."""
     refusals: tuple[tuple[str | None, RefusalReason], ...]
 
     @property
@@ -146,7 +148,7 @@ class Decision:
     outcome: Outcome
     reason: DecisionReason
     list_verdicts: Callable[[], Iterator[CandidateVerdict]] | None = field(default=None, repr=False, compare=False)
-    """Returns the answers of the rules about each allocation, computed on demand; None if no rule was asked."""
+    """The function that computes the answers of the rules about each allocation; None if no rule was asked."""
 
     @property
     def sentence(self) -> str:

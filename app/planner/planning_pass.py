@@ -27,7 +27,7 @@ from app.planner.preemption.victim_selection import VictimBounds, choose_victims
 from app.planner.projection import Deficits, HoldsAhead, Projection, VictimHold
 
 Shape: TypeAlias = tuple[object, ...]
-"""The properties of a waiter that matter: until a step is planned, equal shapes get equal decisions."""
+"""The properties of a waiter that a decision depends on: until a step is planned, equal shapes get equal decisions."""
 
 Attempt: TypeAlias = PreemptionAttempt | FairShareAttempt
 
@@ -47,14 +47,14 @@ class PoolPlan:
 
 
 def plan_pool(snapshot: PoolSnapshot, skip: Set[str] = frozenset(), until: str | None = None) -> PoolPlan:
-    """Return the plan for one pool. The waiters in `skip` do not preempt yet: they prefer a pool that has not been judged.
-    Waiters after `until` are not judged; the earlier decisions do not depend on it."""
+    """Return the plan for one pool. The waiters in `skip` do not preempt yet: they prefer a pool that this reconcile pass has
+    not decided yet. Waiters after `until` are not judged, which changes no earlier decision."""
     return PlanningPass(snapshot, skip).run(until)
 
 
 @dataclass(slots=True)
 class _Refusal:
-    """The decision that a shape preempts nothing, and the state in which it was made."""
+    """The decision that a shape preempts nothing, and the state that it was based on."""
 
     version: int
     deficits: Deficits
@@ -118,8 +118,8 @@ class PlanningPass:
     # 1. Orphaned victims
 
     def _settle_orphaned_victims(self) -> None:
-        """Give each orphaned victim, the newest first, to the first hold that is short without it and whose owner may
-        preempt it. Reprieve the victim if there is no such hold."""
+        """Give each orphaned victim, the newest first, to the first hold that needs its units and whose owner may preempt it.
+        Reprieve the victim if there is no such hold."""
         projection, grant_order = self._projection, self._projection.borrowing.grant_order
         short_attempts = list(self._owners_short()) if projection.orphaned_victims else []
         for orphan in sorted(projection.orphaned_victims.values(), key=lambda orphan: -grant_order[orphan.id]):
@@ -175,7 +175,8 @@ class PlanningPass:
         return decision.outcome is Outcome.ENDS and bool(hold.victims)
 
     def _has_victims_without_pauses(self, owner: Waiter, holds_ahead: HoldsAhead) -> bool:
-        """True if the owner could preempt a set of victims if the pool made no pauses."""
+        """True if the owner could preempt a set of victims if no earlier preemption counted for backoff and the bound per
+        minute."""
         attempt = self._attempt(owner, holds_ahead, self._projection.deficits(owner, holds_ahead))
         choice = choose_victims(attempt, VictimBounds(self._budget.max_victims_ever, waiter_value(self._settings, owner)))
         return choice is DecisionReason.NOT_WEIGHED or not isinstance(choice, DecisionReason)
@@ -210,7 +211,7 @@ class PlanningPass:
         return waiter.id in self._waiters_behind if self._fair_share_rules else self._is_behind_blocked(waiter)
 
     def _is_behind_blocked(self, waiter: Waiter) -> bool:
-        """True if the pool's capacity blocks an earlier request of a strict queue; owners of holds count too."""
+        """True if the queue is strict and the pool's capacity blocks an earlier request or an owner of a hold."""
         first_blocked_score = self._snapshot.first_blocked_score
         if first_blocked_score is not None and waiter.queue_score > first_blocked_score:
             return True
@@ -251,8 +252,8 @@ class PlanningPass:
         return decision
 
     def _is_still_refused(self, refusal: _Refusal, waiter: Waiter) -> bool:
-        """True if no step was planned since, or if there is still too little to take. Without groups, preemptions by other
-        waiters only shrink the takeable units."""
+        """True if no step was planned since the refusal, or if all candidates together still do not suffice. Without groups,
+        preemptions by other waiters only reduce the units of the candidates."""
         if refusal.version == self._projection.version:
             return True
         if refusal.decision.reason is not DecisionReason.NOT_ENOUGH or self._projection.tree.has_groups:
@@ -290,7 +291,7 @@ class PlanningPass:
         return Decision(waiter.id, Outcome.PREEMPTS, DecisionReason.FITS_THEN, list_verdicts)
 
     def _fair_share_refusal(self, attempt: FairShareAttempt) -> DecisionReason | None:
-        """Return why the fair-share rules forbid the waiter every allocation; None if they do not."""
+        """Return why the fair-share rules allow the waiter no victim at all; None if they may allow some."""
         if attempt.level is StarvationLevel.NONE:
             return DecisionReason.NOT_STARVING
         if any(isinstance(step, Preempt) for step in self._steps):
@@ -326,7 +327,7 @@ def _candidate_verdicts(
 _PASSES_WITH_TIME = frozenset(
     {DecisionReason.BACKOFF, DecisionReason.MINUTE_USED_UP, DecisionReason.ONE_AT_A_TIME, DecisionReason.NOT_WEIGHED}
 )
-"""The reasons that pass with time, so the hold may be filled later."""
+"""The reasons that end by themselves, so that the hold may be filled later."""
 
 _ENDS_HOLD = frozenset(
     {

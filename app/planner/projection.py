@@ -1,6 +1,7 @@
 """The accounts of a pool now, and after all victims have left. Each planned step moves the projection along.
 
-A victim has left only when the ledger says so: `used` stays as in the snapshot, and leaving units are counted apart.
+A planned step does not change `used`, because a victim has left only when the ledger records it. Leaving units are counted
+apart.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class VictimHold:
 
 @dataclass(slots=True)
 class HoldsAhead:
-    """The units that holds of other requests take from one request, by its own position among the holds."""
+    """The units that the holds of other requests keep from one request. They depend on the position of its own hold."""
 
     claimed_units: UnitsByAccountKey = field(default_factory=lambda: defaultdict(int))
     """The units that the owners of these holds will use of an account when all victims have left."""
@@ -55,7 +56,7 @@ class Projection:
         self.borrowing = borrowing
         self.holds: dict[str, VictimHold] = {}
         self.orphaned_victims: dict[str, Allocation] = {}
-        """The victims that no waiter needs any more, by id."""
+        """Id → orphaned victim."""
         self.all_holds = HoldsAhead()
         """The holds as they count for a request without a hold."""
         self.version = 0
@@ -123,8 +124,8 @@ class Projection:
         )
 
     def excess_over_reserved(self, waiter: Waiter, holds_ahead: HoldsAhead) -> list[tuple[str, int]] | None:
-        """Return, per share key of a waiter, the units of its own policy that still have to leave so that it lies within
-        reserved. None if its amounts exceed reserved, or if it asks no share key."""
+        """Return, per share key of a waiter, the units that still have to leave its own policy so that the waiter lies within
+        the reserved amounts. None if its amounts exceed them, or if it asks no share key."""
         policy, share_amounts = self.tree.policy(waiter.component), self.borrowing.share_amounts(waiter.amounts)
         if not share_amounts or any(units > policy.reserved.get(key, 0) for key, units in share_amounts):
             return None
@@ -169,11 +170,11 @@ class Projection:
     # The order of holds
 
     def holds_in_order(self) -> Iterator[tuple[VictimHold, HoldsAhead]]:
-        """Yield the holds in order, each with the holds that count for its owner: every earlier hold in full, and of the later
-        ones the units that their victims bring.
+        """Yield the holds in order, each with the holds that count for its owner: every earlier hold in full, and every later
+        hold up to the units that its own victims have freed or will free.
 
-        `HoldsAhead` is one object that moves along: read it before the next hold. Until then, only the hold just yielded may
-        get more victims or end.
+        `HoldsAhead` is one object that changes with each hold: read it before the next hold is requested. Until then, only the
+        hold that was just yielded may get more victims or end.
         """
         holds_ahead = HoldsAhead()
         for hold in self.holds.values():
@@ -185,8 +186,8 @@ class Projection:
                 self._count_as_earlier_hold(holds_ahead, hold, 1)
 
     def _count_as_later_hold(self, holds_ahead: HoldsAhead, hold: VictimHold, sign: int) -> None:
-        """Count a hold for the owners of earlier holds. It binds them only up to the units that its victims bring, at most its
-        amount."""
+        """Count a hold for the owners of earlier holds. It counts only up to the units that its own victims have freed or will
+        free, and at most its amounts."""
         for account_key, units in self._units_on_path(hold):
             freed_units = hold.freed_units.get(account_key[0], {}).get(account_key[1], 0)
             holds_ahead.claimed_units[account_key] += sign * min(units, freed_units + hold.pending_units[account_key])
@@ -277,7 +278,7 @@ class Projection:
 
     def _restore(self, allocation: Allocation) -> None:
         policy, *groups = self.tree.paths[allocation.component][:-1]
-        for group in groups:  # the ledger counts it the same way: so many units that were in share may be borrowed now
+        for group in groups:  # as in the ledger: this many units that were in share may be borrowed now
             for key, units in self.tree.accounts[policy].reserved.items():
                 self._new_stack_exits[group, key] += units
         self.borrowing.restore(allocation)

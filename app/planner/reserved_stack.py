@@ -31,7 +31,8 @@ class ReservedStack:
             self._raise_edge(key, 0)
 
     def insert(self, position: int, allocation: Allocation) -> list[Allocation]:
-        """Insert an allocation. Return the allocations that have become borrowed on some key, perhaps the inserted one too."""
+        """Insert an allocation. Return the allocations that have become borrowed on some key; the inserted one may be among
+        them."""
         insort(self._positions, position)
         self._allocations[position] = allocation
         changed = []
@@ -55,7 +56,8 @@ class ReservedStack:
         return changed
 
     def units_beyond(self, key: str, position: int) -> int:
-        """Return the units beyond reserved of the allocation at a position and of all allocations below it together."""
+        """Return the units by which the allocation at a position and all allocations below it exceed the reserved amount
+        together."""
         first = bisect_left(self._positions, self.edges[key])
         last = bisect_left(self._positions, position)
         units_above_edge = sum(self._allocations[each].amounts.get(key, 0) for each in self._positions[first : last + 1])

@@ -68,7 +68,7 @@ class SimulatedWaiter:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedHold:
-    """The units kept for a waiter: its amounts, less the units that its victims still have to free."""
+    """The units that a hold keeps for its owner: the owner's amounts, less the units that its victims still have to free."""
 
     owner: int
     """The index of the waiter."""

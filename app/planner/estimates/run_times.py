@@ -46,7 +46,7 @@ class RunTimes:
         if step >= self._step_count or survivors <= self._survival[-1]:
             return None
         low, high = step, self._step_count
-        while low < high:  # find the first step after which fewer than that are left
+        while low < high:  # find the first step after which fewer than `survivors` are left
             middle = (low + high) // 2
             low, high = (low, middle) if self._survival[middle + 1] < survivors else (middle + 1, high)
         begin, end = max(age_s, shortest_of(low)), shortest_of(low + 1)

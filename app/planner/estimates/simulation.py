@@ -22,9 +22,9 @@ from app.planner.estimates.pool_state import (
 )
 
 ENOUGH_RUN_TIMES = 5
-"""The number of run times of a component from which those of other components do not matter."""
+"""The number of run times of a component from which the run times of other components are not used."""
 BATCH_CORRELATION = 0.95
-"""The correlation of run times in a batch: the parts of one experiment end, or fail, together."""
+"""The correlation of run times in a batch, because the parts of one experiment often end or fail together."""
 
 _NO_UNITS: dict[AccountKey, int] = {}
 
@@ -39,7 +39,7 @@ class SimulatedStart:
 
 @dataclass(slots=True)
 class _ActiveHold:
-    """A hold with victims: the units that its victims still have to free, and those that they have freed."""
+    """A victim hold: the units that its victims still have to free, and the units that they have freed."""
 
     amounts: Amounts
     account_keys: frozenset[AccountKey]
@@ -97,7 +97,7 @@ class QueueSimulation:
         self.work = len(state.allocations)
         """The number of allocations that ran or ended, and of waiters that were examined."""
         self._free_units = dict(state.free_units)
-        """The free units for requests without a hold: those that no hold keeps."""
+        """The units that are free and that no hold keeps, for requests without a hold."""
         self._basis = EndBasis.KNOWN
         self._batch_factors = defaultdict[int, float](lambda: random.gauss(0, BATCH_CORRELATION**0.5))
         self._holds = [self._active_hold(hold) for hold in state.holds]
@@ -117,10 +117,10 @@ class QueueSimulation:
         """The lanes that may fit, the first of the queue first."""
         heapify(self._ready)
         self._parked = defaultdict[AccountKey, list[tuple[int, int]]](list)
-        """Account and key → the lanes parked there: the units that each needs, the least first, and the lane."""
+        """(Account, key) → its parked lanes, as (needed units, lane), the smallest need first."""
 
     def starts(self, max_work: float = inf) -> Iterator[tuple[int, SimulatedStart]]:
-        """Yield the waiters in the order in which they start. Raise WorkLimitExceeded if that takes more work than
+        """Yield the waiters in the order of their starts. Raise WorkLimitExceeded if the simulation needs more than
         `max_work`."""
         now, waiter_count = 0.0, sum(len(lane.members) for lane in (*self._lanes, *self._owner_lanes))
         while True:
@@ -253,7 +253,8 @@ class QueueSimulation:
             yield head
 
     def _park(self, number: int, head: int, shortage: AccountKey) -> None:
-        """Park a lane until enough units are free at its shortage. In a strict queue it stays the first."""
+        """Park a lane until enough units are free at its shortage. In a strict queue, a lane that the pool's capacity blocks
+        stays at the front instead."""
         if self._state.is_strict and shortage[0] == POOL:
             heappush(self._ready, (head, number))
             return
@@ -284,8 +285,8 @@ class QueueSimulation:
         return None
 
     def _free_units_of_owner(self, number: int, account_key: AccountKey) -> int:
-        """Return the free units for the owner of a hold. An earlier hold binds it in full, a later hold only by the units that
-        its own victims have freed."""
+        """Return the free units for the owner of a hold. An earlier hold counts against the owner in full. A later hold counts
+        only with the units that its own victims have freed."""
         kept_by_later = sum(
             later_hold.kept_units(account_key) - later_hold.kept_from_earlier_owners(account_key)
             for later_hold in self._holds[number + 1 :]

@@ -2,8 +2,8 @@
 
 A run time is drawn from those of the component, for the age of the allocation. A promised walltime and the deadline of a victim
 bound it. A waiter that fits is started in queue order, within the limits of its accounts, its fixed share and the units that
-existing holds keep. The simulation submits and preempts no request, and makes no new hold. An estimate is as good as the future
-is like the past.
+existing holds keep. The simulation submits and preempts no request, and makes no new hold. An estimate assumes that future run
+times are like past ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class StartEstimate:
     likely_s: float
     latest_s: float | None
     is_guess: bool = False
-    """True if the likely time depends on a guess too: on few run times, or on a run time beyond all observed ones."""
+    """True if the likely time, too, depends on few run times, or on a run time longer than all observed ones."""
 
 
 class NoEstimate(StrEnum):
@@ -63,8 +63,8 @@ def estimate_starts(state: SimulationState, seed: int = 0) -> list[StartEstimate
 
 
 def _find_affordable(state: SimulationState, seed: int) -> tuple[int, int]:
-    """Return the number of waiters (the first ones) that can be simulated in bounded time, and the number of simulations. Both
-    are found by a trial."""
+    """Return the number of waiters (the first ones) that can be simulated in bounded time, and the number of simulations. A
+    trial simulation measures both."""
     count = len(state.waiters)
     while True:
         simulation = QueueSimulation(state, count, Random(seed))
@@ -78,7 +78,8 @@ def _find_affordable(state: SimulationState, seed: int) -> tuple[int, int]:
 
 
 def _estimate(times: list[float], known_times: list[float], draws: int, *, is_guess: bool) -> StartEstimate | None:
-    """Return the quantiles of the start times of all simulations. For the latest, a time that depends on a guess is never."""
+    """Return the quantiles of the start times of all simulations. For the latest start, a time that depends on a guess counts
+    as infinite."""
     all_times, known_times = [
         sorted([*times_found, *[inf] * (draws - len(times_found))]) for times_found in (times, known_times)
     ]

@@ -50,7 +50,7 @@ class FairShareAttempt:
 
     @property
     def may_weigh_more(self) -> bool:
-        """True if this pass has time to weigh another set for the waiter."""
+        """True if this pass may compute another exchange for the waiter."""
         return self._rules.may_weigh_more(self._weighed_before)
 
     def could_suffice(self) -> bool:
@@ -77,7 +77,7 @@ class FairShareAttempt:
         return self._costs.exact(allocation)
 
     def allows(self, candidates: Sequence[Candidate]) -> bool:
-        """True if no policy of the victims would then be below its fair share and able to preempt the waiter in turn."""
+        """True if, after the exchange, no policy of a victim is below its fair share and could preempt the waiter in turn."""
         victims = [allocation for _, allocation, _ in candidates]
         after = self._rules.scenario_after(self._scenario, self.waiter, victims)
         self.policies_taking_back = frozenset(victim.component for victim in victims if self._can_take_back(after, victim))

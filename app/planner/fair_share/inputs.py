@@ -15,7 +15,7 @@ Share: TypeAlias = tuple[int, ...]
 """One number per key, in 1/scale of the pool's capacity."""
 
 SHARE_BITS = 72
-"""The least number of bits of a share. Rounding happens that far down."""
+"""The least number of bits of the scale of shares, so that rounding errors are tiny."""
 
 
 class NormalisedShares:
@@ -65,7 +65,8 @@ class NormalisedShares:
         return tuple(map(sum, zip(*shares, strict=True))) if shares else self.nothing
 
     def _infer_guarantees(self, account: Branch) -> None:
-        """Give a child that guarantees other keys, but not this one, its part of the parent's guarantee of this key."""
+        """Infer the guarantee of each key that a child with other guarantees does not name, as its part of the parent's
+        guarantee."""
         above = self.guarantee[account.name]
         child_guarantees = [(child, self._share(child.guarantee)) for child in account.children]
         shares = [list(own) for _, own in child_guarantees]

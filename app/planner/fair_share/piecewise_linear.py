@@ -1,8 +1,8 @@
 """Piecewise linear functions from a level to one value per key: their sum, and the answer of an account to an offer.
 
-A function has two parts of equal length: the levels of its points, and per key a column of values. Neither ever falls. A level
-that occurs twice is a jump, and at a jump the lower value counts. All numbers are whole. Numbers that are very close count as
-equal, because a rounding error must not separate two jumps at the same level.
+A function has two parts of equal length: the levels of its points, and per key a column of values. Levels and values never
+fall. A level that occurs twice is a jump, and at a jump the lower value counts. All numbers are whole. Numbers that are very
+close count as equal, because a rounding error must not separate two jumps at the same level.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def add_curves(curves: Sequence[Curve], top: int, width: int) -> Polyline:
     order = sorted(range(len(places)), key=places.__getitem__)
     jumps = {here for curve in curves for here, there in pairwise(curve.offers) if here == there}
     levels: Numbers = []
-    counts: Numbers = []  # the number of points before those that are summed up at this index
+    counts: Numbers = []  # for each level: the number of curve points up to it; before a jump, without those at the jump
     for level, group in groupby(order, key=places.__getitem__):
         count = counts[-1] if counts else 0
         if level in jumps:
@@ -123,8 +123,8 @@ def add_curves(curves: Sequence[Curve], top: int, width: int) -> Polyline:
 def _add_columns(lines: Sequence[tuple[Numbers, Numbers]], order: Sequence[int], levels: Numbers, counts: Numbers) -> Numbers:
     """Return one key of a sum. At each of its points a curve continues as another straight line; these lines are added.
 
-    A line is its rise per level and its value at level 0. Both have so many bits behind the point that all rounding errors
-    together are less than half of 1.
+    A line is its rise per level and its value at level 0. Both have so many fractional bits that all rounding errors together
+    are less than half of 1.
     """
     fraction = levels[-1].bit_length() + 24
     rises: Numbers = []
@@ -197,8 +197,8 @@ def align(curves: Sequence[Curve]) -> None:
 
 
 def _drop_duplicate_points(curve: Curve) -> None:
-    """Remove all points of one level but the first and the last. At the lowest level only the last is kept: without an
-    offer, the most that needs none counts."""
+    """Remove all points of one level but the first and the last. At the lowest level only the last point is kept: the most that
+    an account takes without an offer."""
     offers = curve.offers
     first, last = bisect_right(offers, offers[0]) - 1, len(offers) - 1
     indexes = [

@@ -16,7 +16,8 @@ from app.planner.fair_share.water_filling import AccountShares, Division
 
 @dataclass(frozen=True, slots=True)
 class PreemptibleSplit:
-    """The ids of a leaf's running allocations in the order of the walk. The three lists, joined, are all allocations."""
+    """The ids of a leaf's running allocations in the order of `split_allocations`. Each allocation is in one of the three
+    lists."""
 
     non_preemptible: tuple[str, ...]
     aggressively_preemptible: tuple[str, ...]
@@ -30,8 +31,8 @@ def split_allocations(
 ) -> PreemptibleSplit:
     """Return the split of a leaf's running allocations. They are given in order of grant.
 
-    The walk: 1. allocations without a completed checkpoint 2. allocations with one; each in order of grant. If aggressive
-    preemption is not allowed, aggressively preemptible allocations count as non-preemptible.
+    Usage is added up in this order: 1. allocations without a completed checkpoint 2. allocations with a checkpoint; each in
+    order of grant. If aggressive preemption is not allowed, aggressively preemptible allocations count as non-preemptible.
     """
     walk = sorted(allocations, key=lambda allocation: allocation.checkpointed_ms is not None)
     usage_before = _usage_before(walk)
@@ -79,5 +80,5 @@ def _is_protected(usage: Amounts, protected_usage: Amounts) -> bool:
 
 
 def _bound(fair: Share, threshold: Fraction, scale: int) -> Share:
-    """Return a part of the fair share, less the greatest rounding error."""
+    """Return this part (`threshold`) of the fair share, less the greatest rounding error."""
     return tuple(units * threshold.numerator // threshold.denominator - scale // EQUAL_WITHIN for units in fair)

@@ -1,7 +1,7 @@
 """The statuses that the planner keeps beside the accounts of a pool: fair shares, starvation, limits exceeded, and times.
 
-The scripts grant by the published shares. So only shares that their order needs are published: those of policies with demand.
-Times are published because no process remembers anything between two passes.
+The scripts grant in the order of the published shares. So only the shares of policies with demand are published. Times are
+published because no process remembers anything between two passes.
 """
 
 from __future__ import annotations

@@ -7,9 +7,11 @@ filled. Its candidates are judged in the state of the pool after all victims hav
 2. It is `preemptible`, and lies wholly beyond its policy's fair share on a short key.
 3. For an aggressively starving waiter it may be `aggressively_preemptible`: it lies partly beyond that share, and the waiter
    stays within its own fair share.
-4. After the whole set of victims, none of their policies is below its fair share and could preempt the waiter in turn.
+4. After the exchange (all victims have left, and the waiter runs), no policy of a victim is below its fair share and could
+   preempt the waiter in turn.
 
-Fair shares change with the running allocations, so 4 is judged by the division of the pool after the exchange.
+Fair shares change with the running allocations. So rule 4 divides the pool anew for each exchange, and a pass may compute only
+a bounded number of exchanges.
 """
 
 from __future__ import annotations
@@ -50,10 +52,10 @@ TRIGGERS = {StarvationLevel.ORDINARY: Trigger.STARVATION, StarvationLevel.AGGRES
 
 
 WEIGHED_POLICIES, LEAST_WEIGHED, MOST_WEIGHED = 20_000, 8, 400
-"""The bounds on the exchanges of a pass: their divisions have this many policies in all; the least and the most exchanges."""
+"""The bounds on the exchanges of a pass: the policies of all their divisions together; the least and the most exchanges."""
 
 HASH_MULTIPLIER = 2_654_435_761
-"""A factor that moves consecutive times far apart."""
+"""A factor that spreads consecutive times over the whole range, so that each pass begins at another waiter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +143,9 @@ class FairShareRules:
         self._protection_of = protection_of
         self._scenario: tuple[int, ShareScenario] | None = None
         self.weighed_exchanges = 0
-        """The number of exchanges weighed so far."""
+        """The number of exchanges computed so far."""
         self._shares_by_state: dict[object, FairShares] = {}
-        """State → its division, for each state that was weighed."""
+        """State after an exchange → its fair shares."""
         self._max_weighed = max(LEAST_WEIGHED, min(MOST_WEIGHED, WEIGHED_POLICIES // max(1, len(self.inputs.tree.paths))))
 
     def scenario(self, holds_ahead: HoldsAhead) -> ShareScenario:
@@ -159,8 +161,8 @@ class FairShareRules:
         return LEVELS[self._states[account].status] is not StarvationLevel.NONE
 
     def level(self, component: str, scenario: ShareScenario) -> StarvationLevel:
-        """Return the highest starvation level among a policy and its groups; an account counts only if it is below its fair
-        share in this scenario too."""
+        """Return the highest starvation level of a policy and its groups. An account counts only if it is below its fair share
+        in this scenario, too."""
         path = self.inputs.tree.paths[component][:-1]
         levels = ((LEVELS[self._states[account].status], account) for account in path)
         return max(
@@ -168,8 +170,8 @@ class FairShareRules:
         )
 
     def may_weigh_more(self, weighed_before: int) -> bool:
-        """True if this pass has time to weigh another exchange for a waiter that began at that count. One waiter gets an eighth
-        of all exchanges."""
+        """True if this pass may compute another exchange. `weighed_before` is the count when the attempt of the waiter began:
+        one waiter gets at most an eighth of all exchanges."""
         return self.weighed_exchanges < self._max_weighed and self.weighed_exchanges - weighed_before < max(
             2, self._max_weighed // 8
         )
@@ -177,8 +179,8 @@ class FairShareRules:
     def waiters_in_order(self, waiters: Iterable[Waiter], now_ms: int) -> Iterator[Waiter]:
         """Yield the waiters: 1. most urgent 2. least satisfied policy 3. higher class 4. older 5. id.
 
-        After half of the exchanges of a pass, the order continues at a waiter of the same urgency that changes from pass to
-        pass. So waiters that are refused in every pass do not keep other waiters from being judged.
+        After half of the exchanges of a pass, the order continues at another waiter of the same urgency, in each pass at a
+        different one. So waiters that are refused in every pass do not keep other waiters from being judged.
         """
         ordered = self._sorted_waiters(waiters)
         scenario = self.scenario(self.projection.all_holds)
@@ -227,7 +229,7 @@ class FairShareRules:
         return ShareScenario(shares, allocations, self._lasting_protection)
 
     def scenario_with(self, scenario: ShareScenario, orphan: Allocation) -> ShareScenario:
-        """Return the state with an orphaned victim among the running allocations. The usage of its policy includes it
+        """Return the scenario with an orphaned victim among the running allocations. The usage of its policy includes its units
         already."""
         allocations = self._allocations()
         allocations[orphan.component] = sorted(

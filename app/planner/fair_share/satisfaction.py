@@ -12,7 +12,7 @@ EQUAL_WITHIN = 10**9
 """The inverse of the relative difference below which two shares are equal."""
 
 COVERED_WITHIN = 10**4
-"""The inverse of the part of the demand that a fair share may lack and still cover it."""
+"""The inverse of the part of the demand that a fair share may lack and still count as covering the demand."""
 
 
 def demand_met(fair: Share, demand: Share, scale: int) -> tuple[bool, ...]:
@@ -22,7 +22,7 @@ def demand_met(fair: Share, demand: Share, scale: int) -> tuple[bool, ...]:
 
 
 def exceeds(left: Sequence[int], right: Sequence[int], keys_met: Sequence[bool]) -> bool:
-    """True if the left share is larger on every key whose demand is not met. If all demand is met, one larger key is enough."""
+    """True if the left share is larger on every key whose demand is not met; if all demand is met, on any key."""
     is_more_by_key = [left_units > right_units for left_units, right_units in zip(left, right, strict=True)]
     if all(keys_met):
         return any(is_more_by_key)
@@ -59,8 +59,7 @@ def satisfaction_ratio(account: AccountShares, scale: int) -> Fraction | None:
 
 
 def is_below(account: AccountShares, tolerance: Fraction, scale: int, is_leaf: bool) -> bool:
-    """True if the account uses less than its entitlement. For a leaf whose fair share covers its demand, no tolerance
-    applies."""
+    """True if the account is below its fair share. For a leaf whose fair share covers its demand, no tolerance applies."""
     if is_leaf and covers_demand(account.fair, account.demand, scale):
         tolerance = max(tolerance, Fraction(1))
     slack = scale // EQUAL_WITHIN

@@ -1,4 +1,4 @@
-"""Starvation: the state of an account below its fair share, and the settings for how long that may last."""
+"""Starvation: the state of an account below its fair share, and the settings that bound its duration."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class StarvationSettings:
 
 @dataclass(frozen=True, slots=True)
 class StarvationState:
-    """The status of an account, and the time since when it is below its fair share; None if it is not below."""
+    """The status of an account, and the time (ms) at which it fell below its fair share; None if it is not below."""
 
     status: StarvationStatus = StarvationStatus.NON_STARVING
     below_ms: int | None = None
@@ -72,8 +72,8 @@ def read_pool_settings(texts: Mapping[str, str]) -> StarvationSettings:
 
 
 def inherit_settings(inherited: StarvationSettings, texts: Mapping[str, str], is_policy: bool) -> StarvationSettings:
-    """Return the settings of an account below another. A group replaces the settings that it has; a policy can only become more
-    patient."""
+    """Return the settings of an account below another. A group's own settings replace the inherited ones. A policy's own
+    settings can only make it more patient."""
     own = _read(texts)
     return replace(inherited, **(_more_patient(inherited, own) if is_policy else own))
 

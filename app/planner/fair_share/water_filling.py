@@ -116,7 +116,7 @@ class _WaterFilling:
     # Down
 
     def _root_level(self, root: Branch, most: Share) -> int:
-        """Return the highest level of the root at which no key exceeds its limit."""
+        """Return the highest level of the root at which no key of the sum exceeds `most`."""
         curves = [self._curves[child.name] for child in root.children]
         levels = sorted({0, self._top(root), *chain.from_iterable(curve.offers for curve in curves)})
 

@@ -33,7 +33,7 @@ class PreemptionAttempt:
         self.needs = [(self.path.index(account), key, units) for (account, key), units in deficits.items()]
         """(Level of its path, key, units) of each shortage."""
         self.excess = index.projection.excess_over_reserved(waiter, holds_ahead)
-        """Per share key, the units of the waiter's own policy that have to leave so that it lies within its reserved
+        """Per share key, the units that have to leave the waiter's own policy so that the waiter lies within its reserved
         amounts."""
         self._fits_unused_share = [
             index.projection.fits_unused_share(waiter, account, holds_ahead) for account in self.path[:-1]
@@ -75,8 +75,8 @@ class PreemptionAttempt:
         )
 
     def _class_bounds(self, priority: int) -> tuple[int, int]:
-        """Return two preemption classes: allocations of a policy rank lower below the first, and not higher below the
-        second."""
+        """Return two bounds on the preemption class of an allocation of a policy. Below the first it ranks lower than the
+        waiter, below the second not higher."""
         own_class, own_priority = self.waiter.preemption_class, self._policy.priority
         if self.index.ranks_by_class:
             return own_class, own_class + 1 if priority <= own_priority else own_class
@@ -85,7 +85,7 @@ class PreemptionAttempt:
         return own_class, own_class + 1
 
     def could_suffice(self) -> bool:
-        """True if all candidates together cover the needs. The conditions of the own policy are ignored."""
+        """True if all candidates together cover the needs. Conditions on candidates of the waiter's own policy are ignored."""
         open_needs = list(self.needs)
         for meeting_level, total in self._totals():
             open_needs = [
@@ -97,7 +97,8 @@ class PreemptionAttempt:
         return False
 
     def _totals(self) -> Iterator[tuple[int, Callable[[str], int]]]:
-        """Yield the takeable units of the waiter's own policy, and of each set of policies with the same view.
+        """Yield the units of all candidates in the waiter's own policy, and in each set of policies for which the waiter has
+        the same view.
 
         Each item is the level where the paths meet, and a function from key to units.
         """
@@ -107,8 +108,8 @@ class PreemptionAttempt:
                 yield meeting_level, partial(self._total, meeting_level, distance, priority)
 
     def _total(self, meeting_level: int, distance: int, priority: int, key: str) -> int:
-        """Return the takeable units of all policies of one distance and priority, without the policies that the waiter meets
-        further down its path."""
+        """Return the units of all candidates in the policies of one distance and priority. Policies that the waiter meets
+        further down its path are left out."""
         index, view = self.index, self._view(meeting_level, distance, priority)
         total = index.total(self.path[meeting_level], (distance, priority), view, key)
         if meeting_level > 1:
@@ -144,7 +145,7 @@ class PreemptionAttempt:
         return [allocation.amounts.get(key, 0) if level >= meeting_level else 0 for level, key, _ in self.needs]
 
     def units_for_excess(self, allocation: Allocation) -> list[int]:
-        """Return the units of each excess over its policy's reserved that an allocation would free."""
+        """Return the units of each excess over the policy's reserved amounts that an allocation would free."""
         is_own = allocation.component == self.waiter.component
         return [allocation.amounts.get(key, 0) if is_own else 0 for key, _ in self.excess or ()]
 
@@ -192,11 +193,12 @@ class PreemptionAttempt:
         )
 
     def unused_share_accounts(self, allocation: Allocation) -> tuple[str, str]:
-        """Return the accounts into whose unused share the waiter has to fit if it reclaims from an allocation."""
+        """Return the accounts whose unused shares the waiter has to fit if it reclaims from an allocation."""
         return self.path[0], self.path[max(0, self._tree.meeting_level(self.waiter.component, allocation.component) - 1)]
 
     def borrowed_conditions(self, allocation: Allocation) -> Iterator[BorrowedCondition]:
-        """Yield one condition for each account at which the allocation has to be borrowed: the key with most units beyond."""
+        """Yield one condition for each account at which the allocation has to be borrowed, with the key that has the most
+        borrowed units."""
         view = self.preemptor_view(allocation.component)
         path = self._tree.paths[allocation.component]
         keys = self._borrowing.mask(allocation.amounts)

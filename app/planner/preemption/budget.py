@@ -13,7 +13,7 @@ class PreemptionBudget:
     def __init__(self, snapshot: PoolSnapshot) -> None:
         settings = snapshot.settings
         self.max_victims_ever = _least(settings.max_victims, settings.max_preemptions_per_minute)
-        """The most victims of a decision if no allocation was preempted lately; None if there is no bound."""
+        """The most victims of a decision if no allocation was preempted in the last minute; None if there is no bound."""
         self._max_victims = settings.max_victims
         self.left_this_minute: int | None = None
         """The preemptions left in this minute; None if there is no bound."""

@@ -71,11 +71,11 @@ class _TakeableUnits:
     by_component: dict[str, int]
     total: int
     applied_changes: int
-    """The number of changed policies that are counted in already."""
+    """The number of entries of the list of changed policies that the units already include."""
 
 
 class CandidateIndex:
-    """The rules of one pool, and the permits that they gave in this pass."""
+    """The permits that the rules of one pool gave in this pass."""
 
     def __init__(self, snapshot: PoolSnapshot, projection: Projection, costs: PreemptionCosts) -> None:
         self.rules: tuple[Rule, ...] = rules_of(snapshot.settings)
@@ -110,8 +110,8 @@ class CandidateIndex:
         return candidates
 
     def policies_by_distance_and_priority(self, account: str) -> Mapping[tuple[int, int], frozenset[str]]:
-        """Return (number of accounts between, priority) → the components below an account. A waiter that meets them at that
-        account has the same view of all components of one entry."""
+        """Return (number of accounts between, priority) → the components below an account. A waiter whose path meets theirs at
+        that account has the same view of all components of an entry."""
         policies = self._policies_by_account.get(account)
         if policies is None:
             tree, components_by_key = self.projection.tree, defaultdict(list)

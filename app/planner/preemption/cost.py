@@ -74,7 +74,7 @@ def _walltime_value_ms(ran_ms: int, walltime_s: int) -> tuple[int, int]:
 
 
 def waiter_value(settings: PlannerSettings, waiter: Waiter) -> int | None:
-    """Return the bound below which the cost of the victims has to stay, in GPU-minutes; None if there is no bound."""
+    """Return the value of a waiter in GPU-minutes: its victims have to cost less. None if there is no bound."""
     if settings.discipline != "classes" or settings.value_per_class is None:
         return None
     return settings.value_per_class * waiter.preemption_class * max(1, waiter.amounts.get(settings.cost_key, 0))

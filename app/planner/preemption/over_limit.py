@@ -1,8 +1,8 @@
-"""Accounts over a limit: the time since when, and the victims that have to leave.
+"""Accounts over a limit: the time at which they exceeded it, and the victims that have to leave.
 
 An account is over its limit after the limit, or the capacity of the pool, was lowered below its use. With `over_limit: evict`,
-preemptible work of the exceeding amount is preempted without a waiter, the newest first. If the limit is raised while victims
-leave, the victims that need not leave any more are reprieved.
+preemptible work beyond the limit is preempted without a waiter, the newest first. If the limit is raised while victims leave,
+the victims that no longer exceed it are reprieved.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class OverLimitCheck:
         return {key: used - limit for key, used, limit in units if limit is not None and used > limit}
 
     def over_since(self, account: AccountSnapshot) -> int | None:
-        """Return the time since when an account is over a limit that has to be restored; None if it is not over one."""
+        """Return the time (ms) at which an account exceeded a limit that has to be restored; None if it is within its
+        limits."""
         if not self.evicts(account) or not self.units_over(account, lambda *_: 0):
             return None
         since = account.published.over_ms
@@ -61,7 +62,7 @@ class OverLimitCheck:
         return (own or default_value("over_limit", self._snapshot.settings.discipline)) == "evict"
 
     def must_leave(self, projection: Projection, allocation: Allocation, account: AccountSnapshot) -> bool:
-        """True if an account would be over a limit that has to be kept if this victim stayed and all others left."""
+        """True if the account evicts, and would exceed a limit if this victim stayed and all others left."""
         if not self.evicts(account):
             return False
         bounds = ((key, units, self._tree.limit(account.name, key)) for key, units in allocation.amounts.items())
@@ -81,8 +82,8 @@ class OverLimitCheck:
 
 
 def find_cancelable_evictions(snapshot: PoolSnapshot, projection: Projection) -> Iterator[Allocation]:
-    """Yield the victims of a limit that would not be exceeded if they stayed, the oldest first. The caller counts each as
-    staying before it reads the next."""
+    """Yield the victims that may stay without exceeding the limit for which they leave, the oldest first. The caller counts
+    each as staying before it reads the next."""
     limits = OverLimitCheck(snapshot, projection.tree)
     for allocation in snapshot.allocations:
         if allocation.leaving_for == LEAVING_FOR_LIMIT and not any(
@@ -118,7 +119,7 @@ def choose_evictions(
 ) -> list[tuple[Allocation, AccountSnapshot]]:
     """Return the allocations to evict so that these accounts are within their limits, the newest first.
 
-    Each comes with the account that it leaves for. The deepest accounts choose first.
+    Each is returned with the account whose limit it exceeds. The deepest accounts choose first.
     """
     tree, due = projection.tree, sorted(accounts, key=lambda account: (-_depth(account, projection.tree), account.name))
     victims: dict[str, tuple[Allocation, AccountSnapshot]] = {}

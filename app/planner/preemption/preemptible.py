@@ -1,4 +1,4 @@
-"""The allocations beyond their share, which other policies may preempt."""
+"""The allocations beyond their policy's share, which other policies may preempt."""
 
 from __future__ import annotations
 

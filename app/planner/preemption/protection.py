@@ -7,7 +7,7 @@ from app.domain.snapshot import Allocation, PlannerSettings
 from app.planner.decisions import RefusalReason
 
 SENSITIVE_CLASS = CLASS_COUNT - 1
-"""The class that is never a victim."""
+"""The class whose allocations are never preempted."""
 
 PROTECTED_WITHOUT_CHECKPOINT = 7
 """Discipline `classes`: the lowest class in which an allocation without checkpoints is protected."""

@@ -1,8 +1,8 @@
 """The rules of preemption: one small object per rule. A discipline is a list of rules.
 
 The rules are explained in `docs/concepts/preemption.md`. A rule reads two things: the waiter's view of the victim's policy, and
-the traits of the victim. It answers with a permit, or with the reason why it does not allow the preemption. Protection from
-every waiter is in `protection.py`.
+the traits of the victim. It answers with a permit, or with the reason of its refusal. Protections from every waiter are in
+`protection.py`.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ class PreemptorView(NamedTuple):
     same_policy: bool
     """True if the victim's policy is the waiter's own."""
     borrow_level: int
-    """The level of the victim's path at which the victim has to be borrowed too; 0 is its policy itself."""
+    """The level of the victim's path at which the victim has to be borrowed as well as at its policy; 0: only at its policy."""
     short_keys: int
     """The keys that are short at accounts of both paths, as a mask."""
     fits_unused_share: bool
-    """True if the waiter fits into the unused share of its policy, and of the child of the lowest common account on its
-    side."""
+    """True if the waiter fits into the unused share of its policy, and of the account on its path directly below the lowest
+    common account."""
     may_enter_share: bool
-    """True if the waiter's amounts fit within its policy's reserved after other allocations leave."""
+    """True if the waiter's amounts fit within its policy's reserved amounts after other allocations leave."""
     classes_below: int
     """The class below which allocations rank lower than the waiter."""
     classes_not_above: int
-    """The class below which allocations do not rank higher than the waiter."""
+    """The class below which allocations rank lower than the waiter or equal to it."""
     is_fixed: bool
     """True if the waiter is non-preemptible."""
     ignores_shares: bool
@@ -54,7 +54,8 @@ class Permit(NamedTuple):
     requires_unused_share: bool = False
     """True if the permit needs the waiter's unused share."""
     requires_entering_share: bool = False
-    """True if the permit needs the waiter within its policy's reserved when all victims of the set have left."""
+    """True if the permit is valid only if the waiter lies within its policy's reserved amounts after all victims of the set
+    have left."""
     granted_after: int | None = None
     """The fence above which the permit is valid; None if there is no bound."""
 
@@ -120,8 +121,9 @@ class HigherRank:
 
 @dataclass(frozen=True, slots=True)
 class OwnPolicy:
-    """Rule `own`, within one policy: a waiter of higher class preempts borrowed allocations, and those in share if it then lies
-    in share itself. A non-preemptible waiter claims its unused fixed share from allocations that do not rank higher."""
+    """Rule `own`, within one policy: a waiter of higher class preempts borrowed allocations. It preempts allocations in share
+    only if it then lies in share itself. A non-preemptible waiter claims its unused fixed share from allocations that do not
+    rank higher."""
 
     name: str = "own"
     takes_in_share: bool = False

@@ -13,7 +13,7 @@ class SubsetSearch:
         self._contributions = contributions
         self._needs = needs
         self._upper_bounds = [self._bounds_from(start) for start in range(len(members) + 1)]
-        """Index of the first member → need → size → the sum of that many of the largest contributions from there on."""
+        """Index of a member → need → size → the sum of the `size` largest contributions from this member on."""
 
     def _bounds_from(self, start: int) -> list[list[int]]:
         tops = []

@@ -1,4 +1,4 @@
-"""The choice of victims: take candidates in order, give back the unnecessary ones; if that set is refused, search others."""
+"""The choice of victims: take candidates in order, drop the unnecessary ones; if that set is refused, search other sets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.planner.preemption.ordering import SetPreference, set_preference
 from app.planner.preemption.subset_search import SubsetSearch
 
 MAX_WEIGHED_SETS = 1000
-"""The most sets of the first candidates that are weighed for one waiter if every set has to be weighed as a whole."""
+"""The most sets of the first candidates that are judged for one waiter if every set has to be judged as a whole."""
 
 EXACT_CANDIDATES = 12
 """The number of first candidates whose sets are searched exhaustively."""
@@ -34,18 +34,18 @@ class VictimSearch(Protocol):
     needs: list[tuple[int, str, int]]
     """(Level of the waiter's path, key, units) of each shortage."""
     excess: list[tuple[str, int]] | None
-    """(Key, units) of the waiter's own policy that have to leave before conditional candidates are allowed; None if there is no
-    way."""
+    """(Key, units) that have to leave the waiter's own policy before conditional candidates are allowed; None if they cannot
+    be."""
     policies_taking_back: frozenset[str]
-    """The policies that could preempt the waiter again after the set weighed last."""
+    """The policies that could preempt the waiter again after the set that was judged last."""
     must_weigh_sets: bool
-    """True if every set has to be weighed as a whole before it is chosen."""
+    """True if every set has to be judged as a whole before it is chosen."""
     set_refusal: DecisionReason
     """The reason if the rules forbid a set as a whole."""
 
     @property
     def may_weigh_more(self) -> bool:
-        """True if this pass has time to weigh another set for the waiter."""
+        """True if this pass may judge another set for the waiter."""
 
     def could_suffice(self) -> bool:
         """True if all candidates together cover the needs."""
@@ -96,8 +96,8 @@ def choose_victims(search: VictimSearch, bounds: VictimBounds) -> tuple[Candidat
 def _choose_by_weighing(
     search: VictimSearch, bounds: VictimBounds, fault: DecisionReason, refused: Sequence[Candidate]
 ) -> tuple[Candidate, ...] | DecisionReason:
-    """Return another set if every set has to be weighed as a whole: 1. in order, without the policies that could preempt the
-    waiter again 2. the best set of the first candidates that the remaining time allows."""
+    """Return another set if every set has to be judged as a whole: 1. in order, without the policies that could preempt the
+    waiter again 2. the best set of the first candidates that `may_weigh_more` allows to judge."""
     refused_signatures = {_signature(refused)} if fault is search.set_refusal else set[frozenset[object]]()
     for victims in chain(_sets_sparing_policies(search, bounds), islice(_sets_by_preference(search, bounds), MAX_WEIGHED_SETS)):
         if _signature(victims) in refused_signatures:
@@ -111,7 +111,7 @@ def _choose_by_weighing(
 
 
 def _signature(victims: Iterable[Candidate]) -> frozenset[object]:
-    """Return a value that is equal for sets that differ only in ids, not in the amounts taken from each policy."""
+    """Return a value that is equal for sets that take the same amounts from each policy."""
     allocations = (allocation for _, allocation, _ in victims)
     traits = (
         (allocation.component, tuple(sorted(allocation.amounts.items())), allocation.checkpointed_ms is None, allocation.chain)
@@ -137,7 +137,8 @@ def _sets_by_preference(search: VictimSearch, bounds: VictimBounds) -> Iterator[
 
 
 def _sets_sparing_policies(search: VictimSearch, bounds: VictimBounds) -> Iterator[tuple[Candidate, ...]]:
-    """Yield sets taken in order, each without the policies that could preempt the waiter again after the set weighed last."""
+    """Yield sets taken in order, each without the policies that could preempt the waiter again after the set that was judged
+    last."""
     spared_components = set[str]()
     while search.policies_taking_back - spared_components:
         spared_components |= search.policies_taking_back
@@ -226,7 +227,8 @@ def _search_first_candidates(search: VictimSearch, bounds: VictimBounds) -> Iter
 
 
 def _all_needed(positions: Sequence[int], contributions: Sequence[Sequence[int]], needs: Sequence[int]) -> bool:
-    """True if every victim is necessary. Preempting only to bring the waiter within its share could go on for ever."""
+    """True if every victim is necessary. Only needs count: preemptions that just bring the waiter within its share could repeat
+    without end."""
     surplus = [sum(contributions[position][need] for position in positions) - units for need, units in enumerate(needs)]
     return all(
         any(spare < units for spare, units in zip(surplus, contributions[position], strict=True)) for position in positions
@@ -236,7 +238,7 @@ def _all_needed(positions: Sequence[int], contributions: Sequence[Sequence[int]]
 def _without_condition(
     search: VictimSearch, first: Iterable[Candidate], bounds: VictimBounds
 ) -> Iterator[tuple[Candidate, ...]]:
-    """Yield the set taken in order from unconditional candidates, if a conditional candidate was among the first."""
+    """Yield the set taken in order from unconditional candidates only, if `first` has a conditional candidate."""
     if not any(permit.requires_entering_share for _, _, permit in first):
         return
     prefix = _take_in_order(
@@ -257,6 +259,6 @@ def _cost(search: VictimSearch, victims: Iterable[Candidate]) -> Fraction:
 
 
 def _as_whole_numbers(costs: Sequence[Fraction], cost_below: int | None) -> _WholeCosts:
-    """Return the costs and their bound as whole numbers of one small unit."""
+    """Return the costs and their bound as whole multiples of one unit."""
     unit = lcm(*(cost.denominator for cost in costs))
     return _WholeCosts([int(cost * unit) for cost in costs], None if cost_below is None else cost_below * unit)
