@@ -1,5 +1,5 @@
--- Rows of a group or a policy for a workspace copy: key, type and values. A policy also has rows for its other keys. The type `removed`
--- is for an instance that was deleted meanwhile: its values are keys and their members in turn.
+-- Rows of a group or a policy for a workspace copy: Redis key, type and values. A policy has further rows for its other Redis
+-- keys. The type `removed` stands for an instance that was deleted meanwhile: its values are Redis keys and members in turn.
 -- @reads component_pools group policy pool_groups pool_instances pool_policies pool_run_times pool_satisfaction pool_template_updates
 
 local function add(rows, key, kind, values)
@@ -27,7 +27,8 @@ local function add_score(rows, key, component)
   add(rows, key, 'zset', score and {component, score} or {})
 end
 
--- Add the removal of an instance. Only the copy knows its template, so the key of instances is given without it.
+-- Add the removal of an instance. Only the copy knows the template of the instance, so the row names the key of instances
+-- without the template.
 local function add_removal(rows, pool_name, component)
   local instances = keys.pool_instances(pool_name, '')
   rows[#rows + 1] = {keys.policy(pool_name, component), 'removed', {instances, component, keys.pool_policies(pool_name), component,

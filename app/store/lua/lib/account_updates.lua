@@ -8,13 +8,13 @@ local function set_column(account, column, key, number, fields)
   fields[#fields + 1] = amounts.format(number)
 end
 
--- Count units of a share key that leave the stack of an account: allocations above them may be in share now.
+-- Count units of a share key that leave the stack of an account: allocations above them may come into share.
 local function count_stack_exits(account, pool, key, units, fields)
   if account ~= pool and pool.reserving_accounts[key] then set_column(account, 'stack_exits', key, (account.stack_exits[key] or 0) + units, fields) end
 end
 
--- Raise the highest use of a key since the last usage sample of the pool, in the same write as the use. The name of the field has no
--- colon, so that scripts of an older version do not take it for a column.
+-- Raise the highest use of a key since the last usage sample of the pool, in the same write as the use. The name of the field
+-- has no colon, so that scripts of an older version do not read it as a column.
 local function raise_peak(account, pool, key, fields)
   local name, used = 'peak.' .. key, account.used[key]
   if not pool.limit[key] or used <= tonumber(account.fields[name] or 0) then return end
@@ -59,7 +59,7 @@ function account_updates.shift_group_stacks(path)
   end
 end
 
--- Add to the units that holds with victims keep at an account. `changes`: key → units.
+-- Add to the units that victim holds keep at an account. `changes`: key → units.
 function account_updates.add_victim_held(account, changes)
   local fields = {}
   for key, units in pairs(changes) do set_column(account, 'victim_held', key, (account.victim_held[key] or 0) + units, fields) end

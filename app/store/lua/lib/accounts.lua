@@ -79,7 +79,7 @@ function accounts.room(kind, account, pool, key)
   return free - (account.victim_held[key] or 0) - (kind == 'patience_held' and account.patience_held[key] or 0)
 end
 
-local worst, shortfall_rows  -- the constraint that lacks most; all shortfalls, if the caller wants them
+local worst, shortfall_rows  -- the constraint with the largest shortfall relative to its need; all shortfalls, if the caller passes a list
 
 local function check(kind, account, pool, key, need)
   local free = accounts.room(kind, account, pool, key)
@@ -89,10 +89,11 @@ local function check(kind, account, pool, key, need)
   if shortfall_rows then shortfall_rows[#shortfall_rows + 1] = {kind, account.id, key, amounts.format(need), amounts.format(free)} end
 end
 
--- Return the constraint that blocks a grant along a path; nil if none does. The first step with a shortfall decides, and in it the
--- largest shortfall: 1. limits and the non-preemptible share 2. limits, with the units of victim holds as used 3. capacity 4. capacity
--- less the units of victim holds 5. the patience hold, if it applies (`bound`). `hold_owners` judges an owner of a victim hold. All
--- shortfalls are added to the list `shortfalls`, if there is one: kind, account, key, need, room.
+-- Return the constraint that blocks a grant along a path; nil if none does. The constraints are checked in five steps. The
+-- first step with a shortfall decides, and in it the largest shortfall: 1. limits and the non-preemptible share 2. limits, with
+-- the units of victim holds as used 3. capacity 4. capacity less the units of victim holds 5. the patience hold, if it applies
+-- (`bound`). `hold_owners` judges an owner of a victim hold. All shortfalls are added to the list `shortfalls`, if there is
+-- one: kind, account, key, need, room.
 function accounts.blocker(path, units, fixed, bound, shortfalls)
   local policy, pool, first_blocker = path[1], path[#path], nil
   worst, shortfall_rows = nil, shortfalls

@@ -9,7 +9,8 @@ function admission.read_spec(spec)
   return request
 end
 
--- Return the component as a subject if it has limits of its own, and note the subject in the request; else return nil.
+-- Return the component as a subject, and store the subject in the request, if the component has limits of its own; else return
+-- nil.
 function admission.limit_by_component(request, fields, component_limits)
   local subject = limits.component_subject(request.component, component_limits)
   if not subject then return nil end
@@ -23,7 +24,7 @@ function admission.pools(lane, template_count)
   return lanes.pools(lane)
 end
 
--- Return the path of a lane in a pool if it is eligible there; else nil, and the refusal if only a full template forbids it.
+-- Return the path of a lane in a pool if it is eligible there; else nil, and the refusal if the only reason is a full template.
 function admission.eligible_path(pool_name, lane)
   local path = accounts.path(pool_name, lane.component)
   if eligibility.refusal(path, lane) then return nil end
@@ -57,7 +58,7 @@ function admission.enqueue(request, lane, lane_score, candidates)
   for _, candidate in ipairs(candidates) do
     queue.enter_pool(candidate.path, request, lane, lane_score, candidate.constraint, candidate.need)
   end
-  for _, pool in ipairs(new_pools) do rechecks.start(pool) end  -- earlier waiters of the component wait there from now on, too
+  for _, pool in ipairs(new_pools) do rechecks.start(pool) end  -- now earlier waiters of the component wait in these pools, too
 end
 
 -- Put a request that lost its units back into the queue of every eligible pool. The next pass decides about it, not this call.

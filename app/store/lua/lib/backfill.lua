@@ -2,7 +2,7 @@
 -- @use accounts amounts clock lanes parking parking_lookup parking_subtrees parking_tree patience_hold queue_order
 -- @reads lane lane_walltimes
 
-local BACKFILL = 32  -- most requests that end in time compared per lane, and most lanes per slot
+local BACKFILL = 32  -- per lane, the most requests with a short enough walltime that are compared; per slot, the most lanes
 
 -- Return the first request of a lane that ends before the shadow time, and its lane score.
 local function first_to_end_before(lane, shadow)
@@ -16,9 +16,9 @@ local function first_to_end_before(lane, shadow)
   return first_id, first_score
 end
 
--- True if a lane that only the patience hold blocks may be granted: it is the owner's lane or stands before it, or a request of
--- it ends before the shadow time (`substitute_id`). Sets `grant_score`, the queue score it is granted by. The shadow time is
--- computed once per owner.
+-- True if a lane that only the patience hold blocks may be granted: it is the owner's lane or stands before it in the queue, or
+-- one of its requests ends before the shadow time (`substitute_id`). Set `grant_score`, the queue score by which the lane is
+-- granted. The shadow time is computed once per owner.
 function backfill.may_pass(pool, candidate, owner)
   candidate.grant_score = candidate.queue_score
   if candidate.queue_score <= owner.queue_score then return true end
@@ -45,7 +45,8 @@ local function lanes_of_slot(pool, slot, room, owner)
   return ids
 end
 
--- Return the lanes that only the patience hold blocks and that may pass its owner; of very many, some of each slot.
+-- Return the lanes that only the patience hold blocks and that may pass its owner. If there are very many, return some of each
+-- slot.
 function backfill.candidates(pool, owner)
   local candidates = {}
   for _, constraint in ipairs(parking_lookup.occupied_constraints(pool)) do

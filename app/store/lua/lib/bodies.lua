@@ -1,5 +1,5 @@
--- The size of the kept bodies of requests and tasks: the bytes ever saved less the bytes ever deleted. Both numbers only grow, so the
--- audit can tell whether one changed meanwhile.
+-- The size of the kept bodies of requests and tasks: the bytes ever saved less the bytes ever deleted. Both numbers only grow,
+-- so the audit detects a change during its run.
 -- @writes meta
 
 function bodies.save(bytes) redis.call('HINCRBY', keys.meta(), 'saved_bytes', bytes) end
@@ -8,7 +8,7 @@ function bodies.delete(bytes)
   if tonumber(bytes) > 0 then redis.call('HINCRBY', keys.meta(), 'deleted_bytes', bytes) end
 end
 
--- Count a body as deleted and saved anew: it belongs to another record now, and an audit under way may have read either.
+-- Count a body as deleted and saved again when it moves to another record, because a running audit may have read either record.
 function bodies.move(bytes)
   bodies.delete(bytes)
   bodies.save(bytes)

@@ -1,4 +1,4 @@
--- The one time of a call: the argument of the caller, else the time of Redis, read once.
+-- The time of a call: the caller's argument, else the time of Redis. It is read once and stays the same during the call.
 
 function clock.start(now)
   if now ~= '' then

@@ -1,13 +1,13 @@
--- Leases and queue TTLs after the clock was set forward. A deadline that ended by the jump begins anew once, as its client was not silent
--- for that time.
+-- Leases and queue TTLs after the clock was set forward. A deadline that the jump ended begins anew once, because its client
+-- was not silent for the whole interval.
 -- @use amounts clock
 -- @reads request
 -- @writes leases meta waiting
 
 local TOLERANCE_MS = 10000  -- longer than a call may take
 
--- Return the time up to which ended deadlines begin anew; nil if the clock was not set forward. `expected_ms`: the time that the clock
--- should show according to the caller; empty if the caller does not know.
+-- Return the time before which deadlines that have ended begin anew; nil if the clock was not set forward. `expected_ms`: the
+-- time that the clock should show according to the caller; empty if the caller does not know.
 function clock_jumps.find(expected_ms)
   local expected = tonumber(expected_ms)
   if expected and clock.now > expected + TOLERANCE_MS then

@@ -1,5 +1,5 @@
--- Counters of the metrics: `name|pool|…`, with the labels of the metric in their order. Scripts count, because only a script knows
--- that a change happened exactly once.
+-- Counters of the metrics: `name|pool|…`, with the labels of the metric in their order. Scripts write the counters, because
+-- only a script can count each change exactly once.
 -- @use amounts
 -- @writes counters
 

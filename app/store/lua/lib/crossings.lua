@@ -1,6 +1,7 @@
 -- Lanes that cross between share and borrowing when the use of their policy changes: each gets its new place in the queue. The
--- number of lanes that cross at once has no bound. If the work budget is used up, the pool grants nothing until the rest have moved.
--- The first lane of each move needs no budget: reading many pools may have used it up.
+-- number of lanes that cross at once has no bound. If the work budget is used up, the pool grants nothing until the remaining
+-- lanes have moved. For each policy and key, the first lane moves without budget, because reading many pools may have used it
+-- up.
 -- @use accounts lanes share_sides unfinished_items work_budget
 -- @writes pool
 

@@ -1,10 +1,11 @@
--- One pool of a declaration: whether it is still as planned, and whether waiters or allocations forbid the change.
+-- One pool of a declaration: the checks that the pool is still as planned, and that no waiter or allocation forbids the change.
 -- @use accounts amounts declared_policies deletions quotas
 -- @reads group policy pool_allocations pool_groups pool_lanes pool_policies pool_queue pool_queue_syncs
 -- @reads pool_unfinished pools
 -- @writes unfinished
 
--- Groups and policies differ in the set of their names, the field of the parent, the account, its key and its deletion.
+-- The differences between groups and policies: the set of names, the field of the parent, the account, its Redis key, its
+-- deletion.
 declaration.KINDS = {
   {rows = 'groups', above = 'parent', account = accounts.group, count = function(pool) return redis.call('SCARD', keys.pool_groups(pool.name)) end,
     names = function(pool) return keys.pool_groups(pool) end, key = function(pool, name) return keys.group(pool, name) end, remove = deletions.group},
@@ -43,7 +44,7 @@ local function all_accounts_equal(kind, pool, rows)
   return true
 end
 
--- True if the pool is as it was when the change was planned. A setting that is not stored has its default of today.
+-- True if the pool is as it was when the change was planned. A setting that is not stored has its present default.
 function declaration.is_unchanged(change)
   local pool, planned = accounts.pool(change.name), change.before
   if not pool or not planned then return not pool and not planned end

@@ -22,7 +22,7 @@ function dirty_pools.mark_constraints(pool, account, units, kinds)
   end
 end
 
--- Mark that the pool has a parked lane that no pass has judged.
+-- Mark that the pool has a parked lane that the grant loop has not judged yet.
 function dirty_pools.mark_new(pool)
   local set = constraints_by_pool[pool.name] or {}
   constraints_by_pool[pool.name] = set

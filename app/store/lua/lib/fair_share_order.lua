@@ -17,9 +17,9 @@ local function ratio_without_share(pool, policy)
   return largest_fraction / tonumber(policy.fields.weight)
 end
 
--- Return the satisfaction ratio of a policy. 1. It has no share: infinite. 2. It uses more than its share: use by share, the
--- largest. 3. Else, of the keys on which its demand exceeds its share: the largest (0 if the share of these is 0). 4. If there
--- are no such keys: the smallest of all.
+-- Return the satisfaction ratio of a policy, by the first case that applies. 1. The policy has no share: infinite. 2. It uses
+-- more than its share of a key: the largest use divided by share. 3. Its demand exceeds its share of some keys: the largest of
+-- these keys (0 if their share is 0). 4. Else the smallest of all keys.
 local function ratio(pool, policy)
   if next(policy.fair_share) == nil then return ratio_without_share(pool, policy) end
   local over_ratio, short_ratio, least_ratio = nil, nil, nil
@@ -52,7 +52,7 @@ function fair_share_order.update(pool, policy)
   local score = score_of(pool, policy)
   local changed = redis.call('ZADD', keys.pool_satisfaction(pool.name), 'CH', score, policy.component)
   local may_change_head = pool.fields.patience or pool.fields.queueing == 'strict'  -- another waiter may be first now
-  if changed == 1 and may_change_head and not pool.fields.unsettled then dirty_pools.mark(pool) end  -- an unsettled pool gets a pass anyway
+  if changed == 1 and may_change_head and not pool.fields.unsettled then dirty_pools.mark(pool) end  -- the grant loop examines an unsettled pool anyway
 end
 
 -- Return the stored score of a policy.
@@ -68,7 +68,7 @@ end
 -- Return how many policies have a lower score than this policy.
 function fair_share_order.tier(pool, component) return fair_share_order.tier_of_score(pool, fair_share_order.score(pool, component)) end
 
--- Return those of `components` that have the lowest score, and their tier.
+-- Return the components of a list that have the lowest score, and their tier.
 function fair_share_order.least_satisfied(pool, components)
   local lowest, least_policies = nil, {}
   for first = 1, #components, 1000 do  -- unpack fails on a list that is too long
@@ -108,8 +108,8 @@ function fair_share_order.policies_by_tier(pool)
   return rows
 end
 
--- Return the field `watched` of a pool after its rules changed, for the next pass: `1`, or `anew` if its stored starvation is void.
--- Under other disciplines the stored scores are deleted.
+-- Return the field `watched` of a pool after its rules changed, for the next pass: `1`, or `anew` if its stored starvation
+-- states no longer apply. Under other disciplines the stored scores are deleted.
 function fair_share_order.watch_state(name)
   local discipline, watched = unpack(redis.call('HMGET', keys.pool(name), 'discipline', 'watched'))
   if discipline == 'fair_share' then return watched == 'anew' and 'anew' or '1' end

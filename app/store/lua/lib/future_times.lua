@@ -1,6 +1,7 @@
--- Deadlines that are further away than their whole interval, because the clock was set back. Each is cut to one interval from now. A
--- pass over all deadlines begins if the clock is before the last cleanup or before the time that the worker expects, and at the first
--- cleanup of a worker; the next cleanup resumes it. Infinite deadlines, and times of day that a client gave, stay.
+-- Deadlines that are further away than their whole interval, because the clock was set back. Each is shortened to one interval
+-- from now. A scan of all deadlines begins at the first cleanup of a worker. It also begins if the clock shows a time before
+-- the last cleanup, or before the time that the worker expects. The next cleanup resumes it. Infinite deadlines, and times of
+-- day that a client gave, stay.
 -- @use amounts clock requests
 -- @reads pool_allocations pools
 -- @writes delayed leases meta pool_allocation_records pool_walltime_ends preemption_deadlines request task waiting
@@ -39,8 +40,8 @@ local deadlines = {
   },
 }
 
--- Cut deadlines of a set from a position on: a score, and how many members with this score were kept. Return how many were
--- examined and cut, and the next position; nil at the end.
+-- Shorten deadlines of a set from a position on. A position is a score, and the number of members with this score whose
+-- deadline stays. Return the numbers of examined and of shortened deadlines, and the next position; nil at the end.
 local function cut_deadlines(set, score, offset, count)
   local rows = redis.call('ZRANGEBYSCORE', set.key, score, '(' .. amounts.format(const.MAX_AMOUNT), 'WITHSCORES', 'LIMIT', offset, count)
   local cut_count = 0
@@ -108,7 +109,7 @@ function future_times.cut(last_ms, expected_ms, count)
   return cut_total, 1
 end
 
--- Return a time of the past; if it lies ahead because the clock was set back, return the time at which that was noticed.
+-- Return a time of the past. If it lies ahead because the clock was set back, return the time at which this was found.
 function future_times.past(ms)
   if tonumber(ms) <= clock.now then return tonumber(ms) end
   return math.min(clock.now, tonumber(redis.call('HGET', keys.meta(), 'set_back_ms') or clock.now))

@@ -1,4 +1,5 @@
--- The pass after a change: in every dirty pool, grant in queue order all that can be granted, within a budget.
+-- The grant loop after a change. It examines every dirty pool, and grants in queue order all that can be granted, within a
+-- budget. One examination of a pool is called a pass here.
 -- @use accounts crossings dirty_pools grants hold_owners lane_grants lanes parking parking_lookup patience_hold work_budget
 -- @reads orphaned_lanes
 -- @writes pool unfinished
@@ -7,8 +8,8 @@ local budget, unfinished, is_first
 local pools_in_pass = {}  -- pools with a pass under way, nested
 local pass
 
--- True if the budget is used up, or while lanes cross; else take one decision from it, or more if there are many victim holds. The
--- first decision of a call is always made.
+-- True if the budget is used up, or while lanes cross. Else take one decision from the budget, or more if there are many victim
+-- holds. The first decision of a call is always made.
 local function is_spent(pool)
   if budget <= 0 or pool.fields.crossing or not is_first and work_budget.is_used_up() then return true end
   is_first = false
@@ -24,7 +25,7 @@ local function mark_unsettled(pool)
   redis.call('SADD', keys.unfinished(), pool.name)
 end
 
--- Run the pass of the first dirty pool that a lane prefers to this one. Return whether there was one.
+-- Run the pass of the first dirty pool that a lane prefers to this pool. Return whether there was such a pool.
 local function grant_preferred_pool(pool, id)
   local dirty = dirty_pools.all()
   if next(dirty) == nil then return false end
@@ -57,8 +58,8 @@ local function best_effort(pool, set)
   end
 end
 
--- Grant with strict queueing. Lanes with room under their limit return to the line. Then grant from its head on, until capacity blocks
--- the head; only owners of victim holds pass it.
+-- Grant with strict queueing. The line is the queue of the lanes that no limit blocks. Lanes with room under their limit return
+-- to the line. Then grant from the head of the line on, until capacity blocks the head. Only owners of victim holds pass it.
 local function strict(pool, set)
   lane_grants.reset(pool)
   for _, constraint in ipairs(parking_lookup.occupied_constraints(pool, set)) do
@@ -78,7 +79,7 @@ local function strict(pool, set)
     if not candidate then return true end
     if not grant_preferred_pool(pool, candidate.id) then
       if is_spent(pool) then return false end
-      if lane_grants.grant_or_park(pool, candidate) == 'pool' then blocked_lane, budget = candidate.id, math.max(budget, 0) + 1 end  -- it granted nothing, and a pass does this once
+      if lane_grants.grant_or_park(pool, candidate) == 'pool' then blocked_lane, budget = candidate.id, math.max(budget, 0) + 1 end  -- nothing was granted, and this happens once a pass
     end
   end
 end

@@ -1,4 +1,4 @@
--- Grants, and their end: no other file books the units of allocations.
+-- Grants, and the end of grants. No other file books the units of allocations.
 -- @use account_updates accounts amounts clock counters crossings dirty_pools fair_share_order lanes leases nudges outbox patience_hold queue requests templates victim_holds victims
 -- @reads pool_holds
 -- @writes meta pool_allocation_records pool_allocations pool_walltime_ends preemption_deadlines waiting
@@ -10,7 +10,7 @@ function grants.end_patience_hold(pool)
   for _, account in ipairs(owner.path) do dirty_pools.mark_constraints(pool, account, owner.lane.units, {'patience_held'}) end
 end
 
--- End a hold with victims; its victims are orphaned until the next reconcile.
+-- End a victim hold. Its victims are orphaned until the next reconcile.
 function grants.end_victim_hold(pool, hold)
   if victim_holds.close(pool, hold) then nudges.send() end
   for _, account in ipairs(hold.path) do dirty_pools.mark_constraints(pool, account, hold.lane.units, {'victim_held', 'patience_held'}) end
@@ -43,8 +43,8 @@ local function debit(path, lane, sign)
   return true
 end
 
--- Grant a request under a new fence, unless the caller has written one; without a path it is granted outside of any pool.
--- `fields` as in `requests.transition`.
+-- Grant a request under a new fence, unless the caller has written the fence. A request without a path is granted outside of
+-- any pool. `fields` as in `requests.transition`.
 function grants.allocate(path, lane, request, fields, fence)
   local pool = path and path[#path]
   fence = fence or amounts.format(redis.call('HINCRBY', keys.meta(), 'fence', 1))
@@ -99,7 +99,7 @@ local function settle_victim(request, path, units)
   if hold then victim_holds.update_expected(pool, hold, path, units, -1, true) end
 end
 
--- Take the units of an allocation back. The first write is of a kind that a server out of memory accepts.
+-- Take back the units of an allocation. The first write is of a kind that a server out of memory accepts.
 function grants.take_back(request, is_preempting)
   leases.finish(request.id)
   if request.pool == '' then return end

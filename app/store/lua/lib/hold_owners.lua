@@ -1,8 +1,8 @@
--- Owners of victim holds: which holds of others count against each, and which owner can be granted now. An earlier hold counts
--- with all its units. A later hold counts only with what its own victims have freed.
+-- Owners of victim holds: the other holds that count against each owner, and the owner that can be granted now. An earlier hold
+-- counts with all its units. A later hold counts only with the units that its own victims have freed.
 -- @use accounts lanes queue_order victim_holds
 
--- Return a function: position of a hold → units of a key at an account that the other holds of the pool keep from it.
+-- Return a function: position of a hold → units of a key at an account that the other holds of the pool keep from its owner.
 local function blocked_units(list, account, key)
   local earlier_sum, later_sum, index = 0, 0, 0
   local function held_units(hold) return hold.account_keys[account.key] and victim_holds.units_held(hold, account, key) or 0 end
@@ -28,7 +28,7 @@ local function is_blocked(pool, hold, index, sums, list)
   end
 end
 
--- True if the non-preemptible share of a hold's owner is used up: the hold cannot be filled any more.
+-- True if the fixed share of a hold's owner is used up, so that the hold can no longer be filled.
 function hold_owners.is_unfillable(pool, hold)
   for _, key in ipairs(hold.lane.fixed and hold.lane.units.keys or {}) do
     if pool.limit[key] and accounts.room('fixed', hold.path[1], pool, key) < hold.lane.units.of[key] then return true end
@@ -58,7 +58,7 @@ function hold_owners.next_grantable(pool)
   return next_owner[pool.name] or nil
 end
 
--- Run a function as if a hold, if there is one, did not count along a path; return its result.
+-- Run a function while the units of a hold (nil: of none) do not count along a path. Return its result.
 function hold_owners.without_hold(hold, path, lane, run)
   local function count(sign)
     for _, account in ipairs(path) do
@@ -73,15 +73,15 @@ function hold_owners.without_hold(hold, path, lane, run)
   return answer
 end
 
--- Return the constraint that blocks a lane. With strict queueing the head may own a victim hold, which does not count for it: only a
--- limit or capacity blocks the head. If capacity does, the lanes behind it are blocked, too.
+-- Return the constraint that blocks a lane. With strict queueing, a victim hold of the head does not count for the head: only a
+-- limit or capacity blocks it. If capacity blocks the head, it blocks the lanes behind it, too.
 function hold_owners.blocker(path, lane, bound)
   local pool = path[#path]
   local hold = pool.fields.victim_holds and pool.fields.queueing == 'strict' and victim_holds.find(pool, (lanes.head(lane)))
   return hold_owners.without_hold(hold, path, lane, function() return accounts.blocker(path, lane.units, lane.fixed, bound) end)
 end
 
--- Return the holds that cannot be filled any more.
+-- Return the holds that can no longer be filled.
 function hold_owners.unfillable(pool)
   local unfillable = {}
   for _, hold in ipairs(victim_holds.list(pool)) do

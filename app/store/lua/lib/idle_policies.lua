@@ -1,4 +1,4 @@
--- Idle instances of templates: they are deleted with all their keys when they have had no use for `template_idle_s`.
+-- Idle instances of templates: they are deleted with all their Redis keys after `template_idle_s` without use.
 -- @use accounts amounts clock deletions pool_changes templates work_budget
 -- @reads pool_instances
 -- @writes template_checks

@@ -1,4 +1,4 @@
--- Pools that have the keys of a request which no pool can grant: the reason of the rejection names them.
+-- Pools that have keys of a request that no pool can grant. The reason of the rejection names these pools.
 -- @use lanes
 -- @reads pool pools
 
@@ -26,9 +26,9 @@ end
 
 local cache = {}
 
--- Return rows `key=pool,pool`, split by `;`. The row `*` has all pools, the row `+` the pools with all the keys below, and each key of
--- the request that a pool can lack has a row with the pools that have it. A list that is cut ends with `...`, but the row `+` ends so only
--- if not all pools were read.
+-- Return rows `key=pool,pool`, separated by `;`. Each key of the request that a pool can lack has a row with the pools that
+-- have the key. The row `*` has all pools. The row `+` has the pools with every such key. A shortened list ends with `...`; the
+-- row `+` ends so only if not all pools were read.
 function key_pools.list(lane)
   if cache[lane.id] then return cache[lane.id] end
   local resource_keys, fields, pools_by_key, complete = {}, {}, {}, {}

@@ -57,7 +57,7 @@ end
 local function find_blocker(path, lane, lane_score, walltime_s)
   local policy, pool = path[1], path[#path]
   if pool.fields.reviewing or pool.fields.unsettled then return parking.NEW, 0 end
-  if policy.is_planned and lanes.has_waiters(lane.component) then return parking.NEW, 0 end  -- earlier ones have to be judged here as well
+  if policy.is_planned and lanes.has_waiters(lane.component) then return parking.NEW, 0 end  -- earlier waiters have to be judged in this pool as well
   if fair_share_order.applies(pool) and lanes.any_attached(pool) then fair_share_order.update(pool, policy) end  -- scores are not stored while a pool has no waiters
   local queue_score = queue_order.queue_score(pool, policy, lane_score, lanes.is_in_share(path, lane))
   local owner = pool.fields.patience and patience_hold.owner(pool) or nil
@@ -73,8 +73,8 @@ local function find_blocker(path, lane, lane_score, walltime_s)
   if blocker then return parking.constraint_of(blocker), blocker.need end
 end
 
--- Return the constraint that blocks a request before it is queued, and the need; nil if it can be granted now. The score of a planned policy
--- is stored only for this time.
+-- Return the constraint that blocks a request before it is queued, and the need; nil if it can be granted now. The score of a
+-- planned policy is stored only during this call.
 function lane_grants.find_blocker(path, lane, lane_score, walltime_s)
   local constraint, need = find_blocker(path, lane, lane_score, walltime_s)
   if path[1].is_planned and fair_share_order.applies(path[#path]) then redis.call('ZREM', keys.pool_satisfaction(path[#path].name), lane.component) end

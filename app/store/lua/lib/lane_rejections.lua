@@ -1,4 +1,4 @@
--- Lanes that fit no pool any more: a template opens a pool for their waiters, or the waiters are rejected.
+-- Lanes that are no longer eligible in any pool: a template opens a pool for their waiters, or the waiters are rejected.
 -- @use accounts eligibility lanes queue rechecks requests template_matches templates work_budget
 -- @reads lane meta
 -- @writes orphaned_lanes
@@ -20,7 +20,7 @@ local function open_template_pools(lane)
   return #pools > 0
 end
 
--- Reject up to `count` waiters of lanes that fit no pool any more, not even a pool that a template opens.
+-- Reject up to `count` waiters of lanes that are eligible in no pool, not even in a pool that a template opens.
 function lane_rejections.step(count)
   local count_done, is_first = 0, true
   for id in function() return redis.call('ZRANGE', keys.orphaned_lanes(), 0, 0)[1] end do

@@ -1,5 +1,6 @@
 -- Lanes: all waiters of one shape are judged together, by their head. A pool refers to the lanes that it may grant. A lane is
--- named by its shape: component, kind, amounts, and a tail for other parts of the shape (`|pools=a,b`: only these pools are eligible).
+-- named by its shape: component, kind (fixed or preemptible), amounts, and a tail for other parts of the shape (`|pools=a,b`:
+-- only these pools are eligible).
 -- @use amounts fair_share_order parking queue_order share_sides
 -- @reads component_lanes component_pools lane meta pool_parked
 -- @writes pool_in_share pool_lanes pool_policy_lanes
@@ -101,7 +102,7 @@ function lanes.any_attached(pool)
   return redis.call('EXISTS', keys.pool_parked(pool.name)) == 1
 end
 
--- Attach a lane to a pool, or judge it anew: parked on the constraint that blocks it.
+-- Attach a lane to a pool, or judge an attached lane again. The lane is parked on the constraint that blocks it.
 function lanes.attach(path, lane, constraint, need)
   local policy, pool = path[1], path[#path]
   share_sides.write(path, lane)

@@ -1,5 +1,5 @@
--- Leases of allocations: which fence holds an allocation, and until when. A task's lease runs from the start of its work. A lease
--- that is over is ended by `jobs/clean_up`.
+-- Leases of allocations: the fence under which an allocation is held, and the end of its lease. A task's lease runs from the
+-- start of its work. `jobs/clean_up` ends the allocations of leases that are over.
 -- @use amounts clock
 -- @writes leases
 
@@ -20,7 +20,7 @@ function leases.begin(request)
   redis.call('ZADD', keys.leases(), amounts.format(end_ms), request.id)
 end
 
--- Prolong the lease from now on. Return when (ms) it ends, as text; empty if it never does.
+-- Prolong the lease: its interval begins now. Return its end (ms) as text; empty if it never ends.
 function leases.prolong(request)
   if not request.lease_s then return '' end
   local end_ms = amounts.format(clock.after(request.lease_s))
@@ -34,7 +34,7 @@ function leases.count() return redis.call('ZCARD', keys.leases()) end
 -- End the lease of an allocation.
 function leases.finish(id) redis.call('ZREM', keys.leases(), id) end
 
--- Return when (ms) the lease of a request ends, as text; empty if it has none.
+-- Return the end (ms) of the lease of a request as text; empty if the request has no lease.
 function leases.end_ms(request)
   return request.lease_s and redis.call('ZSCORE', keys.leases(), request.id) or ''
 end

@@ -1,9 +1,11 @@
--- Nudges: a worker is told once that a decision may be needed, and not again before a pass has begun.
+-- Nudges: one message tells a worker that a decision may be needed. No second message is sent before a reconcile pass has
+-- begun.
 -- @writes nudge nudged
 
 local is_sent
 
--- Send a nudge. Only the first call before a pass counts, so a script that leaves work for a decision may always call this.
+-- Send a nudge. Before a reconcile pass only the first call sends a message, so every script that needs a decision may call
+-- this.
 function nudges.send()
   if is_sent then return end
   is_sent = true
@@ -12,17 +14,17 @@ function nudges.send()
   end
 end
 
--- Clear the nudge: a pass begins now.
+-- Clear the nudge: a reconcile pass begins now.
 function nudges.clear()
   redis.call('DEL', keys.nudge())
 end
 
--- Mark that a trigger found the job lock taken: its holder has to look once more.
+-- Mark that a nudge or a tick found the job lock taken: the holder of the lock has to run one more pass.
 function nudges.mark_missed()
   redis.call('SET', keys.nudge(), 'missed', 'EX', 5)
 end
 
--- Suppress nudges for a while, also those sent already; ticks are not affected.
+-- Suppress nudges for a while, sent ones included. Ticks are not affected.
 function nudges.suppress()
   redis.call('SET', keys.nudge(), 'suppressed', 'EX', 5)
 end

@@ -1,5 +1,6 @@
--- Orphaned victims: the hold that they leave for was closed. A hold can have any number of victims. If the work budget does not
--- suffice for all, `resume` orphans the rest. Until then the rest is listed with the closed hold, and no decision is made in the pool.
+-- Orphaned victims: the hold for which they leave was closed. A hold can have any number of victims. If the work budget does
+-- not suffice for all of them, `resume` orphans the rest. Until then the remaining victims are listed with the closed hold, and
+-- the planner decides nothing in the pool.
 -- @use amounts clock pool_changes unfinished_items victims work_budget
 -- @reads pool_victims
 -- @writes hold_victims preemption_deadlines request
@@ -27,7 +28,7 @@ local function orphan_all(pool, owner, resumes)
       if owners[i] == owner then orphans.orphan(pool, id) end
       changed[i] = 'request:' .. id
     end
-    redis.call('SREM', keys.hold_victims(pool.name, owner), unpack(ids))  -- also a victim of another hold, else the loop never ends
+    redis.call('SREM', keys.hold_victims(pool.name, owner), unpack(ids))  -- also remove a victim that now leaves for another hold, else the loop never ends
     pool_changes.add(pool.name, changed)
   end
 end
@@ -42,5 +43,5 @@ function orphans.resume(pool)
   return unfinished_items.resume(pool, 'orphaning', function(owner) return orphan_all(pool, owner, true) end)
 end
 
--- True if the hold of an owner was closed and the rest of its victims is not orphaned yet.
+-- True if the hold of an owner was closed, and some of its victims are not orphaned yet.
 function orphans.is_pending(pool, owner) return unfinished_items.contains(pool, 'orphaning', owner) end

@@ -1,15 +1,15 @@
--- The outbox: tasks to be sent, each with the time (ms) at which it is due. A granted task is sent to run. The end of a task that
--- will never run is sent, too, so that a worker can acknowledge it.
+-- The outbox: tasks to be sent, each with the time (ms) at which it is due. The message of a granted task is sent to its
+-- broker. A task that will never run gets an end message, which a worker acknowledges.
 -- @use amounts bodies clock
 -- @writes outbox outbox_ready task unstarted
 
 local is_announced
 
--- Tell the dispatcher to look, once per call.
+-- Notify the dispatcher that the outbox has entries, once per call.
 function outbox.announce()
   if is_announced then return end
   is_announced = true
-  redis.pcall('PUBLISH', keys.outbox_ready(), '')  -- without the right to publish the dispatcher waits for its next look
+  redis.pcall('PUBLISH', keys.outbox_ready(), '')  -- without the right to publish, the dispatcher finds the entry at its next poll
 end
 
 function outbox.put(task)
@@ -18,8 +18,8 @@ function outbox.put(task)
   outbox.announce()
 end
 
--- Handle the end of a request of a task. If the worker reported the outcome, the task is deleted; else the worker has to be told.
--- A request that the task no longer has is ignored.
+-- Handle the end of a request of a task. If the worker reported the outcome, delete the task; else send an end message. Ignore
+-- a request that the task no longer has.
 function outbox.request_ended(request)
   if redis.call('HGET', keys.task(request.task), 'request') ~= request.id then return end
   if (request.outcome or '') ~= '' then return outbox.delete_task(request.task) end
@@ -32,7 +32,8 @@ local function cut_times(key, latest_ms, count)
   end
 end
 
--- Cut times that lie further ahead than a pause and the time to start can, because the clock was set back: `count` at most of each.
+-- Shorten times that lie further ahead than the longest pause or the time to start, because the clock was set back: at most
+-- `count` of each.
 function outbox.cut_future_times(pause_ms, start_ms, count)
   cut_times(keys.outbox(), clock.now + pause_ms + count, count)  -- the tasks of one call follow each other by a millisecond
   cut_times(keys.unstarted(), clock.now + start_ms, count)

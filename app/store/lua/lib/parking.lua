@@ -1,5 +1,6 @@
--- Parking: each blocked lane of a pool is parked on one violated constraint, so that only more room there can help it. With fair share
--- the lanes of each policy have slots of their own, so that the least satisfied policy is found first although tiers change.
+-- Parking: each blocked lane of a pool is parked on one constraint that blocks it. The lane is examined again only after that
+-- constraint gets free units. With fair share the lanes of each policy have slots of their own. So the least satisfied policy
+-- is found first although tiers change.
 -- @use amounts clock fair_share_order parking_tree queue_order
 -- @reads lane_walltimes
 -- @writes pool_blocked_since pool_parked pool_parking pool_parking_counts pool_parking_needs pool_strict_line
@@ -26,13 +27,14 @@ function parking.constraint_of(blocker)
   return blocker.kind .. '|' .. blocker.account .. '|' .. blocker.key
 end
 
--- True if capacity blocks a lane on this constraint (and not a limit or the non-preemptible share).
+-- True if the constraint is capacity, not a limit or the fixed share.
 function parking.is_capacity(constraint)
   return constraint == 'line' or constraint == parking.NEW or string.match(constraint, '^limit|pool|') or
     string.match(constraint, '^patience_held|') or string.match(constraint, '^victim_held|pool|')
 end
 
--- Store the smallest need of a policy's lanes on a constraint, or remove the policy: only with fair share.
+-- Store the smallest need of a policy's lanes on a constraint, or remove a policy without lanes there. This is for fair share
+-- only.
 local function update_least_need(pool, constraint, component)
   local need = parking_tree.least_need(pool, constraint .. '@' .. component)
   if need then redis.call('ZADD', keys.pool_parking_needs(pool.name, constraint), need, component)
@@ -71,7 +73,7 @@ local function unpark(pool, id, slot, need)
   end
 end
 
--- Park a lane on a constraint; NEW is always met, so that the next pass judges the lane.
+-- Park a lane on a constraint. A lane that is parked on NEW is judged by the next pass.
 function parking.park(pool, id, constraint, need, queue_score)
   local old_constraint, old_need, since, old_slot = parking.find(pool, id)
   local was_capacity, is_capacity = old_constraint and parking.is_capacity(old_constraint), parking.is_capacity(constraint)

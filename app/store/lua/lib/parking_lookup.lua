@@ -1,16 +1,16 @@
--- Find the first parked lane. With fair share that is a lane of the least satisfied policy with a fitting lane. Returned queue scores
--- have the present tier.
+-- Find the first parked lane. With fair share it is a lane of the least satisfied policy that has a fitting lane. Returned
+-- queue scores have the present tier.
 -- @use amounts fair_share_order parking parking_tree queue_order
 -- @reads pool_lanes pool_parking_counts pool_parking_needs pool_strict_line
 
 local FEW = 32  -- policies compared one by one
 
--- Return the policies with a lane on a constraint that fits the room: only with fair share.
+-- Return the policies with a lane on a constraint that fits the room. This is for fair share only.
 local function policies_by_need(pool, constraint, room)
   return redis.call('ZRANGEBYSCORE', keys.pool_parking_needs(pool.name, constraint), '-inf', amounts.format(room))
 end
 
--- Return those of `components` that have a lane on a constraint that fits the room.
+-- Return the components of a list that have a lane on a constraint that fits the room.
 local function fitting_policies(pool, constraint, room, components)
   local fitting = {}
   for first = 1, #components, 1000 do  -- unpack takes so many for sure
@@ -35,7 +35,7 @@ local function oldest_lane(pool, constraint, room, score)
 end
 
 -- Return the first lane in queue order on a constraint that fits the room, and its queue score. If many policies have lanes
--- there, they are searched from the least satisfied on; of many with the same score the oldest lane is searched.
+-- there, search them from the least satisfied on. If many have the same score, search their oldest lane.
 function parking_lookup.first(pool, constraint, room)
   if not fair_share_order.applies(pool) then return parking_tree.first(pool, constraint, room) end
   local candidates, tier, best, best_score

@@ -1,4 +1,4 @@
--- Walks through the parking tree of a slot: several lanes at once, its soundness, its deletion.
+-- Walks through the parking tree of a slot: find several lanes at once, check the tree, delete it.
 -- @use amounts parking_tree work_budget
 -- @writes pool_parking pool_parking_needs pool_parking_tree
 
@@ -29,7 +29,7 @@ function parking_subtrees.list(pool, slot, room, highest, count)
   return ids
 end
 
--- Return a node above this need that does not have the least score below it; nil if all have.
+-- Return a node above this need whose score is not the least score below it; nil if there is none.
 function parking_subtrees.broken_node(pool, slot, need)
   local digits = string.format('%x', tonumber(need))
   local score = redis.call('ZRANGE', keys.pool_parking(pool.name, slot, need), 0, 0, 'WITHSCORES')[2]
@@ -42,7 +42,7 @@ function parking_subtrees.broken_node(pool, slot, need)
   end
 end
 
--- Delete one leaf of a slot, along the first digit of each node, and the nodes that are empty without it.
+-- Delete one leaf of a slot, and the nodes that are then empty. The leaf is found by the first digit of each node.
 local function clear_leaf(pool, slot)
   local length = redis.call('ZRANGE', keys.pool_parking_tree(pool.name, slot, parking_tree.ROOT), 0, 0)[1]
   local digits = ''

@@ -29,7 +29,7 @@ function parking_tree.update(pool, slot, need)
   write(pool, slot, parking_tree.ROOT, #digits, score)
 end
 
--- Return the member with the least score, and the score; only members that `is_allowed` selects, if it is given.
+-- Return the member with the least score, and the score; if `is_allowed` is given, only of the members that it selects.
 local function least(members, is_allowed)
   local best, best_score = nil, nil
   for i = 1, #members, 2 do
@@ -83,7 +83,7 @@ function parking_tree.least_need(pool, slot)
   local length, digits = smallest(parking_tree.ROOT), ''
   while length and #digits < tonumber(length) do
     local digit = smallest(length .. '.' .. digits)
-    if not digit then return nil end  -- a tree that the audit will find broken
+    if not digit then return nil end  -- the tree is broken, which the audit reports
     digits = digits .. digit
   end
   return length and amounts.format(tonumber(digits, 16))

@@ -23,7 +23,7 @@ function patience_hold.owner(pool)
   return {request = request, lane = lane, path = path, queue_score = queue_order.queue_score(pool, path[1], lane_score, lanes.is_in_share(path, lane))}
 end
 
--- Note that the units kept at the accounts of a path changed.
+-- Record as changed the accounts of a path, after the units that the hold keeps there changed.
 local function note_change(path)
   local members = {}
   for i = 1, #path - 1 do members[i] = path[i].id end
@@ -56,8 +56,8 @@ local function fits(free, units)
   return true
 end
 
--- Return when the owner could start if every promised walltime is kept (shadow time). An allocation beyond its promise may end at
--- any moment. Nil if unknown.
+-- Return the shadow time: the owner could start then if every allocation ends within its walltime. An allocation beyond its
+-- walltime may end at any moment. Nil if it is not known.
 function patience_hold.shadow_time(pool, owner)
   local units, free = owner.lane.units, {}
   for _, account in ipairs(owner.path) do

@@ -2,8 +2,8 @@
 -- @use amounts lanes
 -- @reads lane pool_lanes
 
--- Return the demand in a stretch of the pool's lanes, a row a policy: component, waiters, units by key. And where the next
--- stretch begins, empty at the end.
+-- Return the demand in a page of the pool's lanes, a row for each policy: component, waiters, units by key. Return also the
+-- start of the next page, empty at the end.
 function policy_demand.read(pool, first, count)
   local sums_by_component, components = {}, {}
   local ids = redis.call('ZRANGE', keys.pool_lanes(pool.name), first, first + count - 1)

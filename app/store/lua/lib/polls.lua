@@ -2,7 +2,7 @@
 -- @use amounts requests
 -- @reads waiting
 
--- Return when (ms) a waiter was last submitted, put back into the queue or polled, as text; empty if it need not be polled.
+-- Return the time (ms) at which a waiter was last submitted, requeued or polled, as text; empty if it has no queue TTL.
 function polls.last_ms(request)
   local ttl_s = request.status == states.queued and requests.queue_ttl_s(request)
   local deadline = ttl_s and redis.call('ZSCORE', keys.waiting(), request.id)

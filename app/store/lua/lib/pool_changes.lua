@@ -1,17 +1,17 @@
--- Changes of a pool that have no event: a stored checkpoint, a published share, the end of a victim hold, a patience hold. From them and
--- the events a reader knows which rows changed since it read them. A member is `request:<id>` of an allocation, or the id of a group
--- or a policy.
+-- Changes of a pool that have no event: a stored checkpoint, a published share, the end of a victim hold, a patience hold. With
+-- these changes and the events, a reader finds the rows that changed since it read them. A member is `request:<id>` of an
+-- allocation, or the id of a group or a policy.
 -- @use amounts
 -- @writes pool_changes
 
-local MOST = 1000  -- members kept; a reader that is further behind reads the pool anew
+local MOST = 1000  -- the changes that are kept; a reader that missed more reads the whole pool again
 
 -- Return the number of the newest change; 0 before the first.
 function pool_changes.last(pool_name)
   return tonumber(redis.call('ZRANGE', keys.pool_changes(pool_name), -1, -1, 'WITHSCORES')[2] or 0)
 end
 
--- Number these changes, each by a number of its own.
+-- Give each of these changes its own number.
 function pool_changes.add(pool_name, members)
   local key, number = keys.pool_changes(pool_name), pool_changes.last(pool_name)
   for i, member in ipairs(members) do redis.call('ZADD', key, amounts.format(number + i), member) end
@@ -21,7 +21,8 @@ function pool_changes.add(pool_name, members)
   end
 end
 
--- Return up to `most` members that changed behind a number, and their numbers in turn; nil if some are not kept any more.
+-- Return up to `most` members that changed after a number, each followed by the number of its change; nil if some are no longer
+-- kept.
 function pool_changes.list(pool_name, after, most)
   local key = keys.pool_changes(pool_name)
   local oldest = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')

@@ -2,19 +2,19 @@
 -- @use accounts amounts declared_policies limits
 -- @reads meta pools
 
--- Return a refusal if the addition passes a limit of the workspace; else nil. A call that adds nothing is never refused.
+-- Return a refusal if the addition exceeds a limit of the workspace; else nil. A call that adds nothing is never refused.
 local function refusal(name, default, present, added)
   local limit = limits.of_workspace(name, default)
   if added > 0 and present + added > limit then return {'workspace', name, amounts.format(limit), amounts.format(present)} end
 end
 
--- Return a refusal if the workspace may not have so many further pools and policies; nil if it may.
+-- Return a refusal if this number of further pools and policies exceeds a limit of the workspace; else nil.
 function pool_limits.refusal(new_pools, new_policies)
   return refusal('max_pools', const.MAX_POOLS, redis.call('HLEN', keys.pools()), new_pools)
     or refusal('max_policies', const.MAX_POLICIES, tonumber(redis.call('HGET', keys.meta(), 'policies') or 0), new_policies)
 end
 
--- Return a refusal if the workspace may not have the pools and policies of a declaration; nil if it may.
+-- Return a refusal if the pools and policies of a declaration exceed a limit of the workspace; else nil.
 function pool_limits.declaration_refusal(changes)
   local new_pools, new_policies = 0, 0
   for _, change in ipairs(changes) do

@@ -5,7 +5,7 @@
 
 local PREEMPTION_FIELDS = {'directive', 'deadline_ms', 'preempting_ms', 'answered', 'extended', 'deferred_s', 'failed', 'rank', 'by_rank', 'orphaned_ms', 'reprieved'}
 local RECENT_MS = 60000
-local MOST_FORGOTTEN = 100  -- old preemptions that a call forgets, at most: more than a call begins
+local MOST_FORGOTTEN = 100  -- the most old preemptions that a call deletes: more than a call begins
 
 local function grace_ms(pool) return tonumber(pool.fields.grace_s or const.GRACE_S) * 1000 end
 local function checkpoint_timeout_ms(pool) return tonumber(pool.fields.checkpoint_timeout_s or const.CHECKPOINT_TIMEOUT_S) * 1000 end
@@ -32,8 +32,8 @@ function preemptions.terminate(pool, request)
   requests.add_event(request, 'terminating', changes)
 end
 
--- Complete a preemption: the victim exited (`preempted`, with its `outcome`) or is forced (`forced`). Its units come back. It is
--- queued again under its submission number, unless its retries are used up or its checkpoint is lost.
+-- Complete a preemption: the victim exited (`preempted`, with its `outcome`) or is forced (`forced`). The pool gets its units
+-- back. The request is queued again under its submission number, unless its retries are used up or its checkpoint is lost.
 function preemptions.complete(request, event, outcome, details)
   local pool, lane, fields = accounts.pool(request.pool), lanes.of(request), {}
   local preemption_count = (tonumber(request.preemptions) or 0) + (leases.has_started(request) and 1 or 0)  -- a victim that had not started lost nothing
@@ -58,7 +58,7 @@ function preemptions.complete(request, event, outcome, details)
 end
 
 -- Begin a preemption for the owner of a hold (`by_rank`, `by_origin`), or (nil) for an account over its limit. The units are
--- taken at once if there is no grace, or if the work has not started.
+-- taken back at once if the grace period is 0, or if the work has not started.
 function preemptions.begin(path, hold, request, reason, by_rank, by_origin)
   local policy, pool, lane, fields = path[1], path[#path], lanes.of(request), {}
   local changes = {'reason', reason, 'preempted_by', hold and hold.id or '', 'by_origin', by_origin or '', 'preempting_fence', request.fence}
@@ -82,14 +82,15 @@ function preemptions.begin(path, hold, request, reason, by_rank, by_origin)
   requests.save(request, fields)
 end
 
--- Forget preemptions that are too old for the bound per minute of the pool.
+-- Delete records of preemptions that are too old for the bound per minute of the pool.
 function preemptions.forget_old(pool)
   local key = keys.pool_preemptions(pool.name)
   local old = redis.call('ZRANGEBYSCORE', key, '-inf', amounts.format(clock.now - RECENT_MS), 'LIMIT', 0, MOST_FORGOTTEN)
   if #old > 0 then redis.call('ZREM', key, unpack(old)) end
 end
 
--- True if the allocation was reprieved so recently that its exit crossed the reprieve; then it exits for the old reason.
+-- True if the allocation was reprieved so recently that the client reported its exit before it learned of the reprieve. Then
+-- the exit keeps the reason of the preemption.
 function preemptions.accept_late_exit(request)
   local reprieved_ms, by, reason = string.match(request.reprieved or '', '^(%S+) (%S*) (%S+)$')
   if not reprieved_ms or request.preempting_fence ~= request.fence or clock.now - tonumber(reprieved_ms) > RECENT_MS then return false end

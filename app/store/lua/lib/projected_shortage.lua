@@ -1,7 +1,8 @@
--- The shortage of a waiter after it has its hold and all victims have left. So no unit is preempted for twice.
+-- The shortage of a waiter after it has its hold and all victims have left. So no units are preempted twice for one shortage.
 -- @use accounts victim_holds victims
 
--- Return the units that the other holds will take at an account; `index` is the position of the own hold, nil for behind all.
+-- Return the units that the other holds will take at an account; `index`: the position of the waiter's hold; nil: behind all
+-- holds.
 function projected_shortage.units_of_other_holds(pool, index, account, key)
   local total = 0
   for other_index, hold in ipairs(victim_holds.list(pool)) do
@@ -14,12 +15,12 @@ function projected_shortage.units_of_other_holds(pool, index, account, key)
   return total
 end
 
--- Return a record of the room that is needed at an account: key, need, free units.
+-- Return a record of the units that are needed at an account: key, need, free units.
 function projected_shortage.room(account, key, need, free)
   return {account = account, key = key, need = need, left = free, brings = {}}
 end
 
--- Return the rooms of a lane at every account of its path, once all victims have left, beside the other holds.
+-- Return these records of a lane for every account of its path, after all victims have left and with the other holds kept.
 function projected_shortage.rooms(path, lane, index)
   local pool, rooms = path[#path], {}
   for _, account in ipairs(path) do
@@ -38,7 +39,7 @@ function projected_shortage.add_units(rooms, units)
   end
 end
 
--- Add the units of allocations that are to leave (path and units of each).
+-- Add the units of allocations that will leave (path and units of each).
 function projected_shortage.add_victims(rooms, allocations)
   for _, room in ipairs(rooms) do
     for i, victim in ipairs(allocations) do
@@ -51,7 +52,7 @@ function projected_shortage.add_victims(rooms, allocations)
   end
 end
 
--- True if every room fits; `kept_victim` is the index of a victim that stays.
+-- True if no record lacks units; `kept_victim` is the index of a victim that stays.
 function projected_shortage.fits(rooms, kept_victim)
   for _, room in ipairs(rooms) do
     if room.left - (room.brings[kept_victim] or 0) < room.need then return false end

@@ -3,8 +3,8 @@
 -- @use accounts amounts templates
 -- @reads pool_instances pool_policies
 
--- Return the units (key → amount) that the parent of an account has reserved for it. Those of an instance are in the promise of its
--- template.
+-- Return the units (key → amount) that the parent of an account has reserved for it. The units of an instance are part of the
+-- promise to its template.
 function promises.of(account)
   if account.fields.template then return {} end
   return promises.wanted({reserved = account.reserved, times = tonumber(account.fields.reserved_times)})
@@ -17,13 +17,14 @@ function promises.wanted(wanted)
   return promised
 end
 
--- Return how often the reserved amounts of a template count at its parent: for the instances that it may have, and for those that it has.
--- A lower `template_max` deletes no instance.
+-- Return how often the reserved amounts of a template count at its parent: once for each instance that it may have, or that it
+-- has. The two differ because a lower `template_max` deletes no instance.
 local function count_times(pool, component, max_instances)
   return math.max(max_instances, redis.call('ZCARD', keys.pool_instances(pool.name, component)))
 end
 
--- Return this number for an account with these settings (name and value), else those of the pool. It is 1 unless it is a template.
+-- Return this number for an account. The settings (name and value) are its own, else those of the pool. It is 1 unless the
+-- account is a template.
 function promises.times(pool, component, settings)
   if not templates.is_template(component) then return 1 end
   local account = {fields = {}}
@@ -32,7 +33,7 @@ function promises.times(pool, component, settings)
 end
 
 -- Return the promises that change if the pool gets another `template_max`: those of its templates, each with the amounts before and
--- after. Without a new value (nil) there are none.
+-- after. Return no promises without a new value (nil).
 function promises.changed(pool, new_max)
   local changes = {}
   for _, name in ipairs(new_max and redis.call('SMEMBERS', keys.pool_policies(pool.name)) or {}) do

@@ -27,7 +27,7 @@ function queue.remove(path, id)
   redis.call('ZREM', keys.pool_policy_queue(pool.name, policy.component), id)  -- also if the pool had fair share until now
 end
 
--- Correct the entry of a waiter in the queue of a pool: the queue has it if its lane is there (`attached`).
+-- Correct the entry of a waiter in the queue of a pool: there is one if its lane is `attached` to the pool.
 function queue.sync(path, id, lane_score, attached)
   if not attached then return queue.remove(path, id) end
   queue.write_score(path, id, lane_score)
@@ -35,7 +35,7 @@ function queue.sync(path, id, lane_score, attached)
 end
 
 -- Enter the queue of a pool. A lane new to the pool is parked on its constraint; a lane with a new head is repositioned. With
--- strict queueing it may become the first of the line. If a limit blocks the new head, it must not block the line: the pass judges it.
+-- strict queueing it may become the first of the line. If a limit blocks the new head, a pass judges it, to unblock the line.
 function queue.enter_pool(path, request, lane, lane_score, constraint, need)
   local pool = path[#path]
   queue.write_score(path, request.id, lane_score)
@@ -55,8 +55,8 @@ function queue.forget_lane(lane)
   for _, name in ipairs(lanes.pools(lane)) do lanes.detach(accounts.pool(name), lane) end
 end
 
--- Reposition a lane whose head left. With strict queueing its own victim hold does not block a head, so that a lane parked on the
--- units of such holds is judged anew.
+-- Reposition a lane whose head left. With strict queueing, the head's own victim hold does not block it. So a lane that is
+-- parked on victim holds is judged again.
 local function replace_head(path, lane)
   local pool, score = path[#path], lanes.reposition(path, lane)
   if pool.fields.queueing ~= 'strict' or not pool.fields.victim_holds then return end
@@ -90,8 +90,8 @@ function queue.leave(request, lane)
   return changed_pools
 end
 
--- True if the waiters of a lane have the scores they should. Under another rule at most one class keeps its scores: both ends of
--- the lane tell.
+-- True if the waiters of a lane have the scores of the present rules. After a change at most one class keeps its scores, so it
+-- is enough to check both ends.
 function queue.is_in_order(path, lane)
   local policy, pool = path[1], path[#path]
   for _, index in ipairs({0, -1}) do
@@ -109,12 +109,12 @@ function queue.schedule_sync(pool, lane)
   redis.call('ZADD', keys.pool_queue_syncs(pool.name), 0, lane.id)
 end
 
--- Schedule the sync of a lane that a recheck has not reached, before a waiter joins it and hides the old scores at its ends.
+-- Schedule the sync of a lane that a recheck has not reached, before a joining waiter hides the old scores at its ends.
 function queue.schedule_sync_if_stale(path, lane)
   local pool = path[#path]
   if not pool.fields.reviewing or redis.call('EXISTS', keys.lane(lane.id)) == 0 then return end
   if not queue.is_in_order(path, lane) then queue.schedule_sync(pool, lane) end
 end
 
--- Let the unfinished work reject the waiters of a lane that fits no pool.
+-- Schedule the rejection of the waiters of a lane that is eligible in no pool.
 function queue.reject_lane(lane) redis.call('ZADD', keys.orphaned_lanes(), 0, lane.id) end

@@ -22,7 +22,7 @@ end
 function queue_order.with_share_flag(pool, rank_score, in_share)
   local borrow_flag = in_share and 0 or 1
   if pool.fields.order == 'priority_first' then
-    return (math.floor(rank_score / const.MAX_SUBMISSIONS) * 2 + borrow_flag) * const.MAX_SUBMISSIONS - const.BORROWING_STEP + rank_score % const.MAX_SUBMISSIONS  -- exact in this order only
+    return (math.floor(rank_score / const.MAX_SUBMISSIONS) * 2 + borrow_flag) * const.MAX_SUBMISSIONS - const.BORROWING_STEP + rank_score % const.MAX_SUBMISSIONS  -- only this order of operations is exact
   end
   return rank_score + (borrow_flag - 1) * const.BORROWING_STEP
 end

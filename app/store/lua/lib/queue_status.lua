@@ -1,4 +1,5 @@
--- The status of a waiter in each pool that has it in its queue: its position, the constraints that block it, and all that it lacks.
+-- The status of a waiter in each pool that has it in its queue: its position, the constraint that blocks it, and every
+-- shortfall.
 -- @use accounts amounts hold_owners lanes parking_lookup patience_hold queue_order queue_positions victim_holds
 -- @reads pool_queue
 
@@ -16,7 +17,8 @@ local function account_rows(path, lane, bound)
   return rows
 end
 
--- Return the state of the waiter in a pool: it owns a hold here or elsewhere, or is behind the head of a strict line.
+-- Return the state of the waiter in a pool: it owns a hold in this pool or in another one, or it is behind the head of a strict
+-- queue.
 local function find_state(pool, request, queue_score)
   if victim_holds.find(pool, request.id) then return 'owner', '' end
   if (request.victim_hold_pool or '') ~= '' then return 'elsewhere', request.victim_hold_pool end

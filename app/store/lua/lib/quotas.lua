@@ -4,7 +4,7 @@
 
 local PROTECTED = 'non_preemptible_usage_threshold'
 
--- Return a refusal in the form of a reply: code, account, key, and the two numbers that disagree.
+-- Return a refusal as a reply: code, account, key, and the two numbers that contradict each other.
 local function refusal(code, account, key, wanted_amount, bound)
   return {code, account, key, amounts.format(math.min(wanted_amount, 2 ^ 62)), amounts.format(bound)}
 end
@@ -17,8 +17,8 @@ function quotas.threshold_refusal(pool_keys, id, protected)
   end
 end
 
--- Return a refusal if `wanted` (reserved, limit) disagrees with itself, the pool, the rest of the parent's share or the pool's
--- keys; else nil. `account` is the account before the change.
+-- Return a refusal if `wanted` (reserved, limit) contradicts itself, the pool's capacity or keys, or the unreserved rest of the
+-- parent's share; else nil. `account` is the account before the change.
 function quotas.refusal(pool, parent, account, id, wanted, settings)
   for key, reserved in pairs(wanted.reserved) do
     if not pool.limit[key] then return refusal('unknown_key', 'pool', key, reserved, 0) end

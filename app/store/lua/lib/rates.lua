@@ -1,5 +1,5 @@
--- Rates of tokens, by the generic cell rate algorithm: each call takes a slice of time, and the end of the last slice may be a second
--- ahead. Each request of a batch that was let pass takes a slice, too, so the end may be further ahead.
+-- Rates of tokens, by the generic cell rate algorithm: each call takes a slice of time, and the end of the last slice may lie
+-- up to a second in the future. Each request of an accepted batch takes a slice, too, so the end may lie further in the future.
 -- @use clock
 -- @writes rate
 

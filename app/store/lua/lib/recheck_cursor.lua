@@ -1,5 +1,5 @@
 -- The position of the recheck of a pool. It reads the policies of the pool page by page, and the lanes of each policy in the order of
--- their ids. The pages of a set differ between servers, so with another master the recheck begins anew.
+-- their ids. The pages of a Redis set differ between servers. So after a change of the master, the recheck begins anew.
 -- @reads component_lanes meta pool_policies
 -- @writes pool_unfinished
 
@@ -12,7 +12,8 @@ function recheck_cursor.start(pool)
 end
 
 -- Return the cursor of a recheck under way. `page`: the next page. `components`: the policies of this page that are left. `lane`: the
--- last lane of the first of these policies that was rechecked, empty if none was. With another master it is a cursor at the beginning.
+-- last lane of the first of these policies that was rechecked, empty if none was. After a change of the master, return a cursor
+-- at the beginning.
 function recheck_cursor.load(pool)
   local lane, page, components = unpack(redis.call('HMGET', keys.pool_unfinished(pool.name), 'review', 'review_page', 'review_policies'))
   local master, cursor = redis.call('HGET', keys.meta(), 'master') or '', {page = '0', components = {}, lane = ''}

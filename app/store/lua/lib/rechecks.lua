@@ -8,7 +8,7 @@ local function is_enough(done, count) return done >= count or done > 0 and work_
 -- Start a recheck: the pool grants nothing until all its lanes are rechecked.
 function rechecks.start(pool)
   accounts.forget(pool.key)
-  local number = amounts.format(redis.call('HINCRBY', keys.meta(), 'rules', 1))  -- of the workspace: a pool created again has another
+  local number = amounts.format(redis.call('HINCRBY', keys.meta(), 'rules', 1))  -- one sequence for the workspace, so that a pool that is created again gets another number
   redis.call('HSET', pool.key, 'reviewing', '1', 'watched', fair_share_order.watch_state(pool.name), 'rules', number)
   recheck_cursor.start(pool)
   redis.call('SADD', keys.unfinished(), pool.name)

@@ -2,8 +2,9 @@
 -- @use grants leases preemptions requests run_time_stats
 
 -- Return `released` and the request, also if it was released before under this fence. The outcome `vacated` is the exit of a
--- victim, also of one just reprieved. The outcome `lost` says that the process of a task is gone. `exit_code`: of the work, nil if
--- it is not known. Refusals: `not_leaving` and status, `no_task`, `stale_fence` with status and reason, `not_found`.
+-- victim, or of an allocation that was just reprieved. The outcome `lost` says that the process of a task is gone. `exit_code`:
+-- of the work, nil if it is not known. Refusals: `not_leaving` and status, `no_task`, `stale_fence` with status and reason,
+-- `not_found`.
 function releases.release(id, fence, outcome, exit_code)
   local request = requests.load(id)
   if not request then return 'not_found', '', '' end
@@ -22,7 +23,7 @@ function releases.release(id, fence, outcome, exit_code)
   end
   local counts_run_time = outcome ~= 'lost' and request.status == states.allocated and request.pool ~= ''
   grants.take_back(request)
-  if counts_run_time then run_time_stats.add(request) end  -- not earlier: a server out of memory must accept the first write
+  if counts_run_time then run_time_stats.add(request) end  -- not before the release, because a server out of memory must accept the first write
   if outcome == 'lost' then requests.finish(request, states.expired, 'expired', {'reason', 'worker_lost'}, fields)
   else requests.finish(request, states.released, 'released', {'outcome', outcome, exit_code and 'exit_code', exit_code}, fields) end
   requests.save(request, fields)

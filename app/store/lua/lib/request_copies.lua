@@ -1,5 +1,5 @@
--- A request as a workspace copy needs it, with its entries in other structures. These change without an event only in ways that
--- decisions do not depend on: a prolonged lease, a deferred deadline.
+-- A request as a workspace copy needs it, with its entries in other structures. Some of these entries change without an event:
+-- a prolonged lease, a deferred deadline. No decision depends on such a change.
 -- @use accounts lanes parking
 -- @reads hold leases pool_allocation_records pool_allocations pool_holds pool_victims pool_walltime_ends preemption_deadlines request requests
 -- @reads waiting

@@ -18,7 +18,7 @@ function requests.load(id)
   return request
 end
 
--- Return the time (s) that a request may be queued without a poll; nil for any time, as for work that has started.
+-- Return the seconds that a request may be queued without a poll; nil: no bound, as for work that has started.
 function requests.queue_ttl_s(request)
   return request.begun ~= '1' and request.queue_ttl_s or nil
 end
@@ -52,7 +52,7 @@ function requests.set(request, fields, name, value)
   fields[#fields + 1] = value
 end
 
--- Return the parts of an event as one line. An empty part is `-`; at the end it is left out, as every request has many such lines.
+-- Return the parts of an event as one line. An empty part is `-`. Empty parts at the end are left out to save memory.
 local function event_line(parts)
   while parts[#parts] == '-' do parts[#parts] = nil end
   return table.concat(parts, ' ')
@@ -67,7 +67,7 @@ local function write_event(request, from, to, event, details, fields, is_silent)
     'at', amounts.format(clock.now), 'component', request.component, 'resources', request.resources, 'from', from or '', 'to', to,
     'pool', details and details.pool or request.pool or '', 'fence', request.fence or '', 'reason', details and details.reason or request.reason or '', 'by', by, 'by_origin', by ~= '' and request.by_origin or '', 'origin', request.origin or '', 'outcome', request.outcome or '', 'exit_code', request.exit_code or '',
     unpack(details and {'rank', details.rank, 'by_rank', details.by_rank or '', 'victims', details.victims or ''} or {}))
-  if not is_silent then redis.pcall('PUBLISH', keys.changed(request.id), to) end  -- without the right to publish, watchers see it later; no transition fails
+  if not is_silent then redis.pcall('PUBLISH', keys.changed(request.id), to) end  -- without the right to publish, readers see the change later, and the transition does not fail
   local event_number = (tonumber(request.events) or 0) + 1
   requests.set(request, fields, 'events', amounts.format(event_number))
   requests.set(request, fields, 'e' .. amounts.format(event_number), event_line({entry, event, clock.now ~= tonumber(request.submitted_ms) and amounts.format(clock.now) or '-', part(details and details.pool or request.pool),
@@ -99,7 +99,7 @@ function requests.add_event(request, event, changes, details)
   requests.save(request, fields)
 end
 
--- Make the transition to a final state. If a victim ends otherwise, it was not preempted.
+-- Make the transition to a final state. A victim that ends in another way does not count as preempted.
 function requests.finish(request, to, event, changes, fields, details)
   local now_ms, all_changes = amounts.format(clock.now), {}
   if request.preempted_by and to ~= states.preempted then requests.set_all(all_changes, {'reason', 'preempted_by', 'directive', 'deadline_ms'}, '') end

@@ -4,7 +4,8 @@
 
 local STEPS_PER_DOUBLING, MAX_COUNT = 4, 2000  -- at this count all are halved: recent run times count more
 
--- Halve all counts, the longest run times first. An odd one is carried to the next: the longest stays, no step gains weight.
+-- Halve all counts, the longest run times first. The remainder of an odd count is carried to the next shorter step. The carry
+-- begins with 1, so that the longest run time stays.
 local function halve(key)
   local raw, steps, counts, remaining, carry = redis.call('HGETALL', key), {}, {}, 0, 1
   for i = 1, #raw, 2 do

@@ -1,5 +1,5 @@
--- The side of each lane of a policy with a reserved share, for each key: its amount fits the unused share, or exceeds it.
--- A change of use moves the boundary, and lanes on the wrong side of it have crossed.
+-- The side of each lane of a policy with a reserved share, for each key: the lane's amount fits the unused share, or exceeds
+-- it. A change of use moves the boundary, and lanes on the wrong side of it have crossed.
 -- @use amounts
 -- @writes pool_lane_amounts
 
@@ -28,7 +28,7 @@ function share_sides.write(path, lane)
   end
 end
 
--- True if a lane is stored on its side of every key, and on no other.
+-- True if a lane is stored on its present side of every key, and on no other side.
 function share_sides.is_right(path, lane)
   local policy, pool = path[1], path[#path]
   for _, key in ipairs(lane.units.keys) do

@@ -30,7 +30,7 @@ function task_delays.delay(task, due_ms)
   outbox.announce()
 end
 
--- End the delay of a task.
+-- End the delay of a task. It no longer counts as a waiter.
 function task_delays.finish(task)
   waiter_counts.uncount(task.limited_by, task_delays.lane(task), 'task/' .. task.id)
   redis.call('HDEL', keys.task(task.id), 'due_ms', 'limited_by')
@@ -42,8 +42,8 @@ function task_delays.template_delay_ms(task)
   return admission.has_full_templates(lane) and POSTPONED_MS or 0
 end
 
--- Delay a task for longer while its request would pass the limit of shapes, or while its template has no room for a further policy;
--- return whether it does. No limit of shapes delays a successor.
+-- Delay a task further if its request would exceed the limit of shapes, or if its template has no room for a further policy.
+-- Return whether it was delayed. No limit of shapes delays a successor.
 function task_delays.postpone(task)
   local lane = lanes.of(admission.read_spec(task_delays.request_spec(task, task.id)))
   local is_full = admission.has_full_templates(lane) or not task.age and limits.shape_refusal(lane) ~= nil

@@ -22,7 +22,7 @@ function tasks.flat(task)
   return flat
 end
 
--- Return the present request of a task, if it has one.
+-- Return the present request of a task; nil if it has none.
 function tasks.request(task)
   return task.request and requests.load(task.request)
 end
@@ -65,7 +65,8 @@ function tasks.inherit(task, predecessor)
   redis.call('HSET', keys.task(task.id), 'age', task.age, 'saved', task.saved or '', 'begun', task.begun)
 end
 
--- Store the same for a new message, which has not started: submission number, and the checkpoint if it is the same work.
+-- Store the same for a new message of a task, whose work has not started: submission number, and the checkpoint if it is the
+-- same work.
 function tasks.replace(task, predecessor, same_work)
   local checkpoint = same_work and predecessor.checkpointed_ms and predecessor.checkpointed_ms .. ' ' .. (predecessor.reference or '') or ''
   task.age, task.saved = predecessor.seq .. ' ' .. predecessor.submitted_ms, checkpoint

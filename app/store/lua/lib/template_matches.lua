@@ -13,14 +13,14 @@ local function longest_matches(component)
   return by_pool
 end
 
--- True if an instance keeps its template, though another one is the longest: there is none (the list was lost), lanes or requests refer
--- to the instance, or the other template is full.
+-- True if an instance keeps its template although another template is the longest match. The reasons: there is no match (the
+-- list was lost), lanes or requests refer to the instance, or the other template is full.
 local function keeps_template(pool_name, policy, pattern)
   return not pattern or not templates.is_idle(policy) or templates.has_unfinished_work(pool_name) or templates.is_full(accounts.pool(pool_name), pattern)
 end
 
 -- Return the pools of a component that asks, by priority: those in which it has a policy, and those in which a template plans one for
--- it. An idle instance of a template that is not the longest any more is planned anew.
+-- it. An idle instance is planned anew if its template is no longer the longest match.
 function template_matches.pools(component)
   local rows, by_pool = {}, longest_matches(component)
   for _, name in ipairs(redis.call('ZRANGE', keys.component_pools(component), 0, -1)) do

@@ -1,7 +1,7 @@
 -- Policy templates: the policy of `type/prefix*` makes an instance, a policy of its own, for each component that asks and has none. An
 -- instance has the quotas and settings of its template, and names it in the field `template`. It is planned in memory, and written when
 -- a request of the component is granted or queued.
--- Callers ask for `is_planned` or `fields.template` first: a call without a template does not load this library.
+-- Callers check `is_planned` or `fields.template` first, so that a call without a template does not load this library.
 -- @use accounts amounts clock pool_changes
 -- @reads pool_queue_syncs pool_unfinished
 -- @writes component_pools meta policy pool pool_instances pool_policies template_checks templates
@@ -24,7 +24,7 @@ function templates.idle_ms(pool, template) return templates.setting(pool, templa
 -- True if a policy has neither waiters nor allocations.
 function templates.is_idle(policy) return tonumber(policy.fields.queue_length or 0) == 0 and (policy.used.step_run or 0) == 0 end
 
--- True if the pool has unfinished work: a lane may be there whose waiters its policy does not count yet.
+-- True if the pool has unfinished work. Then the pool may have a lane whose waiters the policy does not count yet.
 function templates.has_unfinished_work(pool_name) return redis.call('EXISTS', keys.pool_unfinished(pool_name), keys.pool_queue_syncs(pool_name)) > 0 end
 
 -- Count a new template of the workspace.
@@ -57,7 +57,7 @@ function templates.fields(template)
   return fields
 end
 
--- Return whether a template has the most instances that it may have, with the most and the present number.
+-- Return whether a template has all instances that it may have; then the highest and the present number of instances.
 function templates.is_full(pool, pattern)
   local most, present = templates.max_instances(pool, accounts.policy(pool.name, pattern)), redis.call('ZCARD', keys.pool_instances(pool.name, pattern))
   return present >= most, most, present

@@ -1,5 +1,5 @@
--- Items of a pool on which a bounded call left work: noted by it, and finished by a later call. A flag of the pool, named like the
--- kind of the work, says that there are any: without it a caller need not ask.
+-- Items of a pool on which a bounded call left work for a later call. The pool has a flag, named like the kind of the work,
+-- while there are such items. Without the flag a caller need not read the items.
 -- @writes pool pool_unfinished unfinished
 
 -- Note that the work on an item is not finished.

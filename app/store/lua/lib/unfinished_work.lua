@@ -1,5 +1,5 @@
--- Resume unfinished work: instances of changed templates, then rechecks, then the victims of closed holds, then grants, then the sync
--- of queues, then rejections.
+-- Resume unfinished work: instances of changed templates, rechecks, the victims of closed holds, grants, the sync of queues,
+-- rejections.
 -- @use accounts dirty_pools grant_loop lane_rejections orphans rechecks template_updates
 -- @reads pool_queue_syncs pool_unfinished
 -- @writes unfinished

@@ -1,10 +1,11 @@
--- Holds with victims: capacity kept for a waiter whose victims are exiting. At every account of its owner's path a hold keeps its
--- amount less what its victims are still expected to free. `victim_held` is the sum; it counts for requests without such a hold.
+-- Victim holds: capacity kept for a waiter whose victims are leaving. At every account of its owner's path, a hold keeps its
+-- amount less the units that its victims still have to free. `victim_held` is the sum. It counts for requests without such a
+-- hold.
 -- @use account_updates accounts amounts clock dirty_pools lanes orphans pool_changes queue_order
 -- @reads hold_victims
 -- @writes hold pool pool_holds request
 
-local holds_by_pool = {}  -- pool → its holds with victims, in order
+local holds_by_pool = {}  -- pool → its victim holds, in order
 
 local function place(account, key) return account.id .. '|' .. key end
 
@@ -94,7 +95,7 @@ function victim_holds.close(pool, hold)
   return has_victims
 end
 
--- Add the units of a victim to what a hold expects (1), or subtract them (-1); `has_freed` if they are free now.
+-- Add the units of a victim to the units that a hold still expects (1), or subtract them (-1). `has_freed`: they are free now.
 function victim_holds.update_expected(pool, hold, path, units, sign, has_freed)
   local function set(fields, column, place_name, number)
     hold[column][place_name] = number

@@ -25,7 +25,7 @@ function victims.remove(pool, id)
   return owner
 end
 
--- Let a victim leave for another owner, or add it.
+-- Add a victim, or change the owner for which it leaves.
 function victims.set_owner(pool, id, owner)
   victims.remove(pool, id)
   redis.call('HSET', keys.pool_victims(pool.name), id, owner)
@@ -39,7 +39,7 @@ function victims.of_hold(pool, owner, count)
   return count and redis.call('SRANDMEMBER', key, count) or redis.call('SMEMBERS', key)
 end
 
--- True if a victim is orphaned and not yet judged, or is still to be orphaned (`orphans`).
+-- True if the pool has an orphaned victim that no pass has judged, or a victim that still has to be orphaned (`orphans`).
 function victims.has_orphans(pool) return pool.fields.orphaned_victims ~= nil or pool.fields.orphaning ~= nil end
 
 -- Count the units of an allocation that begins to leave (1), or that left or was reprieved (-1).

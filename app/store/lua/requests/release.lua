@@ -12,7 +12,7 @@ for i, entry in ipairs(cjson.decode(args.allocations)) do
   if i > 1 and work_budget.is_used_up() then break end
   local tag, request, reason = releases.release(entry[1], entry[2], entry[3], entry[4])
   more = math.max(more, grant_loop.settle(tonumber(args.chunk)))
-  if tag == 'released' and entry[3] == 'vacated' then request = requests.flat(requests.load(entry[1])) end  -- it may be granted again
+  if tag == 'released' and entry[3] == 'vacated' then request = requests.flat(requests.load(entry[1])) end  -- the release may have granted it again
   outcomes[i] = {tag, request, reason}
 end
 return reply.released(outcomes, more)

@@ -22,7 +22,7 @@ local function mark_task_started()
   redis.call('ZREM', keys.unstarted(), request.task)
   redis.call('HDEL', keys.task(request.task), 'returned')
   local name, sent_fence = unpack(redis.call('HMGET', keys.task(request.task), 'name', 'sent_fence'))
-  if name and sent_fence ~= request.fence then  -- before the dispatcher confirmed it
+  if name and sent_fence ~= request.fence then  -- the worker may be faster than the confirmation of the dispatcher
     redis.call('HSET', keys.task(request.task), 'sent', '1', 'sent_fence', request.fence)
     counters.add('dispatched')
   end
@@ -32,7 +32,7 @@ local lease_end_ms = leases.prolong(request)
 if runner == '' then
   if request.task then mark_task_started() end
   local changes = {'runner', args.runner, 'started_ms', amounts.format(clock.now)}
-  if request.task then requests.set_all(changes, {'begun'}, '1') end  -- also after it has lost its units
+  if request.task then requests.set_all(changes, {'begun'}, '1') end  -- even if the task has lost its units since
   requests.add_event(request, 'started', changes)
 end
 return reply.alive(request.status, lease_end_ms, request.directive or '', request.deadline_ms or '')
