@@ -1,8 +1,8 @@
 """The allocation of a running task, `self.allocation`, and its end by a preemption.
 
-Each run has one, not each task: threads of a worker run the same task at the same time. A directive interrupts the body, in its
-thread or process, only while the body runs. Nothing is interrupted before and after it, while results are stored and tasks
-are sent.
+Each run has an allocation of its own, because threads of a worker may run the same task at the same time. A directive
+interrupts the body, in its thread or process, only while the body runs. The steps before and after the body are not
+interrupted: there results are stored and tasks are sent.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LEAVE_DIRECTIVES = frozenset({"checkpoint", "terminate"})
-"""Directives to leave, under which the task still holds the units."""
+"""The directives to leave under which the task still holds its units."""
 
 _pool_child_pid = 0
 
@@ -65,17 +65,17 @@ def in_pool_child() -> bool:
 
 
 def _is_dying() -> bool:
-    """True if the exception in flight ends the process, which may still be killed if its end takes too long."""
+    """True if the present exception ends the process. The process may still be killed if its end takes too long."""
     return in_pool_child() and isinstance(sys.exc_info()[1], (SystemExit, KeyboardInterrupt))
 
 
 class TaskAllocation:
-    """The allocation of a task. This base class is for a direct or eager call: it has no units, and never has to leave."""
+    """The allocation of a task. This base class is for a direct or eager call, which holds no units and gets no directive."""
 
     request: str | None = None
     """The request that was granted."""
     fence: int | None = None
-    """The number that proves the allocation to other systems."""
+    """The fence, by which other systems recognise calls of an older allocation."""
     pool: str | None = None
     """The pool of the units."""
     resources: Mapping[str, int] = {}
@@ -107,12 +107,12 @@ class TaskAllocation:
     def checkpoint_done(self, reference: str | None = None) -> None:
         """Report that the work is saved under this reference. If the task has to leave, `Preempted` ends the body.
 
-        If a routine checkpoint cannot be reported, that is only logged. After a directive the report is retried for a minute;
-        then the task leaves without it.
+        A routine checkpoint that cannot be reported is only logged. After a directive the report is retried for a minute. Then
+        the task leaves without a report.
         """
 
     def progress(self) -> None:
-        """Report that the work is being saved, which takes a while."""
+        """Report that the work is still being saved."""
 
     def defer(self, seconds: int) -> None:
         """Report that the work can be saved only after this many seconds."""
@@ -129,7 +129,7 @@ class GrantedAllocation(TaskAllocation):
         self.pool, self.resources = grant.get("pool"), dict(grant.get("resources") or {})
         self.resume, self.checkpoint_reference = bool(grant.get("resume")), grant.get("checkpoint_reference")
         self.successor: ParkCall | None = None
-        self.is_unstored = False  # a result is not stored, as the result backend is away
+        self.is_unstored = False  # a result is not stored, because the result backend cannot be reached
         self.is_entered = self.is_body_reached = False  # the body of the run; the task's own function in it
         self._lease_s: int | None = grant.get("lease_s")
         self._hook, self._task, self._context = hook, task, request
@@ -164,7 +164,7 @@ class GrantedAllocation(TaskAllocation):
             self.vacate()
         if self.left:
             raise Preempted(f"{self.request} has left")
-        if must_leave:  # the allocation may stay after all
+        if must_leave:  # the allocation was reprieved
             self.set_started()
 
     def progress(self) -> None:
@@ -191,7 +191,7 @@ class GrantedAllocation(TaskAllocation):
             raise Ignore(f"{self._context.id} could not start: {error}") from None
 
     def start_heartbeats(self) -> None:
-        """Send heartbeats until `end`. The code that ends the run has to know the allocation before, else the lease never
+        """Send heartbeats until `end`. Register the allocation before with the code that ends the run, else the lease never
         ends.
         """
         self._heartbeats.start()
@@ -223,9 +223,9 @@ class GrantedAllocation(TaskAllocation):
             set_state(self._task, self._context, states.STARTED, {"pid": os.getpid(), "hostname": self._context.hostname})
 
     def end(self, state: str | None, value: object) -> None:
-        """Release the units after the result is stored; `state` is None if it could not be."""
+        """Release the units after the result is stored. `state` is None if the result could not be stored."""
         if _is_dying():
-            return  # heartbeats go on until the process is gone; its parent reports that
+            return  # heartbeats go on until the process is gone, and its parent reports its end
         try:
             if not self.left:
                 self._settle(state, value)
@@ -237,7 +237,7 @@ class GrantedAllocation(TaskAllocation):
             self._heartbeats.stop()
 
     def vacate(self) -> None:
-        """Release the units unfinished; the task is parked again."""
+        """Release the units of an unfinished run. The task is parked again."""
         set_state(self._task, self._context, PARKED)
         try:
             try:
@@ -275,7 +275,7 @@ class GrantedAllocation(TaskAllocation):
             self._release("lost" if self.lost else "succeeded" if is_success else "failed")
 
     def _fail_successor(self, error: Exception) -> None:
-        """Store a failure as the result: the message that the task published again can never be parked."""
+        """Store a failure as the result, because the message that the task published again can never be parked."""
         log.error("task %s cannot be parked again: %s", self._context.id, error)
         result = TaskNotGranted(
             f"task {self._context.id} cannot be parked again: {error}", "refused", getattr(error, "code", None)

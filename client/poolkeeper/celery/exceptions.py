@@ -7,7 +7,7 @@ from kombu.exceptions import OperationalError
 from poolkeeper.errors import PoolkeeperError, Unavailable
 
 PARKED = "PARKED"
-"""The state of a task whose request is not granted yet, and of one that had to leave and waits for its next grant."""
+"""The state of a task that waits for its first grant, or after a preemption for its next grant."""
 
 
 class TaskNotGranted(PoolkeeperError):  # noqa: N818 - as its sibling in `poolkeeper.errors`
@@ -25,7 +25,7 @@ class TaskNotGranted(PoolkeeperError):  # noqa: N818 - as its sibling in `poolke
 
 
 class NotParked(Unavailable, OperationalError):  # noqa: N818 - as its sibling
-    """A task could not be parked, as Poolkeeper cannot be reached. Celery treats this like a broker that is away."""
+    """A task could not be parked, because Poolkeeper cannot be reached. Celery treats this like an unreachable broker."""
 
 
 class Preempted(BaseException):

@@ -1,7 +1,9 @@
-"""Threads beside forks: a forked process inherits every lock in its present state, but no thread that could release it.
+"""Protection of threads from forks: a forked process inherits every lock in its present state, but no thread that could release
+the lock.
 
-When a child has died, the main process of a worker forks a new one, and at the same time threads of this package make calls
-there. The libraries that they use have locks (the result backend, imports). So these threads and a fork wait for each other.
+When a child has died, the main process of a worker forks a new child. At the same time, threads of this package make calls in
+the main process. These calls use libraries with locks (the result backend, imports). So these threads and a fork wait for each
+other.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from contextlib import contextmanager
 from threading import Lock, local
 
 MAX_FORK_DELAY_S = 1.0
-"""The seconds that a fork waits at most: the process has other work, and a call may wait for a server that does not answer."""
+"""The most seconds that a fork waits, because a call may wait long for a server, and the process has other work."""
 
 
 class _ForkLock:

@@ -30,7 +30,7 @@ DELAYING_EXCHANGE = re.compile(r"celery_delayed_\d+")
 UNDELAYED_PREFIX = ".".join("0" * 28) + "."
 
 PUBLICATION_PROPERTIES = ("expiration", "redelivered", "retry", "retry_policy", "timeout", "confirm_timeout")
-"""Properties of one publication that the next one does not keep. The expiry of a task is also in the headers for the worker."""
+"""Properties that count for one publication only. The worker reads the expiry of a task from the headers."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _DECLARED = ("name", "durable", "auto_delete", "no_declare")
@@ -62,7 +62,7 @@ def task_key(task_id: str) -> str:
 
 
 class RecordingProducer:
-    """A producer that records one message. If recording fails, the next try is recorded again."""
+    """A producer that records the first message. If recording fails, the next try is recorded."""
 
     def __init__(
         self, app: Celery, producer: Producer, exchange_type: str | None, on_message: Callable[[CapturedMessage], None]
@@ -154,14 +154,14 @@ def _exchange_type(name: str, exchange: Exchange | str | None, queues: list[Queu
 
 
 def _without_delay(exchange: str, routing_key: str) -> str:
-    """Return the routing key without its delay: the message is published when it is due."""
+    """Return the routing key without its delay. Poolkeeper delays the message instead."""
     if not DELAYING_EXCHANGE.fullmatch(exchange):
         return routing_key
     return UNDELAYED_PREFIX + routing_key.split(".", 28)[-1]
 
 
 def _queue_document(queue: Queue) -> dict[str, Any]:
-    """Return the document that declares the queue. If it is bound to several exchanges, its consumers bind it."""
+    """Return the document that declares the queue. If the queue is bound to several exchanges, its consumers bind it."""
     exchange: Exchange | None = queue.exchange
     document = {field: getattr(queue, field) for field in (*_QUEUE, *_LENGTHS)} | {
         "no_declare": bool(getattr(queue, "no_declare", False))

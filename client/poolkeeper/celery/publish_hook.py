@@ -1,7 +1,7 @@
 """The publish hook: tasks that need a grant go to Poolkeeper instead of the broker.
 
-There is one `PublishHook` for each app, made when the first `PoolTask` is bound, or by `install`. Its client is made at its
-first use, and a forked child may go on using it.
+Each app has one `PublishHook`. It is made by `install`, or when the first `PoolTask` is bound. Its client is made at the first
+use. A forked child may use the same client.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ RECHECK_S = 0.1
 """The seconds between two checks for a task of the same id."""
 
 ENDING_STATES = ("started", "ended")
-"""States of a task that may be over soon."""
+"""States of a task that may end soon."""
 
 ALLOCATION_ATTRIBUTE = "poolkeeper_run"
 """The attribute of the request of a running task that holds its allocation."""
@@ -113,7 +113,7 @@ class PublishHook:
         publish, task = self._celery_publish(), self.pool_task(name)
         if _publishes_directly.get() or (task is None and self._is_foreign(name)):
             return publish(producer, name, message, **options)
-        if task is None:  # unknown here; its worker may know it, and then parks it with the options of this call
+        if task is None:  # this app does not know the task; a worker that knows it parks it with the options of this call
             if call_options := task_options.pop_options(options, None):
                 options["headers"] = {**(options.get("headers") or {}), task_options.OPTIONS_HEADER: call_options}
             return publish(producer, name, message, **options)
@@ -124,7 +124,7 @@ class PublishHook:
         park_call: ParkCall | None = None
 
         def park(captured: CapturedMessage) -> None:
-            nonlocal park_call  # a retry by Celery is the same call
+            nonlocal park_call  # a retry by Celery repeats the same call, with the same idempotency key
             park_call = park_call or ParkCall(task, captured, call_options)
             self.park_or_defer(park_call, self._own_allocation(captured))
 
@@ -149,7 +149,7 @@ class PublishHook:
             return True
 
     def park_or_defer(self, park_call: ParkCall, allocation: GrantedAllocation | None) -> None:
-        """Park the task. If it publishes itself again while it runs, park it when the run has ended."""
+        """Park the task. If a running task publishes itself again, park it when the run has ended."""
         if allocation:
             allocation.successor = park_call
             return
@@ -181,7 +181,7 @@ class PublishHook:
             ) from error
 
     def _is_parked(self, body: Mapping[str, Any], park_call: ParkCall, *, in_worker: bool) -> bool:
-        """True if the task is parked, now or before; False if the task of the same id is about to end."""
+        """True if this call or an earlier call has parked the task; False if the task of the same id is about to end."""
         until_s, name = park_call.until_s or 0, task_key(park_call.message.id)
         try:
             retry_until(lambda: self.client.park(body, park_call.key), until_s)
@@ -190,8 +190,8 @@ class PublishHook:
                 raise
         else:
             return True
-        # Either a task that has not released its units yet was replaced, and this is the last of its successors; or a task
-        # runs again after a loss, and sends again what it had sent.
+        # Either this task is the last successor of a replaced task that has not released its units yet; or a task runs again
+        # after a loss, and sends again what it had sent.
         try:
             task = retry_until(lambda: self.client.task(name), until_s)
         except NotFound:
@@ -239,8 +239,8 @@ class PublishHook:
 def install(app: Celery) -> PublishHook:
     """Park the PoolTasks of this app, and cancel parked tasks that are revoked.
 
-    The binding of a `PoolTask` calls it. Call it yourself, once the app is configured, if a task may be sent by its name, or
-    revoked, before the tasks of the app are evaluated.
+    The binding of a `PoolTask` calls this function. If a task may be sent by its name, or revoked, before the tasks of the app
+    are evaluated, call it after the configuration of the app.
     """
     hook = vars(app).get("poolkeeper_parking")
     if not isinstance(hook, PublishHook):

@@ -1,4 +1,4 @@
-"""Retries of storing results while the result backend cannot be reached, so that no result is lost by its restart.
+"""Retries of storing results while the result backend cannot be reached, so that a restart of the backend loses no result.
 
 The run keeps its units meanwhile. If this takes too long, the task is parked again. In a pool of processes the message is
 rejected, so that no worker stores an error of the backend as the result of the task.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FINAL_STATES = states.READY_STATES | {states.RETRY}
-"""The states at the end of a run, which have to be stored; others may be missing."""
+"""The final states of a run, which have to be stored. Other states may stay unstored."""
 
 
 def retry_storing(app: Celery, backend: Backend) -> None:
@@ -82,6 +82,6 @@ def _runs_here(app: Celery, request: Context | None) -> bool:
 
 def _is_unreachable(backend: Backend, error: Exception) -> bool:
     """True if the backend was not reached; False if it refused the result."""
-    if isinstance(error, BackendStoreError):  # it names the state that it could not store, or none if that was not allowed
+    if isinstance(error, BackendStoreError):  # the error names the state that was not stored, or none if the backend refused it
         return bool(getattr(error, "state", ""))
     return isinstance(error, (OSError, OperationalError)) or bool(backend.exception_safe_to_retry(error))

@@ -37,11 +37,11 @@ NO_ALLOCATION = TaskAllocation()
 ACKNOWLEDGE_FOR_S = 5.0
 """The seconds for which the acknowledgement of an end is retried."""
 ACKNOWLEDGEMENT_ATTRIBUTE = "poolkeeper_hears"
-"""The attribute of a task's request with the notice of an end, which is acknowledged once the result is stored."""
+"""The attribute of a task's request with the end message, which is acknowledged after the result is stored."""
 REPARK_AFTER_S = 30
-"""The seconds after which a worker gets a message again that could not be parked."""
+"""The seconds after which a worker gets a message again if it could not park the task."""
 NOT_GRANTED = {"preempted": "has no preemption_retries left", "expired": "has no redeliveries left"}
-"""The predicate of a TaskNotGranted, by the status of the request. All others are "does not run"."""
+"""Status of the request → predicate of the text of TaskNotGranted; for any other status "does not run"."""
 
 
 class PoolTask(Task[P, R]):
@@ -70,13 +70,13 @@ class PoolTask(Task[P, R]):
     checkpoint_minutes: int | None = None
     walltime_s: int | None = None
     lease_s: int | EllipsisType | None = ...
-    """The seconds after which a lost worker is noticed; None (for one call 0) is never."""
+    """The seconds without a heartbeat after which the worker counts as lost; None (in the options of a call: 0) is never."""
     labels: Mapping[str, str] | None = None
     """The labels of the request; the label `task` with the name of the task is added."""
     preemption_retries: int | None = None
-    """The number of preemptions after which it is parked again; independent of `max_retries`."""
+    """The most preemptions after which the task is parked again; independent of `max_retries`."""
     redeliveries: int | None = None
-    """The number of times that it is sent again after its worker was lost."""
+    """The most times that the task is sent again after its worker was lost."""
     reports_started = True
 
     @classmethod
@@ -146,9 +146,11 @@ class PoolTask(Task[P, R]):
         return allocation
 
     def _count_in_chord(self, request: Context) -> None:
-        """Count a task with a result in its chord; the process that stored the result may have died before it did so.
+        """Count a task with a result in its chord, because the process that stored the result may have died before it counted
+        the task.
 
-        If the backend keeps the parts by their names, counting twice is harmless. With a backend that only counts, do nothing.
+        If the backend stores the parts of a chord by name, counting twice is harmless. With a backend that only counts parts,
+        do nothing.
         """
         if request.chord and not getattr(self.backend, "implements_incr", False):
             came_to = self.backend.get_task_meta(str(request.id))
@@ -166,7 +168,7 @@ class PoolTask(Task[P, R]):
         raise Ignore(f"{request.id} is parked until its request is granted")
 
     def _end_unrun(self, request: Context, notice: Mapping[str, Any]) -> None:
-        """Store the result of a task that will never run. The notice is repeated until a worker acknowledges it."""
+        """Store the result of a task that will never run. The end message is repeated until a worker acknowledges it."""
         end, is_repeated = notice["ended"], int(notice.get("tries") or 1) > 1
         message, status, code = str(end["message"]), str(end["status"]), end.get("code")
         is_expired = code == "not_polled"
@@ -200,7 +202,7 @@ class PoolTask(Task[P, R]):
         return task.status != "ended" or bool(task.request and notice.get("request") not in (None, task.request.id))
 
     def _acknowledge_end(self, request: Context, notice: Mapping[str, Any]) -> bool:
-        """Acknowledge the notice that the task will never run. Return False if it was acknowledged before."""
+        """Acknowledge the end message of the task. Return False if it was acknowledged before."""
         client, path = install(self.app).client, f"/tasks/{task_key(str(request.id))}/heard"
         try:
             retry_until(

@@ -1,4 +1,5 @@
-"""The options of a task: those of its class, replaced by those of the call. The service has the defaults of the others."""
+"""The options of a task: an option of the call replaces the option of the class. The service has the defaults of all other
+options."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ OPTIONS = (
 """Names of the attributes of a task's class, which are also options of a call."""
 
 OPTIONS_HEADER = "poolkeeper_ask"
-"""The header that carries the options of a call in the message, so that a retry requests the same."""
+"""The header with the options of a call, so that a retry of the message has the same options."""
 
 MAX_LENGTH = 255
 """The most characters of a label's text and of a task's name."""

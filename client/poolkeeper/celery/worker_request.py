@@ -1,7 +1,7 @@
 """The message of a parked task in the main process of a worker, which outlives the child that runs the task.
 
-It reports ends that the child cannot report: its death, its time limit, a revocation. Calls to Poolkeeper are made in a thread,
-because this process serves other tasks, and only when the child is gone.
+The main process reports ends that the child cannot report: its death, its time limit, a revocation. It calls Poolkeeper only
+after the child is gone, and in a thread, because it serves other tasks.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ class PoolRequest(Request):
         grant: Mapping[str, Any] = header if isinstance(header, Mapping) and not header.get("ended") else {}
         self._request, self._fence = grant.get("request"), grant.get("fence")
         self._context = Context(self.request_dict)
-        # A task that has started before, and comes back after a preemption or a loss, is never late; nor is a notice of an end.
+        # A task that started before a preemption or a loss is never late; nor is an end message.
         self._is_never_late = isinstance(header, Mapping) and bool(header.get("begun") or header.get("ended"))
         self._is_reported, self._report_lock = False, Lock()
 
     # ---- callbacks of Celery
 
     def revoked(self) -> bool:
-        """True if the task is revoked or expired; its units are then released unused."""
+        """True if the task is revoked or expired. Then release its units unused."""
         is_revoked = super().revoked()
         if is_revoked:
             self._report_in_thread(self._release_unused)
@@ -106,7 +106,7 @@ class PoolRequest(Request):
     # ---- the child
 
     def _watch(self, pid: int) -> None:
-        """Watch the child by a pidfd, if the system has them: its end is noticed at once, and later by billiard."""
+        """Watch the child by a pidfd, if the system has them, because billiard detects its end later."""
         if not hasattr(os, "pidfd_open") or pid == os.getpid():
             return
         with _watch_lock, suppress(OSError):
@@ -164,7 +164,7 @@ class PoolRequest(Request):
         with block_forks():
             state = get_state(self.task, self._context)
         has_result = state in states.READY_STATES
-        if has_result and not self.chord:  # with a chord, the next worker counts it there once more
+        if has_result and not self.chord:  # with a chord, the next worker counts the task in the chord once more
             return self._release("succeeded" if state == states.SUCCESS else "failed")
         try:
             task = self._retry(lambda client: client.task(task_key(self.id)))

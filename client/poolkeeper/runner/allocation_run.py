@@ -39,18 +39,18 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class AllocationRunResult:
-    """The end of an allocation: the exit code of the command, or a request that is queued or allocated again."""
+    """The end of an allocation: the exit code of the command, or the request if it is queued or allocated again."""
 
     code: int = 0
     request: Request | None = None
     unreported: CheckpointReport | None = None
-    """The last checkpoint, if the service does not know it."""
+    """The last checkpoint, if it was not reported to the service."""
 
 
 class AllocationRun:
     """A run of the command under one allocation.
 
-    It raises AllocationLost if the units are lost, and Interrupted if a signal comes while the service cannot be reached.
+    A run raises AllocationLost if the units are lost, and Interrupted if a signal arrives while the service cannot be reached.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class AllocationRun:
         self._heartbeats = HeartbeatThread(client, *self._request_and_fence, request.lease_s, renewed_s, wake, wake)
 
     def __call__(self) -> AllocationRunResult:
-        """Run the command, again if it left and the allocation may stay after all. Return when the units are released."""
+        """Run the command until the units are released. Run it again if it has left and the allocation was then reprieved."""
         self._heartbeats.start()
         try:
             while True:
@@ -140,7 +140,8 @@ class AllocationRun:
             self._context.wakeup.wait(POLL_S)
 
     def _report_leaving(self, process_run: ProcessRun) -> bool:
-        """Report that the command has left, with its checkpoint if there is one. Return False if the allocation may stay."""
+        """Report that the command has left, with its checkpoint if there is one. Return False if the allocation was
+        reprieved."""
         if process_run.outcome == "completed" and process_run.checkpoint:
             arguments = (*self._request_and_fence, "completed", None, process_run.checkpoint.reference)
             try:

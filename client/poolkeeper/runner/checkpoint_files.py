@@ -1,11 +1,12 @@
-"""Checkpoint reports of the command. They are files in a folder of `run`: a shell can write them, without a network.
+"""Checkpoint reports of the command. They are files in a folder of `run`, so that a shell script can write them without a
+network.
 
-`checkpoint` reports that the work is saved; its first line, if any, is the reference to resume from. `checkpoint.progress`
-reports that the work is being saved, `checkpoint.failed` that it cannot be saved. A file is removed when it is read, so the
-next file is a new report.
+The file `checkpoint` reports that the work is saved. Its first line, if any, is the reference from which the work can resume.
+`checkpoint.progress` reports that the work is being saved, `checkpoint.failed` that it cannot be saved. A file is removed when
+it is read, so the next file is a new report.
 
-A file may be seen before it is complete. A file that does not end with a line break is therefore read only after it has not
-changed for `SETTLED_S`. `write_report` writes a file atomically, with a line break, and it is read at once.
+A file may be seen before it is complete. So a file without a final line break is read only after it has not changed for
+`SETTLED_S`. `write_report` writes a file atomically and with a line break. Such a file is read at once.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class CheckpointFiles:
     def read_new(self, *, has_ended: bool = False) -> list[CheckpointReport]:
         """Return the new reports. Once the command `has_ended`, every file counts as complete."""
         with suppress(OSError):
-            os.utime(self.folder)  # else a cleaner of old temporary files removes the folder during a long run
+            os.utime(self.folder)  # so that a cleaner of old temporary files does not remove the folder during a long run
         return [report for state in SUFFIXES if (report := self._read(state, has_ended=has_ended))]
 
     def clear(self) -> None:

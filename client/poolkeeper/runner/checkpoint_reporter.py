@@ -1,8 +1,8 @@
-"""A thread that sends the checkpoint reports of the command to the service, so that the command never waits for an answer.
+"""A thread that sends the checkpoint reports of the command to the service, so that the command does not wait for the service.
 
-After a directive of the service, `completed` means that the command has left; but the directive may not have arrived here
-yet. So the reports of this module are marked as routine. `AllocationRun` reports the leaving, when no process of the command
-lives.
+After a directive, a report `completed` ends the allocation, unless it is marked as routine. A directive may not have arrived
+here yet. So every report of this module is marked as routine. `AllocationRun` reports the exit of the command after its last
+process has ended.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class CheckpointReporter:
         self, client: Client, request_id: str, fence: int, heartbeats: HeartbeatThread, on_refusal: Callable[[str], object]
     ) -> None:
         self.unreported: CheckpointReport | None = None
-        """The checkpoint that the service does not know yet."""
+        """The last checkpoint, while the service has not received it."""
         self.last: CheckpointReport | None = None
         """The last checkpoint."""
         self._client = client.clone(timeout_s=TIMEOUT_S, tries=1)
@@ -70,9 +70,9 @@ class CheckpointReporter:
             arguments, routine = (*self._request_and_fence, report.state, None, report.reference), report.state == "completed"
             self._heartbeats.report(lambda: self._client.checkpoint(*arguments, routine=routine))
         except StaleFence:
-            return True  # the heartbeats learn of the loss, too
+            return True  # the answer to a heartbeat reports the loss, too
         except ApiError as error:
-            if is_retryable(error) or isinstance(error, AccessDenied):  # a refused token may be replaced
+            if is_retryable(error) or isinstance(error, AccessDenied):  # a valid token may replace the refused one
                 return False
             self._on_refusal(str(error))
         except PoolkeeperError:

@@ -1,8 +1,9 @@
-"""The guard: a process between `run` and the command. It starts the command, and kills all of it when `run` or it ends.
+"""The guard: a process between `run` and the command. It starts the command. When `run` or the command ends, it kills all
+processes that are left.
 
-It runs as a script, by its path and with the standard library alone, so that it starts fast and no folder of the user is
-imported. The command has a process group of its own. Each byte from `run` is the number of a signal for the command. A zero
-byte, or the end of the connection because `run` has died, orders to kill everything. The guard reports one line each:
+The guard runs as a script, by its path and with the standard library alone. So it starts fast and imports no folder of the
+user. The command has a process group of its own. Each byte from `run` is the number of a signal for the command. A zero byte is
+the order to kill everything; so is the end of the connection, because then `run` has died. The guard reports one line each:
 `started PID`, `unstartable ERRNO`, `stopped SIGNAL`, `ended CODE` (negative for a signal) and, when no process is left, `gone`.
 
 Everything means the process group and, on Linux (child subreapers), every other descendant of the command, such as a daemon
@@ -19,13 +20,14 @@ import sys
 from contextlib import suppress
 
 KILL_ALL = 0
-"""The byte that orders to kill everything; any other byte is a signal."""
+"""The byte with the order to kill everything. Any other byte is the number of a signal."""
 IGNORED_SIGNALS = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGTSTP", "SIGTTIN", "SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGCHLD")
 """Signals that the guard ignores: a terminal sends them to `run` as well, and `run` decides."""
 REQUIRED_SIGNALS = ("SIGPIPE", "SIGCHLD")
-"""The signals that get a handler even if they were ignored at the start: without SIGCHLD no end of a child is reported."""
+"""The signals that get a handler even if they were ignored at the start. Without SIGCHLD the system reports no end of a
+child."""
 POLL_S = 0.05
-"""The seconds between two looks at a process group whose processes are no children of the guard."""
+"""The seconds between two checks of a process group whose processes are no children of the guard."""
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
@@ -95,7 +97,7 @@ class Guard:
         self._leader = 0
         self._leader_ended = self._is_killing = self._is_disconnected = False
         self._adopts_orphans = adopt_orphans()
-        prctl(PR_SET_PDEATHSIG, signal.SIGUSR2)  # only wakes the guard, which then reads the end of the connection
+        prctl(PR_SET_PDEATHSIG, signal.SIGUSR2)  # wakes the guard, which then finds the connection closed
 
     def __call__(self) -> None:
         """Start the command. Return when its last process has ended."""
@@ -148,7 +150,7 @@ class Guard:
             self._is_killing = True
             return
         signal_group(order, self._leader, leader_ended=self._leader_ended)
-        if order == signal.SIGTERM:  # a stopped process cannot handle it
+        if order == signal.SIGTERM:  # a stopped process handles it only after SIGCONT
             signal_group(signal.SIGCONT, self._leader, leader_ended=self._leader_ended)
 
     def _reap(self) -> None:
@@ -184,7 +186,7 @@ def start_command(argv: list[str], *, foreground: bool) -> tuple[int, int]:
         finally:
             os._exit(127)
     os.close(write_end)
-    with open(read_end, "rb") as pipe:  # it ends when exec has replaced the child by the command
+    with open(read_end, "rb") as pipe:  # exec closes the pipe when it replaces the child by the command
         errno = int(pipe.read() or 0)
     return child, errno
 

@@ -1,4 +1,5 @@
-"""The command from the side of `run`, which starts and signals it through the guard and reads the reports of the guard."""
+"""The command as `run` controls it: `run` starts and signals the command through the guard, and reads the reports of the
+guard."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def _describe_errno(errno: int) -> str:
 class GuardedProcess:
     """One process group and its state. The constructor raises CommandStartError if the command cannot be started.
 
-    `code` is set when the first process has ended (negative for a signal), `is_gone` when no process is left.
+    `code` is set when the first process has ended (negative for a signal). `is_gone` is set when no process is left.
     """
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str], *, foreground: bool) -> None:

@@ -16,7 +16,8 @@ MAX_LABELS = 32
 
 
 def with_origin(body: Mapping[str, Any], argv: Sequence[str], *, has_arguments: bool, has_pid: bool) -> dict[str, Any]:
-    """Return the body of a request with the labels of its origin. Labels of the body win; with them there are at most 32."""
+    """Return the body of a request with the labels of its origin. A label of the body replaces a label of the origin. Origin
+    labels are added up to 32 labels in all."""
     labels = body.get("labels") or {}
     origin = {"user": user_name(), "host": socket.gethostname().partition(".")[0]}
     origin["command"] = command_line(argv, has_arguments=has_arguments)

@@ -1,17 +1,17 @@
-"""One start of the command under an allocation, until none of its processes lives: its signals and its outcome.
+"""One start of the command under an allocation, until its last process has ended: its signals and its outcome.
 
-The causes of its end, and the signals:
+The events that end the command, and the signals that it gets:
 
 - Directive `checkpoint`: SIGUSR1, once. If the command then reports that its work is saved, it gets SIGTERM, and SIGKILL after
   the grace or shortly before the deadline.
 - Directive `terminate`: SIGTERM, and SIGKILL shortly before the deadline.
 - The units were taken back after the deadline: SIGKILL.
-- The lease has lapsed, or an operator has dropped the request: SIGTERM, and SIGKILL after ten seconds. With the option
+- The lease has ended, or an operator has dropped the request: SIGTERM, and SIGKILL after ten seconds. With the option
   `continues_when_lost`: nothing.
 - Heartbeats are refused, and the lease is about to end: SIGTERM, and SIGKILL when it ends. With that option: nothing.
-- A signal to `run`: it is forwarded, each further one as SIGTERM. SIGKILL follows after the grace.
-- Its first process has ended: the processes that are left get SIGTERM, and SIGKILL two seconds later. If the first process died
-  of a signal of `run`, as a shell around the real work does, the others keep the time of that signal.
+- A signal to `run`: it is forwarded, each further signal as SIGTERM. SIGKILL follows after the grace.
+- Its first process has ended: the other processes get SIGTERM, and SIGKILL two seconds later. If a signal of `run` ended the
+  first process, such as a shell around the real work, the others keep the time of that signal.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _CTRL_Z_MESSAGE = "Ctrl-Z does not stop a command that holds units: the command 
 DEADLINE_MARGIN, MAX_DEADLINE_MARGIN_S = 0.2, 2.0
 """The time before a deadline at which SIGKILL is sent: this part of the time left, but at most these seconds."""
 TAKEN_BACK_STATES = ("queued", "allocated", "preempting", "preempted")
-"""The possible states of a request whose units were taken back because it did not leave in time."""
+"""The possible states of a request after its units were taken back at the deadline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class ProcessRun:
         if self._heartbeats.loss_reason or self._heartbeats.left:
             self._handle_loss()
             return
-        if self._is_clearing_leftovers:  # the work is over, and the processes that are left have little time anyway
+        if self._is_clearing_leftovers:  # the work is over, and the remaining processes get SIGKILL soon anyway
             return
         self._report_suspicion()
         self._report_refusal()
@@ -243,7 +243,7 @@ class ProcessRun:
             self._handle_reprieve()
 
     def _handle_reprieve(self) -> None:
-        """Let the command stay. If it outlives its former deadline it has ignored the signals, and its later end is its own."""
+        """Let the command stay. If it outlives its former deadline, it ignored the signals; its later end has another cause."""
         if not (self._leave_checkpoint or self._forwarded_signals):
             self._reprieved_kill_at_s, self._kill_at_s, self._is_terminated = (
                 min(self._reprieved_kill_at_s, self._kill_at_s),
@@ -342,7 +342,7 @@ class ProcessRun:
         return duration(max(0, round(deadline_s - now_s()))) if deadline_s is not None else "a while"
 
     def _died_of_signal(self, signals: set[int]) -> bool:
-        """True if the first process died of one of these signals, or is a shell that reports such an end of its child."""
+        """True if one of these signals ended the first process, or the child of a shell that is the first process."""
         return any(self.code == 128 + signum for signum in signals) if self._process.code is not None else False
 
 

@@ -20,13 +20,13 @@ PROGRAM = "poolkeeper"
 REPEAT_AFTER_S = 30.0
 """The least seconds between two lines about the position in the queue, without a terminal."""
 LIVE_POLL_S, PLAIN_POLL_S = 2.0, 10.0
-"""The seconds between two questions for the position: with and without a terminal."""
+"""The seconds between two reads of the position: with and without a terminal."""
 DETAILS_EVERY_S = 10.0
-"""The seconds between two questions for the reason of the wait and the estimated start."""
+"""The seconds between two reads of the reason of the wait and the estimated start."""
 
 
 MAX_PENDING = 100
-"""The most lines that are kept while stderr takes none."""
+"""The most lines that are kept while stderr accepts no output."""
 FINAL_FLUSH_S = 2.0
 """The seconds that writing the kept lines may take at the end."""
 MAX_LINE = 1000
@@ -34,8 +34,8 @@ MAX_LINE = 1000
 
 
 class Progress:
-    """Lines on stderr, and the live line of the wait. They never block: while stderr takes no more, as after Ctrl-S or with a
-    full pipe, the latest lines are kept and written later.
+    """Lines on stderr, and the live line of the wait. Writing never blocks. While stderr accepts no output, as after Ctrl-S or
+    with a full pipe, the latest lines are kept and written later.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -60,7 +60,7 @@ class Progress:
         self.flush()
 
     def flush(self, within_s: float = 0) -> None:
-        """Write the kept lines, as far as stderr takes them within this time."""
+        """Write the kept lines, as far as stderr accepts them within this time."""
         until_s = time.monotonic() + within_s
         while self._pending and _is_writable(max(0.0, until_s - time.monotonic())):
             self._write(self._pending.popleft())
@@ -73,8 +73,8 @@ class Progress:
 
     @property
     def wants_details(self) -> bool:
-        """True if it is time to ask again for the reason of the wait and the estimated start; never in a short wait without a
-        terminal.
+        """True if the reason of the wait and the estimated start should be read again. They are never read in a short wait
+        without a terminal.
         """
         if self._is_live:
             return time.monotonic() - self._details_asked_s >= DETAILS_EVERY_S
@@ -111,7 +111,7 @@ class Progress:
             self._is_drawn = False
 
     def _info_rarely(self, topic: str, text: str, state: str) -> None:
-        """Print a text if its state differs from the last printed state, and that is a while ago."""
+        """Print a text if its state differs from the last printed state, and enough time has passed since."""
         previous, shown_s = self._last_lines.get(topic, ("", -REPEAT_AFTER_S))
         if state != previous and time.monotonic() - shown_s >= REPEAT_AFTER_S:
             self._last_lines[topic] = state, time.monotonic()
@@ -130,7 +130,7 @@ class Progress:
 
 
 def _is_writable(within_s: float = 0) -> bool:
-    """True if stderr takes a line within this time."""
+    """True if stderr accepts a line within this time."""
     with suppress(OSError, ValueError, AttributeError):
         return bool(select.select([], [sys.stderr.fileno()], [], within_s)[1])
     return True  # a stream that is no file never blocks

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from poolkeeper.runner.checkpoint_files import CheckpointReport
 
 DETAILS_TIMEOUT_S = 2.0
-"""The seconds that the answer to a question for details of the wait may take."""
+"""The seconds that reading the details of the wait may take."""
 
 Result = TypeVar("Result")
 
@@ -219,7 +219,7 @@ class _RunLoop:
         progress.clear()
 
     def _ask_details(self, request: Request) -> None:
-        """Ask at intervals for the reason of the wait and the estimated start. A slow service delays nothing else."""
+        """Read the reason of the wait and the estimated start at intervals. A slow answer delays nothing else."""
         if not self._context.progress.wants_details:
             return
         details = WaitDetails()
@@ -240,11 +240,11 @@ class _RunLoop:
             raise WaitTimeout(request, f"request {request.id} was not granted within {timeout_s:g} s, and is out of the queue")
 
     def _cancel_or_release(self, error: BaseException) -> None:
-        """Cancel or release the request; if that fails, its queue TTL and its lease end it."""
+        """Cancel or release the request; if that fails, its queue TTL or its lease ends it."""
         progress = self._context.progress
         try:
             request = cancel_or_release(self._client, self._body, self._key, self._request, self._runner)
-        except Conflict as conflict:  # or it has ended otherwise
+        except Conflict as conflict:  # or the request has ended
             if conflict.code == "already_started":
                 progress.warn("the request of this key holds units for another run, so it is not released")
         except PoolkeeperError as cleanup_error:

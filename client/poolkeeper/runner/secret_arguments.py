@@ -1,4 +1,4 @@
-"""A command as one line for people, without the values that look like secrets.
+"""The text of a command for people, with masks in place of values that look like secrets.
 
 Not every secret can be recognised: `mysql -phunter2` looks like any other option. For such a command,
 `--no-record-arguments` leaves out all arguments.
@@ -17,7 +17,8 @@ MASK = "***"
 MAX_LENGTH = 255
 """The most characters of a label."""
 MAX_ARGUMENT = 4096
-"""The most characters of an argument that are read. The last word of a longer one is dropped: it may be part of a secret."""
+"""The most characters of an argument that are read. The last word of a longer argument is dropped, because it may be part of a
+secret."""
 
 _SECRET_WORDS = ("auth", "authorization", "bearer", "cookie", "credential", "credentials", "dsn", "key", "pass", "pwd")
 _SECRET_ENDINGS = (

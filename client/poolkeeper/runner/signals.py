@@ -1,7 +1,7 @@
 """Signals to `run` itself: an exception while `run` waits, a pending signal while the command runs.
 
-Only the waits use exceptions, so that no Ctrl-C falls between a submit and its answer. Python drops an exception that is raised
-in a finalizer, so the exception is raised again until it gets through.
+Only waits raise exceptions, so that no Ctrl-C interrupts a submit before its answer. Python drops an exception that is raised
+in a finalizer, so the exception is raised again until it arrives.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NoReturn, Self
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that end the run."""
 FORWARDED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that are forwarded: only the command knows their meaning."""
+"""Signals that are forwarded, because only the command knows their meaning."""
 TERMINAL_SIGNALS = (signal.SIGTTOU, signal.SIGTTIN)
 """Signals that are blocked: they would stop `run` if it writes while the command, or a pager, has the terminal."""
 HANDLED_SIGNALS = (*ENDING_SIGNALS, *FORWARDED_SIGNALS, signal.SIGTSTP)
@@ -56,7 +56,7 @@ class SignalHandler:
 
     @contextmanager
     def raise_on_signal(self) -> Iterator[None]:
-        """Raise Interrupted inside the block at the first ending signal, wherever the main thread is."""
+        """Raise Interrupted inside the block at the first ending signal, at any statement of the main thread."""
         self.check()
         self._is_raising = True
         try:

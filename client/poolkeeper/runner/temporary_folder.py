@@ -1,6 +1,6 @@
 """A folder for temporary files. `run` locks its folder while it uses it; the next `run` removes the folders without a lock.
 
-It leaves alone the folder of another user, a folder without a lock file, and a link.
+It does not remove a link, a folder of another user, or a folder without a lock file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 PREFIX = "poolkeeper-run-"
 USE_LOCK = "used"
-"""The name of the lock file. The server uses the same name, and removes these folders, too."""
+"""The name of the lock file. The service uses the same name, and also removes folders of `run` that are not in use."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def create_folder() -> TemporaryFolder:
     path = Path(tempfile.mkdtemp(prefix=PREFIX))
     lock = os.open(path / f"{USE_LOCK}.new", os.O_CREAT | os.O_RDWR, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    os.rename(path / f"{USE_LOCK}.new", path / USE_LOCK)  # it is locked before it is visible
+    os.rename(path / f"{USE_LOCK}.new", path / USE_LOCK)  # the file gets its name after it is locked
     return TemporaryFolder(path, lock)
 
 

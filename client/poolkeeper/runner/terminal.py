@@ -12,7 +12,8 @@ from contextlib import suppress
 
 
 class Terminal:
-    """The terminal on stdin and its owner. Its signals have to be blocked, or giving it away would stop this process."""
+    """The terminal on stdin and its owner. The signals of the terminal have to be blocked, because handing the terminal over
+    would otherwise stop this process."""
 
     def __init__(self) -> None:
         self._is_given = False
@@ -50,7 +51,7 @@ class Terminal:
 
 
 def continue_group() -> None:
-    """Continue the stopped processes of this pipe: Ctrl-Z stopped them, or a read from the terminal."""
+    """Continue the processes of this shell pipeline that Ctrl-Z, or a read from the terminal, has stopped."""
     os.kill(0, signal.SIGCONT)
 
 

@@ -25,7 +25,7 @@ class WaitDetails:
 
 
 def read_details(pools: Sequence[Mapping[str, Any]], now: datetime | None = None) -> WaitDetails:
-    """Return the details from an answer of the service: the earliest start of all pools, and the first reason."""
+    """Return the details from the pools of an answer: the earliest likely start, and the first reason."""
     estimates = [estimate for pool in pools if (estimate := pool.get("estimated_start"))]
     soonest = min(estimates, key=lambda estimate: parse_time(estimate["likely"]), default=None)
     blocked = next((pool for pool in pools if pool.get("sentence")), {})

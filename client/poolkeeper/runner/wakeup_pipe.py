@@ -9,7 +9,7 @@ from contextlib import suppress
 
 
 class WakeupPipe:
-    """A wake-up call: any thread may call it, one thread waits for it. A call before the wait counts."""
+    """A wake-up call: any thread may call `wake`, and one thread waits. A call before the wait ends the next wait."""
 
     def __init__(self) -> None:
         self._read_end, self._write_end = os.pipe()
