@@ -8,13 +8,14 @@ from app.store.ledger import Ledger
 
 
 class Audit:
-    """The search for errors in the ledger: units that are lost or counted twice, waiters that no constraint blocks."""
+    """The search for errors in the ledger, such as units that are lost or counted twice, and waiters that no constraint
+    blocks."""
 
     def __init__(self, ledger: Ledger, auditor: AuditStore) -> None:
         self._ledger, self._auditor = ledger, auditor
 
     def run(self, workspace: str, *, repair: bool = False) -> list[AuditFinding]:
-        """Return every finding. With `repair` each is repaired, and waiters that can then be granted are granted."""
+        """Return every finding. With `repair`, repair each finding, and grant the waiters that then fit."""
         pools = self._ledger.list_pools(workspace)
         findings = [*self._auditor.check_indexes(workspace, pools, repair=repair)]
         findings += self._auditor.check_requests(workspace, repair=repair)

@@ -1,4 +1,4 @@
-"""The availability of the API. While no process of it answers, no client can poll, so queue TTLs do not run."""
+"""The availability of the API. While no process of the API answers, no client can poll. So queue TTLs are paused."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final
 from app.store.availability import AvailabilityStore
 
 RECORD_INTERVAL_S: Final = 5
-"""Seconds between two records of a process of the API that it answers."""
+"""Seconds between two records of one process of the API."""
 GAP_S: Final = 15
 """Seconds without a record after which the API counts as not available."""
 
 
 class Availability:
-    """The record of the answers of the API. Its processes write it, and the cleanup reads it."""
+    """The record of the times at which the API was available. The processes of the API write it, and the cleanup reads it."""
 
     def __init__(self, store: AvailabilityStore) -> None:
         self._store = store

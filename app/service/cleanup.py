@@ -2,8 +2,8 @@
 
 Any number of cleanups may run at once: every step is atomic, bounded and idempotent. Grants never wait for it.
 
-While the API does not answer, queue TTLs do not run, as no client can poll. After an outage of the API or of Redis each waiter
-has its whole queue TTL again.
+While the API does not answer, queue TTLs are paused, because no client can poll. After an outage of the API or of Redis, the
+queue TTL of each waiter starts again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads of the dashboard: short wait reasons, a digest that differs after a change, and the usage history of a pool."""
+"""Reads of the dashboard: short reasons of waits, a digest that changes with the pools, and the usage history of a pool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ DIGEST_TTL_S = 0.5
 """Seconds for which a digest is cached, for all pages that show the same pools."""
 MAX_DIGESTS = 200
 HISTORY_TTL_S = 10.0
-"""Seconds for which a usage history is cached. With a hundred policies, to read one takes a third of a second."""
+"""Seconds for which a usage history is cached. Reading the history of a pool with a hundred policies takes a third of a
+second."""
 MAX_HISTORIES = 20
 """The most usage histories that are cached: each may take two megabytes."""
 
@@ -56,7 +57,7 @@ class DashboardQueries:
         return reasons
 
     def read_clock(self, workspace: str) -> int:
-        """Return the time of the clock for leases and deadlines, which is not that of this machine."""
+        """Return the time of Redis, by which leases and deadlines run. The clock of this machine may differ."""
         return self._queue_status.read_clock(checked_name(workspace))
 
     def get_history(self, workspace: str, pool: str) -> UsageHistory:
@@ -65,7 +66,7 @@ class DashboardQueries:
         return self._history_cache.get(key, lambda: self._usage_histories.get(*key))
 
     def get_digest(self, workspace: str, pools: Iterable[str]) -> str:
-        """Return a text that differs after every change of one of these pools or of its use."""
+        """Return a text that is different after every change of one of these pools or of its use."""
         checked_workspace, pool_names = checked_name(workspace), tuple(pools)
         return self._digest_cache.get(
             (checked_workspace, *pool_names), lambda: self._compute_digest(checked_workspace, pool_names)

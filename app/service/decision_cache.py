@@ -21,21 +21,21 @@ from app.store.plan_store import PlanStore
 from app.store.snapshot_reader import UnfinishedWork
 
 TTL_S = 2.0
-"""Seconds for which a snapshot is cached while there is no new event."""
+"""Seconds for which a snapshot is cached if no new event replaces it earlier."""
 MAX_POOLS = 20
 """The most pools in the cache."""
 MAX_CALLS = 50
-"""The most bounded calls that finish unfinished work before a read."""
+"""The most bounded calls that resume unfinished work before a read."""
 MAX_CANDIDATES = 100
 """The most candidates in an answer."""
 BUSY = "other calls are reading it, and that takes long"
 NO_SINGLE_EVENT = "?"
-"""The value in place of the newest event if there was a new event during the read."""
+"""The value that replaces the newest event if an event was written during the read."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptionOutcome:
-    """The decision about victims for one waiter; None if the planner did not search victims for it."""
+    """The decision about victims for one waiter. The decision is None if the planner did not search victims."""
 
     decision: Decision | None
     candidates: tuple[PreemptionCandidate, ...] = ()
@@ -90,7 +90,7 @@ class PoolDecisions:
 
 
 def _with_waiter(snapshot: PoolSnapshot, waiter_to_add: Waiter) -> PoolSnapshot:
-    """Return the snapshot with a waiter added, if it is not there: a snapshot may leave out waiters."""
+    """Return the snapshot with a waiter added, if the snapshot has left it out."""
     if any(waiter.id == waiter_to_add.id for waiter in snapshot.waiters):
         return snapshot
     waiters = sorted((*snapshot.waiters, waiter_to_add), key=lambda waiter: (waiter.queue_score, waiter.submission_number))

@@ -42,7 +42,8 @@ MAX_PASSES = 100
 """The most reconcile passes until the copy is stable: far more than any workspace needs."""
 PAGE_SIZE = 1000
 EVENTS_KEPT = 10**9
-"""The events that the copy keeps: the outcome is made from them, so the setting of the service does not apply."""
+"""The events that the copy keeps: the outcome is computed from them, so the setting `events_kept` of the service does not
+apply."""
 
 
 @dataclass(slots=True)
@@ -81,7 +82,7 @@ class _CopyServices:
         )
 
     def settle(self) -> None:
-        """Reconcile the copy until there is nothing left to decide."""
+        """Reconcile the copy until a pass changes nothing."""
         reconciler = Reconciler(self.plan_store, self.ledger)
         for _ in range(MAX_PASSES):
             before = self.ledger.get_last_event_id(self.workspace)
@@ -95,7 +96,7 @@ class _CopyServices:
             event = events[-1].id
 
     def find_preemptible(self) -> frozenset[str]:
-        """Return the allocations that are preemptible, as they lie beyond the share of their policy."""
+        """Return the allocations that other policies may preempt, because they lie beyond their policy's share."""
         snapshots = (
             self.plan_store.read_snapshot(self.workspace, pool, even_if_idle=True)
             for pool in self.ledger.list_pools(self.workspace)

@@ -1,7 +1,7 @@
 """The share of each token in the time of a process for dry runs.
 
-All dry runs of a process use one throwaway server in turn, and each reads a whole workspace first. So a token has one dry run
-at a time, and in the long run no more than its share of the server.
+The dry runs of a process use one throwaway server in turn, and each first reads a whole workspace. So a token has one dry run
+at a time. Over a long time it gets no more than its share of the server.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class DryRunShares:
 
     def __init__(self, share_percent: int, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._share, self._monotonic = share_percent / 100, monotonic
-        self._left: dict[str, tuple[float, float]] = {}  # token → seconds left, and the time at which they were
+        self._left: dict[str, tuple[float, float]] = {}  # token → seconds left, and the time to which this number belongs
         self._running: set[str] = set()
         self._lock = Lock()
 
     @contextmanager
     def turn(self, token: str | None) -> Iterator[None]:
-        """Hold the turn of a token until its dry run ends. Raise TokenShareUsed if the token has none.
+        """Hold the turn of a token until its dry run ends. Raise TokenShareUsed if the token has no turn.
 
-        A caller without a token always has a turn. A dry run that only waited for other dry runs uses no time.
+        A caller without a token always has a turn. The wait for other dry runs is not charged.
         """
         if token is None:
             yield

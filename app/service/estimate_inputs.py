@@ -24,7 +24,7 @@ from app.planner.estimates.run_times import RunTimes, step_of
 from app.service.explain_text import join_words
 
 BATCH_GAP_MS = 300_000
-"""Milliseconds between two equal requests of a component up to which they belong to one batch."""
+"""The most milliseconds between two equal requests of a component that belong to one batch."""
 REACTION_S = 2.0
 """Seconds from a deadline to the reconcile that enforces it, at most."""
 
@@ -103,9 +103,9 @@ def _free_units(snapshot: PoolSnapshot, tree: AccountTree) -> dict[AccountKey, i
 
 
 def _batch_numbers(allocations: Iterable[Allocation], waiters: Iterable[Request]) -> dict[str, int]:
-    """Return request → number of its batch: equal requests of a component that came soon after each other.
+    """Return request → number of its batch. A batch: equal requests of a component that were submitted soon after each other.
 
-    An allocation counts from its grant, as if it had been granted at once."""
+    For an allocation, the time of its grant counts as the time of its submit."""
     arrivals: dict[tuple[object, ...], list[tuple[int, str]]] = {}
     for allocation in allocations:
         arrivals.setdefault((allocation.component, tuple(allocation.amounts.items())), []).append(

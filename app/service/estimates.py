@@ -175,7 +175,7 @@ def _victim_ids(snapshot: PoolSnapshot) -> list[str]:
 
 
 def _estimate(estimate: StartEstimate, now_ms: int, basis: str) -> Estimate:
-    """Return an estimate in milliseconds. Times are rounded up, so that none is now: the waiter cannot start now."""
+    """Return an estimate in milliseconds. Times are rounded up to a time after now, because the waiter cannot start now."""
 
     def time_ms(seconds: float) -> int:
         return now_ms + ceil(seconds * 1000)

@@ -1,8 +1,8 @@
 """Explanations of waiting requests, for people and programs, by the rules that grant and preempt.
 
-There are no rules here. A script made of the functions that grant reads the queue position and what is missing. The planner
-decides about victims in a present snapshot of the pool, and keeps its reasons. Both have to be of one moment: if there was an
-event or a change in between, both are read again.
+This module has no rules of its own. A script that uses the functions of the grant loop reads the queue position and the
+shortfalls. The planner decides about victims in a snapshot of the pool, and keeps its reasons. Both answers have to be of one
+moment: after an event or a change in between, both are read again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from app.store.plan_store import PlanStore
 from app.store.queue_status import QueueStatusStore
 
 MAX_READS = 3
-"""The most reads of a workspace that changes all the time. The last read accepts snapshots of a moment ago."""
+"""The most reads of a workspace that changes all the time. The last read accepts a slightly older snapshot."""
 NO_ESTIMATOR = "it is not computed here"
 
 
@@ -66,7 +66,7 @@ class Explainer:
         return Explanation(record, explain_text.describe_waiting(record, pool_views), pool_views)
 
     def summarize(self, workspace: str, request: str) -> WaitSummary:
-        """Return a request and the reasons why it waits. This is one script call, without the planner."""
+        """Return a request and the reasons why it waits. This needs one script call, and not the planner."""
         return WaitSummary(*self._queue_status.list_statuses(checked_name(workspace), checked_id(request)))
 
     def list_estimates(self, workspace: str, request: Request) -> dict[str, EstimateResult]:

@@ -1,4 +1,4 @@
-"""The sentences of explanations: why a request waits or where it is, and what would have to happen for its grant."""
+"""The sentences of explanations: the state of a request, the reasons why it waits, and the condition for its grant."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def describe_victims(count: int) -> str:
 
 
 def start_condition(status: QueueStatus) -> str:
-    """Return what would have to happen for the grant."""
+    """Return the sentence about the condition for the grant."""
     if status.state is QueueState.OWNER:
         return "all victims that are leaving for it, and for requests that are served before it, have left"
     steps = []
@@ -97,7 +97,7 @@ def start_condition(status: QueueStatus) -> str:
 
 
 def _waiters_ahead(status: QueueStatus) -> str:
-    """Return the condition for the waiters before it."""
+    """Return the part of the condition about the waiters ahead."""
     count = status.position - 1
     if count == 1:
         return f"the one before it is served or {'leaves the queue' if status.strict else 'does not fit'}"

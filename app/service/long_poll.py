@@ -1,7 +1,7 @@
 """Long polls and event streams: wait until a request changes, or yield the events of a workspace as they come.
 
-Each wait holds a wait slot (`wait_slots.py`); without a free slot the answer comes at once. A wait reads again after each
-notification, and every POLL_INTERVAL_S: a lost notification delays the answer, but never makes it wrong.
+Each wait holds a wait slot (`wait_slots.py`). Without a free slot the call is answered at once. A wait reads the request again
+after each notification, and every POLL_INTERVAL_S. So a lost notification delays the answer, but never makes it wrong.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PollResult(NamedTuple):
     request: Request
     """The request in its present state."""
     no_slot: bool = False
-    """True if there was no wait slot, so that the answer came at once."""
+    """True if no wait slot was free, so that the call did not wait."""
 
 
 class KnownState(NamedTuple):
@@ -70,8 +70,8 @@ class LongPolls:
         """Return a request once its state differs from `known_state`, or its directive from `known_directive`.
 
         Without a `known_state` the present state counts as known; without a `known_directive` directives do not count. The
-        unchanged request is returned when the time is over, the client has disconnected, the process ends, or there is no
-        slot. A wait counts as a poll: the queue TTL of the request starts again.
+        unchanged request is returned if the time is over, the client has disconnected, the process ends, or no slot is free. A
+        wait counts as a poll: the queue TTL of the request starts again.
         """
         deadline = time.monotonic() + wait_s
         record = self._requests.poll(workspace, request)
@@ -113,7 +113,8 @@ class LongPolls:
         """Yield the events of a workspace after an event, until the process ends, the client disconnects or it is closed.
 
         The first value is None, when the stream has begun; a refusal (TooManyWaiters, StoreUnavailable, a bad name or id) is
-        raised in its place. A later None is a keepalive after `keepalive_s` of silence. The stream outlasts a Redis outage.
+        raised in its place. A later None is a keepalive after `keepalive_s` without an event. The stream continues after a
+        Redis outage.
         """
         with self.slots.required_slot(kind, token), self._notifications.watch(checked_name(workspace)) as watch:
             page = self._requests.list_events(workspace, after, MAX_PAGE_ROWS)

@@ -1,11 +1,11 @@
-"""Periodic jobs: reconcile, fair shares, clean-up, usage history and audit, each in one workspace after the other.
+"""Periodic jobs: reconcile, fair shares, cleanup, usage history and audit, each in one workspace after the other.
 
 1. Go through the workspaces in random order until the time of the run is up, so that no workspace is always left out.
 2. In each, take the job lock. If another worker has it, skip the workspace.
 3. Do the job. A failure is logged, and the next workspace follows.
 
-A job is idempotent: any number of workers may begin it at any moment. The lock saves work, and no rule rests on it. The lock of
-a worker that died expires. Reconcile has a lock that records what it skips (`app.service.reconcile_lock`).
+A job is idempotent: any number of workers may begin it at any moment. The lock only saves duplicate work. The lock of a worker
+that died expires. The lock of reconcile passes also records skipped triggers (`app.service.reconcile_lock`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class PeriodicJobs:
         self._usage_histories, self._reconcile_lock, self._monotonic = usage_histories, reconcile_lock, monotonic
 
     def reconcile(self) -> dict[str, JobOutcome]:
-        """Reconcile every workspace. If another worker is at one, wait until it has done so, for about a second at most."""
+        """Reconcile every workspace. If another worker reconciles a workspace, wait until it is done, for about a second at
+        most."""
         outcomes = self._run_everywhere("reconcile", self._reconcile_lock.run, RECONCILE_RUN_S)
         skipped = [workspace for workspace, outcome in outcomes.items() if outcome == "skipped"]
         try:
@@ -65,7 +66,7 @@ class PeriodicJobs:
         return self._run_everywhere("update_fair_shares", update, RECONCILE_RUN_S)
 
     def reconcile_workspace(self, workspace: str) -> JobOutcome:
-        """Reconcile a workspace after a nudge; if another worker does so, that worker runs one more pass."""
+        """Reconcile a workspace after a nudge. If another worker reconciles it already, that worker runs one more pass."""
         try:
             return self._reconcile_lock.run(workspace, "nudge")
         except StoreUnavailable as error:

@@ -21,7 +21,7 @@ from app.store.plan_store import PlanStore
 from app.store.snapshot_reader import UnfinishedWork
 
 MAX_CALLS = 50
-"""The most bounded calls that finish unfinished work before the pool is read."""
+"""The most bounded calls that resume unfinished work before the pool is read."""
 
 
 class PoolShares:
@@ -33,7 +33,8 @@ class PoolShares:
     def get(self, workspace: str, pool: str) -> tuple[ShareAccount, ...]:
         """Return the shares of the pool, its groups and policies: depth first, groups before policies, by name.
 
-        After a change of the pool the queue is put in order first. Raise StoreUnavailable if that takes long."""
+        After a change of the pool, the unfinished work on its queue is resumed first. Raise StoreUnavailable if that takes too
+        long."""
         for _ in range(MAX_CALLS):
             try:
                 snapshot = self._plan_store.read_snapshot(workspace, pool, even_if_idle=True)

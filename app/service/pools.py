@@ -42,7 +42,7 @@ class Pools:
                 yield self.get(workspace, pool)
 
     def update(self, workspace: str, pool: str, change: PoolUpdate) -> Pool:
-        """Change a pool. Every waiter has been decided again when this returns."""
+        """Change a pool. Return after every waiter has been judged again."""
         self._ledger.update_pool(checked_name(workspace), checked_name(pool), change)
         return self._ledger.get_pool(workspace, pool)
 

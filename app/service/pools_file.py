@@ -1,7 +1,7 @@
 """The pools file: a declaration as YAML, read strictly and written.
 
-A file may say amounts and settings as the options of the command line do: `capacity: gpu=8`, `patience_s: 5m`, or `none`.
-The command line reads its files by the same rules (`poolkeeper.cli.declaration_files`).
+A file may write amounts and settings like the options of the command line: `capacity: gpu=8`, `patience_s: 5m`, or `none`. The
+command line reads its files by the same rules (`poolkeeper.cli.declaration_files`).
 """
 
 from __future__ import annotations

@@ -123,7 +123,8 @@ class MetricQueries:
 
 
 def _parse_cursor(cursor: str) -> tuple[str, int | None, int]:
-    """Return the part of a pool's list (`a` or `q`), the row after which it goes on, and the queue position there."""
+    """Return the part of a pool's list (`a` or `q`), the row after which the page begins, and the queue position of that
+    row."""
     match = re.fullmatch(r"(?:(a):([0-9]{1,16})?|(q):(?:(-?[0-9]{1,17}):([0-9]{1,16}))?)", cursor)
     if not match:
         raise ValueError("the cursor is not one of an answer")

@@ -3,13 +3,13 @@
 1. Enforce the deadlines of victims. Bounded calls follow each other until none is left.
 2. Decide each pool:
    a. Read a snapshot.
-   b. Plan (`app.planner`), leaving out each waiter that prefers a pool which is not decided yet.
+   b. Plan (`app.planner`), leaving out each waiter that prefers a pool that is not decided yet.
    c. Write the plan's results for accounts: fair shares, starvation, use over a limit.
    d. Apply the steps one by one. A step that no longer holds is not applied, and the pool begins again with a.
 3. Give the patience hold of each pool to a waiter that capacity has blocked for too long.
 
-A failure in one pool is logged and does not stop the others. A pass keeps nothing for the next. The job lock
-(`reconcile_lock`) only saves duplicate work: if two passes overlap, what one applies makes steps of the other stale.
+A failure in one pool is logged and does not stop the others. A pass keeps nothing for the next. The job lock (`reconcile_lock`)
+only saves duplicate work: if two passes overlap, a step that one pass applies makes conflicting steps of the other stale.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 MAX_CALLS = 150
 """The most bounded calls of one kind in a pass; the next pass does the rest."""
 LOG_INTERVAL_S = 30.0
-"""Seconds between two logged errors of one pool, at least: each nudge tries that pool again."""
+"""The least seconds between two logged errors of one pool, because each nudge tries that pool again."""
 MAX_SNAPSHOTS = 200
 """The most snapshots of one pool that a pass reads."""
 MAX_STALE_PLANS = 5
@@ -42,13 +42,13 @@ MAX_STALE_PLANS = 5
 
 @dataclass(slots=True)
 class UndecidedPools:
-    """The pools that a pass has yet to decide, and the waiters that it deferred in the others."""
+    """The pools that a pass has not decided yet, and the waiters that it deferred in decided pools."""
 
     pools: set[str]
     deferred: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def deferred_waiters(self, snapshot: PoolSnapshot) -> frozenset[str]:
-        """Return the waiters of a pool that prefer another pool, where the pass may still serve them."""
+        """Return the waiters of a pool that prefer another pool in which the pass may still serve them."""
         return frozenset(
             waiter.id
             for waiter in snapshot.waiters
@@ -110,7 +110,7 @@ class Reconciler:
         return has_more
 
     def _isolate_failures(self, workspace: str, pool: str, work: Callable[[], object]) -> bool:
-        """Return True if the work has more to do. An error is logged, and other pools are decided all the same."""
+        """Return True if the work has more to do. Log an error, so that the other pools are decided nevertheless."""
         try:
             return bool(work())
         except StoreUnavailable:
@@ -123,7 +123,7 @@ class Reconciler:
             return False
 
     def _decide_pool(self, workspace: str, pool: str, undecided: UndecidedPools) -> bool:
-        """Decide one pool until its plan is empty. Return True if that could not be done."""
+        """Decide one pool until its plan is empty. Return True if the plan is not empty at the end."""
         stale_plans, replanned = 0, False
         for _ in range(MAX_SNAPSHOTS):
             try:
@@ -171,8 +171,8 @@ class Reconciler:
     def _apply_step(self, workspace: str, snapshot: PoolSnapshot, step: PlanStep) -> StepResult:
         """Apply a step. A preemption of many victims is applied in parts.
 
-        After each part, pause as long as it took, so that other workspaces are served. If a later part is stale, the result
-        says that the pool has progressed, so that it is planned again.
+        After each part, pause for its duration, so that other workspaces are served. If a later part is stale, the result says
+        that the pool has changed. Then the pool is planned again.
         """
         has_progressed, part = False, step
         while True:

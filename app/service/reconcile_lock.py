@@ -1,6 +1,7 @@
 """The lock of reconcile passes: one process at a time reconciles a workspace, and no trigger is lost.
 
-A reconcile pass must not come late, so its job lock is short and extended during the pass, and no trigger is dropped:
+A trigger is a nudge or a tick. A reconcile pass must not be late. So its job lock is short, a pass extends it, and no trigger
+is dropped:
 
 1. Take the lock. If another process has it, record in Redis that this trigger was skipped.
 2. Run a pass (`app.service.reconcile`).
@@ -8,7 +9,8 @@ A reconcile pass must not come late, so its job lock is short and extended durin
 4. Release the lock. If there is still more to do, a nudge triggers the next pass.
 
 Releasing the lock and recording a skipped trigger are one atomic script each, so a trigger finds the lock free or is recorded.
-After a skipped tick, wait for that pass, but no longer than the lock lasts: if the other process has died, take its place.
+After a skipped tick, wait for the pass of the other process, but no longer than its lock lasts. If that process has died, run
+the pass here.
 """
 
 from __future__ import annotations
@@ -78,7 +80,8 @@ class ReconcileLock:
         return _OUTCOMES[outcome]
 
     def run_skipped(self, workspaces: Iterable[str]) -> dict[str, JobOutcome]:
-        """Run in each workspace that a tick skipped, when its lock is free. One with a long pass stays `skipped`."""
+        """Run a pass in each workspace that a tick skipped, as soon as its lock is free. A workspace with a long pass stays
+        `skipped`."""
         outcomes, waiting = dict[str, JobOutcome](), sorted(workspaces)
         deadline = self._monotonic() + self._lock_s + 2 * RETRY_S
         while waiting and self._monotonic() < deadline:
@@ -116,4 +119,4 @@ class ReconcileLock:
             yield
         finally:
             pass_ended.set()
-            thread.join()  # or it could take the lock again after its release
+            thread.join()  # else the thread could take the lock again after its release

@@ -32,7 +32,7 @@ class Requests:
         self._ledger, self._registry = ledger, registry
 
     def submit(self, workspace: str, spec: RequestSpec, key: str | None = None, token: LimitedToken | None = None) -> Request:
-        """Submit a request. It is allocated, queued (with its positions) or rejected when this returns.
+        """Submit a request. Return it as allocated, queued (with its positions) or rejected.
 
         Raise LimitReached beyond a limit of the workspace, the component or the token.
         """
@@ -41,7 +41,7 @@ class Requests:
     def submit_explained(
         self, workspace: str, spec: RequestSpec, key: str | None = None, token: LimitedToken | None = None
     ) -> WaitSummary:
-        """Submit a request as `submit` does. Return also why a queued one waits, if the ledger has read that at once."""
+        """Submit a request as `submit` does. Return also why a queued request waits, if the same script has read that."""
         self._register_workspace(workspace)
         return self._ledger.submit_explained(workspace, spec, checked_key(key), token)
 
@@ -52,7 +52,7 @@ class Requests:
         keys: Sequence[str | None] = (),
         token: LimitedToken | None = None,
     ) -> list[Request | Refusal]:
-        """Submit many requests in order, each wholly or not at all."""
+        """Submit many requests in order. Each is submitted or refused by itself."""
         self._register_workspace(workspace)
         checked_keys = [checked_key(key) for key in keys] or [None] * len(specs)
         submissions = [(request_id(), spec, key) for spec, key in zip(specs, checked_keys, strict=True)]
@@ -66,7 +66,7 @@ class Requests:
         return self._ledger.get_request(checked_name(workspace), checked_id(request), poll=True)
 
     def record_refused_poll(self, workspace: str, request: str, components: Sequence[str] | None) -> None:
-        """Record a poll that is refused for its rate. The caller may see these components; None: all."""
+        """Record a poll that is refused for its rate. `components`: those that the caller may see; None: all."""
         if is_name(request):
             self._ledger.record_refused_poll(checked_name(workspace), request, components)
 
@@ -75,7 +75,7 @@ class Requests:
         return self._ledger.get_request(checked_name(workspace), checked_id(request))
 
     def heartbeat(self, workspace: str, request: str, fence: int) -> HeartbeatResult:
-        """Renew the lease of an allocation."""
+        """Prolong the lease of an allocation."""
         return self._ledger.heartbeat(checked_name(workspace), checked_id(request), checked_number("fence", fence))
 
     def release(

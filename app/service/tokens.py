@@ -1,7 +1,7 @@
 """Tokens: create, authenticate, throttle and revoke.
 
 A secret is 32 random bytes, so its SHA-256 is as safe as a slow hash, and cheap. Only the hash is stored. A process caches a
-token for a second: most requests need no read of their own, and a revoked token is refused within that second.
+token for a second. So most calls need no read, and a revoked token is refused after a second at most.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from app.store.tokens import TokenStore
 
 CACHE_TTL_S = 1.0
 MAX_CACHED = 1000
-"""The most secrets that a process caches; only valid ones."""
+"""The most valid secrets that a process caches."""
 
 EXPIRES_SOON_S = 7 * 86_400
 """Seconds before its end from which `token list` and the metrics name a token."""
@@ -86,7 +86,8 @@ class Tokens:
         return self._store.list_tokens()
 
     def read_wait_use(self, token: Token, workspaces: Iterable[str]) -> WaitUse:
-        """Return the use of a token's limits: each number is the largest in one of these workspaces that it may use."""
+        """Return the use of a token's limits: each number is the largest among these workspaces, as far as the token may use
+        them."""
         if token.wait_limits.is_unlimited:  # the waiters of such a token are not counted
             return WaitUse(0, 0)
         counts = [self._store.count_waiters(token.id, workspace) for workspace in workspaces if token.can_access(workspace)]
@@ -97,7 +98,7 @@ class Tokens:
         return self._store.list_expiring_tokens(EXPIRES_SOON_S, count)
 
     def revoke(self, id_or_name: str) -> Token:
-        """Revoke a token: in this process at once, in others within a second."""
+        """Revoke a token. This process refuses it at once, other processes within a second."""
         token = self._store.revoke_token(id_or_name)
         with self._lock:
             self._cache.clear()
@@ -143,7 +144,7 @@ class Tokens:
         return self._default_rate if token.rate_per_s is None else token.rate_per_s
 
     def throttle(self, token: Token) -> float | None:
-        """Count a call of a token. Return None if it may pass, else the seconds until the next call may."""
+        """Count a call of a token. Return None if the call is accepted, else the seconds until the next call is accepted."""
         rate = self._rate(token)
         wait_ms = self._store.throttle_token(token.id, rate) if rate else 0
         return wait_ms / 1000 if wait_ms else None

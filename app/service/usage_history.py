@@ -11,7 +11,8 @@ from app.store.ledger import Ledger
 from app.store.usage_samples import UsageSample, UsageSampleStore
 
 MAX_COMPONENTS = 100
-"""The most policies with a series of their own: those that used most. The series of the pool includes all policies."""
+"""The most policies with a series of their own. These are the policies that used most. The series of the pool includes all
+policies."""
 
 
 class UsageHistories:

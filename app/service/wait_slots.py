@@ -1,8 +1,8 @@
 """The wait slots of one process: the bounds of its long polls, streams and large bodies, in all and for one token.
 
-Each wait holds a thread, so wait slots are counted. A token has a share of each kind, so that its clients cannot take the slots
-of all others. The streams of dashboards have slots of their own. A call with a large body takes a slot as well: the client may
-send slowly, and its data stays in memory until the call is answered.
+Each wait holds a thread, so wait slots are counted. A token has a share of each kind of slots, so that its clients cannot take
+all slots. The streams of dashboards have slots of their own. A call with a large body takes a slot as well: the client may send
+slowly, and its data stays in memory until the call is answered.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TooManyWaiters(Exception):  # noqa: N818 - a state of the world
 
 
 class TokenShareUsed(TooManyWaiters):
-    """The token holds its whole share of this process. A try after `retry_after_s` may succeed."""
+    """The token holds its whole share of this process. Another try after `retry_after_s` may succeed."""
 
     def __init__(self, message: str, retry_after_s: int = 1) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class TokenShareUsed(TooManyWaiters):
 
 
 LEAST_SHARES: dict[SlotKind, int] = {"poll": 1, "stream": 1, "dashboard": 8, "body": 1}
-"""The smallest share of a token, in slots. A page that the user has left keeps its slot for two seconds."""
+"""The smallest share of a token, in slots. A closed page of the dashboard keeps its slot for two seconds."""
 
 
 class WaitSlots:

@@ -161,19 +161,19 @@ def get_request(call: Call, request: str, query: PollQuery) -> RequestResponse:
     With `directive` the answer also comes when the directive differs, so that a client learns at once that it has to leave.
     If all wait slots are taken, the answer comes at once, and `Retry-After` says when to ask again.
     """
-    require_request_id_visible(call, request)  # before the poll, which renews the queue TTL
+    require_request_id_visible(call, request)  # before the poll, which starts the queue TTL again
     if query.wait_s == 0:
         return RequestResponse.of(call.services.requests.poll(call.workspace, request), token=call.token)
     return RequestResponse.of(_wait_for_change(call, request, query), token=call.token)
 
 
 def record_throttled_poll(services: Services, token: Token, workspace: str, request: str) -> None:
-    """Record a poll that is refused with 429. It renews the queue TTL: a low rate lets no request expire."""
+    """Record a poll that is refused with 429. The queue TTL starts again, so that a low rate lets no request expire."""
     services.requests.record_refused_poll(workspace, request, token.visible_components)
 
 
 def send_heartbeat(call: Call, request: str, body: HeartbeatBody) -> HeartbeatResponse:
-    """Renew the lease of an allocation. The answer has its directive."""
+    """Prolong the lease of an allocation. The answer has its directive."""
     require_request_id_visible(call, request)
     return HeartbeatResponse.of(request, call.services.requests.heartbeat(call.workspace, request, body.fence))
 
