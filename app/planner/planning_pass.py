@@ -175,8 +175,7 @@ class PlanningPass:
         return decision.outcome is Outcome.ENDS and bool(hold.victims)
 
     def _has_victims_without_pauses(self, owner: Waiter, holds_ahead: HoldsAhead) -> bool:
-        """True if the owner could preempt a set of victims if no earlier preemption counted for backoff and the bound per
-        minute."""
+        """True if the owner could preempt a set of victims but for backoff and the preemptions of the last minute."""
         attempt = self._attempt(owner, holds_ahead, self._projection.deficits(owner, holds_ahead))
         choice = choose_victims(attempt, VictimBounds(self._budget.max_victims_ever, waiter_value(self._settings, owner)))
         return choice is DecisionReason.NOT_WEIGHED or not isinstance(choice, DecisionReason)
