@@ -92,9 +92,9 @@ class DryRunResponse(ResponseModel):
     victims: Sequence[str] = ()
     """The requests that would be preempted, as far as the token can see their components."""
     reason: ReasonResponse | None = None
-    """The reason why a submit would be rejected; else null."""
+    """The reason of the rejection of a submit; null: it would not be rejected."""
     verdicts: Sequence[PoolExplanationResponse] = ()
-    """The reasons in each pool why a submit would wait; else empty."""
+    """The reason in each pool why a submit would wait; empty: it would not wait."""
     granted: Sequence[str] = ()
     """The waiters that a change would grant."""
     preemptible: Sequence[str] = ()
@@ -112,4 +112,4 @@ class DryRunResponse(ResponseModel):
         Field(description=f"List of this answer → number of its requests; a list has the first {LONGEST_LIST} of them."),
     ]
     plan: DeclarationPlanResponse | None = None
-    """The changes that a declaration would make; null: it was no declaration."""
+    """The changes that a declaration would make; null: the body has no declaration."""

@@ -48,17 +48,18 @@ class EventFields(ResponseModel):
     """The id of the event, for `Last-Event-ID` and `after`."""
     event: Annotated[str, Field(examples=EVENTS)]
     """The name of the event. Transitions: `submitted`, `allocated`, `released`, `expired`, `cancelled`, `rejected`,
-    `preempting` (it has to leave), `reprieved` (it may stay), `preempted` (it has left), `forced` (its units were taken back at
-    the end of its grace period). Notes without a transition: `clearing` (victims leave for it), `terminating` (its grace period
-    begins), `passed_on` (it leaves for another request now), `started` (a worker or `poolkeeper run` has started it)."""
+    `preempting` (the request has to leave), `reprieved` (it may stay), `preempted` (it has left), `forced` (its units were
+    taken back at the end of the grace period). Notes without a transition: `clearing` (victims leave for the request),
+    `terminating` (its grace period begins), `passed_on` (it now leaves for another request), `started` (a worker or `poolkeeper
+    run` has started its work)."""
     at: Time
     """The time of the event."""
     pool: str | None
-    """The pool in which it happened; null: none."""
+    """The pool of the event; null: no pool."""
     reason: str | None
     """The code of the reason, such as `priority` or `reclaim` for a preemption; null: none."""
     by: str | None
-    """The request for which it happened, such as the waiter of a preemption; null: none."""
+    """The request for which the event happened, such as the waiter of a preemption; null: none."""
     rank: RankResponse | None
     """The rank of the preempted request, at a preemption; else null."""
     by_rank: RankResponse | None

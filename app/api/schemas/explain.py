@@ -68,7 +68,7 @@ class BlockingAccountResponse(ResponseModel):
     needed: int
     """The units that the request needs."""
     lacking: int
-    """The units that are missing there."""
+    """The units that the account lacks for the request."""
 
     @classmethod
     def of(cls, view: PoolExplanation) -> BlockingAccountResponse | None:
@@ -146,7 +146,7 @@ class PreemptionResponse(ResponseModel):
     """The result of the search for victims."""
 
     considered: bool
-    """True if the planner has searched victims for the request."""
+    """True if the planner searched for victims for the request."""
     code: str
     """The code of the result, for programs."""
     reason: str
@@ -210,7 +210,7 @@ class PoolExplanationResponse(ResponseModel):
     position: int
     """The position of the request in the queue, from 1."""
     ahead: int
-    """The number of requests before it in the queue."""
+    """The number of requests ahead in the queue."""
     waiting: int
     """The number of requests in the queue of the pool."""
     verdict: Annotated[
@@ -228,7 +228,7 @@ class PoolExplanationResponse(ResponseModel):
     preemption: PreemptionResponse
     """The victims that the planner found for the request, or the reason why there are none."""
     would_start_if: str
-    """The change that would let it start, as a sentence for people."""
+    """The change after which the request would be granted, as a sentence for people."""
     estimated_start: StartEstimateResponse | None
     """The estimated time of the grant; null: there is no estimate, and `no_estimate` has the reason."""
     no_estimate: str | None

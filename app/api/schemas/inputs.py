@@ -103,7 +103,8 @@ class PollQuery(QueryModel):
     status: RequestState | None = None
     """The status that the client knows; without it, the status at the time of the call."""
     directive: Literal["continue", "checkpoint", "terminate"] | None = None
-    """The directive that the client knows: another directive ends the wait, too. Without it, only the status does."""
+    """The directive that the client knows: another directive ends the wait, too. Without this parameter, only another status
+    ends the wait."""
 
 
 class EstimateQuery(QueryModel):

@@ -67,11 +67,11 @@ class AccountSharesResponse(ResponseModel):
     """Resource key → its limit as a part of the pool's capacity."""
     satisfaction: float | None
     """The part of its fair share that a policy uses: the lower, the sooner it is granted. For a group or the pool, the lowest
-    of the policies below it. Null: infinite, as its fair share is 0."""
+    of the policies below it. Null: infinite, because the fair share is 0."""
     status: Literal["non_starving", "starving", "aggressively_starving"]
     """The starvation state of the account."""
     below_since: Time | None
-    """The time since which it is below its fair share; null: it is not below."""
+    """The time at which the account fell below its fair share; null: it is not below."""
     allocations: PreemptibleSplitResponse
     """The allocations of a policy, split by their protection from preemption."""
 

@@ -26,7 +26,7 @@ class PoolResponse(ResponseModel):
     held: Amounts
     """Resource key → units that victim holds and patience holds keep free for waiters."""
     free: Amounts
-    """Resource key → units that no allocation holds, held ones included."""
+    """Resource key → units that no allocation holds. Units that holds keep for waiters are included."""
     borrowed: Amounts
     """Resource key → units that policies use beyond their reserved shares."""
     queue_length: int
@@ -88,7 +88,7 @@ class AccountResponse(ResponseModel):
     borrowed: Amounts
     """Resource key → used units beyond its reserved share."""
     settings: SettingValues
-    """The settings that it overrides; all others are inherited."""
+    """The settings of the account itself; it inherits all others."""
 
 
 class GroupResponse(AccountResponse):

@@ -49,6 +49,6 @@ class Problem(ResponseModel):
     limit: int | None = None
     """The limit that is reached."""
     present: int | None = None
-    """The present number that the limit is compared with."""
+    """The present number that the limit bounds."""
     request_status: RequestState | None = None
     """The state of the request, after a stale fence."""

@@ -110,7 +110,7 @@ class RequestResponse(ResponseModel):
     preemptions: int
     """The number of times that it was preempted and went back to the queue."""
     resume: bool
-    """True if it has run before and should continue, from `checkpoint_reference` if there is one."""
+    """True if the request has run before and its work should continue, from `checkpoint_reference` if there is one."""
     checkpoint_reference: str | None
     """The reference of its last completed checkpoint; null: none."""
     submitted_at: Time
@@ -126,7 +126,7 @@ class RequestResponse(ResponseModel):
     pool: str | None
     """The pool in which it is or was allocated; null: none."""
     fence: int | None
-    """The fence of its allocation: every call of its holder has to carry it; null: never granted."""
+    """The fence of its allocation, which every call of the holder has to send; null: never granted."""
     lease_expires_at: Time | None
     """The end of the lease without a further heartbeat; null: no lease."""
     directive: Directive | None
@@ -135,9 +135,9 @@ class RequestResponse(ResponseModel):
     deadline: Time | None
     """The time until which the directive has to be done; null: none."""
     position: Mapping[str, int]
-    """Pool → position in its queue, from 1. Lists leave it empty, unless they say otherwise."""
+    """Pool → position in its queue, from 1. It is empty in a list, unless the description of the list says otherwise."""
     preempted_by: str | None
-    """The request for which it is preempted, or was before it went back to the queue; null: none."""
+    """The request for which it is preempted, or was preempted before it returned to the queue; null: none."""
     labels: Mapping[str, str]
     """The labels that the submit gave."""
     task: str | None

@@ -21,7 +21,7 @@ class TaskResponse(ResponseModel):
     request: RequestResponse | None
     """The present request of the task; null while it is delayed."""
     not_before: Time | None
-    """The time at which it joins the queue; null: at once."""
+    """The time at which the task enters the queue; null: at once."""
     sent: int
     """The number of times that it was sent under its present fence."""
     lost: int

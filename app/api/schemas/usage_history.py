@@ -19,10 +19,10 @@ class UsageHistoryResponse(ResponseModel):
     capacity: Units
     """Resource key → capacity at each time; null: the pool did not have the key."""
     series: Mapping[str, Units]
-    """The units in use at each time: `pool` for all, then each present policy as `type/name`; of more than a hundred policies
-    those that used most."""
+    """The units in use at each time: `pool` for all, then each present policy as `type/name`; if there are more than a hundred
+    policies, only those that used most."""
     peaks: Mapping[str, Units]
-    """The highest use since the sample before, for the same names. It includes short use between two samples."""
+    """The highest use since the sample before, for the same names. It includes use that began and ended between two samples."""
 
     @classmethod
     def of(cls, history: UsageHistory) -> UsageHistoryResponse:

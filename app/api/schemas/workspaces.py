@@ -17,7 +17,7 @@ class WorkspaceResponse(ResponseModel):
     settings: WorkspaceSettings
     """The settings of the workspace."""
     use: Mapping[str, int]
-    """Limit `max_…` → the present number that it is compared with."""
+    """Limit `max_…` → the present number that it bounds."""
     component_use: Mapping[str, Mapping[str, int]]
     """Component with limits of its own, as `type/name` → its limits with the present numbers."""
 
