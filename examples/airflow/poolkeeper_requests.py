@@ -95,7 +95,7 @@ def poll(client: Client, request_id: str) -> dict[str, Any] | None:
 
 @contextmanager
 def holding(grant: Mapping[str, Any], client: Client | None = None) -> Iterator[HeartbeatThread]:
-    """Renew the lease of a grant while the block runs. Raise GrantError if the units are lost before its end.
+    """Prolong the lease of a grant while the block runs. Raise GrantError if the units are lost before its end.
 
     The thread in the block has `directive` (`terminate` if the units are needed elsewhere) and `deadline`.
     """
