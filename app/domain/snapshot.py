@@ -1,7 +1,7 @@
 """The input of the planner: one pool at one moment, as plain frozen data.
 
 Accounts have the names of the ledger: `pool`, `group:<name>`, `policy:<type/name>`. Allocations are in order of grant
-(fence), waiters in queue order, holds with victims in their order. Amounts are whole numbers per resource key.
+(fence), waiters in queue order, victim holds in their order. Amounts are whole numbers per resource key.
 """
 
 from __future__ import annotations

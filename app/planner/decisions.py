@@ -46,7 +46,7 @@ DECISION_SENTENCES: dict[DecisionReason, str] = {
     DecisionReason.NO_POLICY: "its component has no policy in this pool",
     DecisionReason.FIXED_SHARE_USED_UP: "it is not preemptible, and the fixed share of its policy is used up",
     DecisionReason.BEHIND: "the queue is strict, and an earlier request waits for capacity",
-    DecisionReason.MANY_HOLDS: "the pool has as many holds with victims as are allowed; one of them has to end first",
+    DecisionReason.MANY_HOLDS: "the pool has as many victim holds as are allowed; one of them has to end first",
     DecisionReason.BACKOFF: "the pool pauses between two decisions to preempt",
     DecisionReason.MINUTE_USED_UP: "the pool has made all the preemptions that are allowed in this minute",
     DecisionReason.NOT_ENOUGH: "it would not fit even if all allocations that it may preempt left",

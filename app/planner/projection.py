@@ -26,7 +26,7 @@ Deficits: TypeAlias = Mapping[tuple[str, str], int]
 
 @dataclass(slots=True)
 class VictimHold:
-    """A hold with victims in the projection."""
+    """A victim hold in the projection."""
 
     owner: Waiter
     freed_units: Mapping[str, Amounts]

@@ -1,4 +1,4 @@
-"""The cleanup: lapsed leases, waiters that are not polled, patience holds, old requests, unfinished work.
+"""The cleanup: leases and queue TTLs that have ended, patience holds, old requests, unfinished work.
 
 Any number of cleanups may run at once: every step is atomic, bounded and idempotent. Grants never wait for it.
 
@@ -39,7 +39,8 @@ class Cleanup:
         """Workspace → the time of its last cleanup, by the clock of its Redis and by the monotonic clock."""
 
     def run(self, workspace: str) -> CleanupCounts:
-        """End the lapsed leases and waiters of a workspace, and resume its unfinished work. Return the counts."""
+        """End the allocations and waiters of a workspace whose time is over, and resume its unfinished work. Return the
+        counts."""
         available_since_ms = self._availability.read_since_ms()
         counts = last = self._clean_up(workspace, available_since_ms)
         for _ in range(MAX_CALLS - 1):

@@ -102,13 +102,13 @@ class RequestResponse(ResponseModel):
     walltime_s: int | None
     """Seconds within which the work promises to be done, from the grant; null: no promise."""
     retries: int
-    """The most times that it may go back to the queue after a preemption; -1: no bound."""
+    """The most times that it may return to the queue after a preemption; -1: no bound."""
     lease_s: int | None
     """Seconds from a heartbeat to the end of the lease; null: the lease never ends."""
     queue_ttl_s: int | None
     """Seconds that it stays queued without a poll; null: no bound."""
     preemptions: int
-    """The number of times that it was preempted and went back to the queue."""
+    """The number of times that it was preempted and returned to the queue."""
     resume: bool
     """True if the request has run before and its work should continue, from `checkpoint_reference` if there is one."""
     checkpoint_reference: str | None

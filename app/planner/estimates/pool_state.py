@@ -89,6 +89,6 @@ class SimulationState:
     all_run_times: RunTimes
     is_strict: bool = False
     holds: Sequence[SimulatedHold] = ()
-    """The holds with victims, in order."""
+    """The victim holds, in order."""
     patience_hold: SimulatedHold | None = None
     """The patience hold, which binds the waiters behind its owner; None if there is none."""

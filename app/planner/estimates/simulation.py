@@ -62,7 +62,7 @@ class _ActiveHold:
 
 @dataclass(slots=True)
 class _Lane:
-    """The waiters of one shape. The owner of a hold with victims has a lane of its own."""
+    """The waiters of one shape. The owner of a victim hold has a lane of its own."""
 
     amounts: Amounts
     account_keys: tuple[AccountKey, ...]
@@ -208,7 +208,7 @@ class QueueSimulation:
         return {account_key: amounts[account_key[1]] for account_key in _bounded_keys(hold.path, amounts, self._free_units)}
 
     def _build_lanes(self, count: int) -> tuple[list[_Lane], list[_Lane]]:
-        """Return the lanes by shape, and the lanes of owners of holds with victims."""
+        """Return the lanes by shape, and the lanes of the owners of victim holds."""
         owners = {hold.owner: number for number, hold in enumerate(self._state.holds)}
         lanes: dict[tuple[object, ...], _Lane] = {}
         for index, waiter in enumerate(self._state.waiters):

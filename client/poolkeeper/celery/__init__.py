@@ -22,7 +22,7 @@ a thread `Preempted` is raised); then, when the units are gone, SIGKILL. A kille
 end. Its parent reports the end (`worker_request`), in threads that no fork interrupts (`fork_safety`). Then the task is parked
 again.
 
-**A task that will never run** gets an end message: its request can never be granted, was cancelled or preempted for good, or
+**A task that will never run** gets an end notice: its request can never be granted, was cancelled or preempted for good, or
 its worker was lost too often. A worker then stores `REVOKED` or `FAILURE` (`TaskNotGranted`), and calls linked tasks.
 `app.control.revoke` first cancels parked tasks, and sends only the others to the workers (`revoke_hook`).
 """

@@ -37,7 +37,7 @@ NO_ALLOCATION = TaskAllocation()
 ACKNOWLEDGE_FOR_S = 5.0
 """The seconds for which the acknowledgement of an end is retried."""
 ACKNOWLEDGEMENT_ATTRIBUTE = "poolkeeper_hears"
-"""The attribute of a task's request with the end message, which is acknowledged after the result is stored."""
+"""The attribute of a task's request with the end notice, which is acknowledged after the result is stored."""
 REPARK_AFTER_S = 30
 """The seconds after which a worker gets a message again if it could not park the task."""
 NOT_GRANTED = {"preempted": "has no preemption_retries left", "expired": "has no redeliveries left"}
@@ -168,7 +168,7 @@ class PoolTask(Task[P, R]):
         raise Ignore(f"{request.id} is parked until its request is granted")
 
     def _end_unrun(self, request: Context, notice: Mapping[str, Any]) -> None:
-        """Store the result of a task that will never run. The end message is repeated until a worker acknowledges it."""
+        """Store the result of a task that will never run. The end notice is repeated until a worker acknowledges it."""
         end, is_repeated = notice["ended"], int(notice.get("tries") or 1) > 1
         message, status, code = str(end["message"]), str(end["status"]), end.get("code")
         is_expired = code == "not_polled"
@@ -202,7 +202,7 @@ class PoolTask(Task[P, R]):
         return task.status != "ended" or bool(task.request and notice.get("request") not in (None, task.request.id))
 
     def _acknowledge_end(self, request: Context, notice: Mapping[str, Any]) -> bool:
-        """Acknowledge the end message of the task. Return False if it was acknowledged before."""
+        """Acknowledge the end notice of the task. Return False if it was acknowledged before."""
         client, path = install(self.app).client, f"/tasks/{task_key(str(request.id))}/heard"
         try:
             retry_until(

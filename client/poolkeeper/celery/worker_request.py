@@ -56,7 +56,7 @@ class PoolRequest(Request):
         grant: Mapping[str, Any] = header if isinstance(header, Mapping) and not header.get("ended") else {}
         self._request, self._fence = grant.get("request"), grant.get("fence")
         self._context = Context(self.request_dict)
-        # A task that started before a preemption or a loss is never late; nor is an end message.
+        # A task that started before a preemption or a loss is never late; nor is an end notice.
         self._is_never_late = isinstance(header, Mapping) and bool(header.get("begun") or header.get("ended"))
         self._is_reported, self._report_lock = False, Lock()
 

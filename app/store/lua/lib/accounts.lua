@@ -90,10 +90,10 @@ local function check(kind, account, pool, key, need)
 end
 
 -- Return the constraint that blocks a grant along a path; nil if none does. The constraints are checked in five steps. The
--- first step with a shortfall decides, and in it the largest shortfall: 1. limits and the non-preemptible share 2. limits, with
--- the units of victim holds as used 3. capacity 4. capacity less the units of victim holds 5. the patience hold, if it applies
--- (`bound`). `hold_owners` judges an owner of a victim hold. All shortfalls are added to the list `shortfalls`, if there is
--- one: kind, account, key, need, room.
+-- first step with a shortfall decides, and in it the largest shortfall: 1. limits and the fixed share 2. limits, with the units
+-- of victim holds as used 3. capacity 4. capacity less the units of victim holds 5. the patience hold, if it applies (`bound`).
+-- `hold_owners` judges an owner of a victim hold. All shortfalls are added to the list `shortfalls`, if there is one: kind,
+-- account, key, need, room.
 function accounts.blocker(path, units, fixed, bound, shortfalls)
   local policy, pool, first_blocker = path[1], path[#path], nil
   worst, shortfall_rows = nil, shortfalls

@@ -1,5 +1,5 @@
 -- The outbox: tasks to be sent, each with the time (ms) at which it is due. The message of a granted task is sent to its
--- broker. A task that will never run gets an end message, which a worker acknowledges.
+-- broker. A task that will never run gets an end notice, which a worker acknowledges.
 -- @use amounts bodies clock
 -- @writes outbox outbox_ready task unstarted
 
@@ -18,7 +18,7 @@ function outbox.put(task)
   outbox.announce()
 end
 
--- Handle the end of a request of a task. If the worker reported the outcome, delete the task; else send an end message. Ignore
+-- Handle the end of a request of a task. If the worker reported the outcome, delete the task; else send an end notice. Ignore
 -- a request that the task no longer has.
 function outbox.request_ended(request)
   if redis.call('HGET', keys.task(request.task), 'request') ~= request.id then return end

@@ -1,4 +1,4 @@
--- End a hold with victims that nothing can fill any more; its victims are orphaned until the next reconcile.
+-- End a victim hold that can no longer be filled. Its victims are orphaned until the next reconcile.
 -- @use accounts clock grant_loop grants projected_shortage requests victim_holds victims
 -- @args now events_kept chunk pool owner
 -- @reply applied more
