@@ -26,7 +26,8 @@ _ABSENT = (404, 422)
 _NAME = "Check the name; a GET of the collection lists the names."
 _LATER = "Repeat the call after `Retry-After`."
 _FIX = "Correct the values. `detail` names the account, the key and the numbers."
-_LIMIT = "Wait until some end, or raise the limit that `limit_of` and `limit_name` name."
+_LIMIT = "Wait until some requests end, or raise the limit that `limit_of` and `limit_name` name."
+_COUNT = "Delete some, or raise the limit that `limit_of` and `limit_name` name."
 _LESS = "Send less: see [limits](http.md#limits)."
 
 ERROR_CODES: Mapping[str, ErrorCode] = {
@@ -104,10 +105,14 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
     "too_many_waiting": ErrorCode((429,), "The number of waiting requests is at its limit.", _LIMIT),
     "too_many_shapes": ErrorCode((429,), "The number of different shapes that wait is at its limit.", _LIMIT),
     "too_many_running": ErrorCode((429,), "The number of allocations is at its limit.", _LIMIT),
-    "too_many_pools": ErrorCode((429,), "The number of pools is at its limit.", _LIMIT),
-    "too_many_policies": ErrorCode((429,), "The number of policies is at its limit.", _LIMIT),
+    "too_many_pools": ErrorCode((429,), "The number of pools is at its limit.", _COUNT),
+    "too_many_policies": ErrorCode((429,), "The number of policies is at its limit.", _COUNT),
     "too_many_bytes": ErrorCode((429,), "The bytes of kept request bodies are at their limit.", _LIMIT),
-    "too_many_tenants": ErrorCode((429,), "A policy template has `template_max` instances.", _LIMIT),
+    "too_many_tenants": ErrorCode(
+        (429,),
+        "A policy template has `template_max` instances.",
+        "Wait until an idle instance is deleted, or raise `template_max`.",
+    ),
     "internal_error": ErrorCode((500,), "The service has a bug.", "Look for `request_id` in the log, and report it."),
     "too_many_waiters": ErrorCode((503,), "Every wait slot of the process is taken.", _LATER),
     **{
