@@ -25,9 +25,9 @@ class WaitReason(StrEnum):
 
 WAIT_REASON_TEXTS: dict[WaitReason, str] = {
     WaitReason.WAITING_FOR_VICTIMS: "Victims are leaving for the request.",
-    WaitReason.OVER_LIMIT: "The limit of its policy would be passed.",
-    WaitReason.OVER_RESERVED: "The request is not preemptible, and other such requests use all that its policy reserves.",
-    WaitReason.GROUP_LIMIT: "The limit of a group above its policy would be passed.",
+    WaitReason.OVER_LIMIT: "The request would exceed the limit of its policy.",
+    WaitReason.OVER_RESERVED: "The request is not preemptible, and other fixed work uses all that its policy reserves.",
+    WaitReason.GROUP_LIMIT: "The request would exceed the limit of a group above its policy.",
     WaitReason.NO_CAPACITY: "The pool has too few free units.",
     WaitReason.HELD: "There are free units, but they are held for another request.",
     WaitReason.BEHIND: "There are free units, but another request goes first.",

@@ -46,9 +46,9 @@ DECISION_SENTENCES: dict[DecisionReason, str] = {
     DecisionReason.NO_POLICY: "its component has no policy in this pool",
     DecisionReason.FIXED_SHARE_USED_UP: "it is not preemptible, and the fixed share of its policy is used up",
     DecisionReason.BEHIND: "the queue is strict, and an earlier request waits for capacity",
-    DecisionReason.MANY_HOLDS: "the pool has as many victim holds as are allowed; one of them has to end first",
+    DecisionReason.MANY_HOLDS: "the pool has the most victim holds that are allowed; one of them has to end first",
     DecisionReason.BACKOFF: "the pool pauses between two decisions to preempt",
-    DecisionReason.MINUTE_USED_UP: "the pool has made all the preemptions that are allowed in this minute",
+    DecisionReason.MINUTE_USED_UP: "the pool has used up its preemptions of this minute",
     DecisionReason.NOT_ENOUGH: "it would not fit even if all allocations that it may preempt left",
     DecisionReason.TOO_MANY: "it needs more victims than one decision may have",
     DecisionReason.NOT_WITHIN: (
@@ -57,7 +57,9 @@ DECISION_SENTENCES: dict[DecisionReason, str] = {
     DecisionReason.TOO_DEAR: "the cost of preempting the victims is higher than the value of the request",
     DecisionReason.NOT_STARVING: "neither its policy nor a group above it starves, or victims are already leaving for it",
     DecisionReason.ONE_AT_A_TIME: "another request preempts first, and then the shares are compared again",
-    DecisionReason.WOULD_BE_TAKEN_BACK: "its victims' policies would then be below their fair share, and could preempt it",
+    DecisionReason.WOULD_BE_TAKEN_BACK: (
+        "the policies of its victims would then be below their fair share, and could preempt it in turn"
+    ),
     DecisionReason.NOT_WEIGHED: "this planning pass had no time left to choose victims for it",
 }
 
@@ -93,8 +95,8 @@ REFUSAL_SENTENCES: dict[RefusalReason, str] = {
     RefusalReason.SENSITIVE: "its policy has the profile sensitive",
     RefusalReason.NO_CHECKPOINT: "it cannot checkpoint, and its preemption class is 7 or higher",
     RefusalReason.NEAR_COMPLETION: "it is near the end of its walltime",
-    RefusalReason.JUST_STARTED: "it has not yet run for the min_runtime_s of the pool",
-    RefusalReason.SAME_CHAIN: "it belongs to the same chain of requests",
+    RefusalReason.JUST_STARTED: "it has not run for the min_runtime_s of the pool yet",
+    RefusalReason.SAME_CHAIN: "it has the same label preemption_group as the waiter",
     RefusalReason.HOLDS_NOTHING_SHORT: "it holds no units that the waiter lacks",
     RefusalReason.SAME_POLICY: "it is of the same policy",
     RefusalReason.OTHER_POLICY: "it is of another policy",
@@ -105,7 +107,7 @@ REFUSAL_SENTENCES: dict[RefusalReason, str] = {
     RefusalReason.SERVICE_IN_SHARE: "it is a service, and in share",
     RefusalReason.GRANTED_BEFORE: "it was granted before the waiter was preempted",
     RefusalReason.NOT_STARVING: "the waiter's policy does not starve, nor does a group above it",
-    RefusalReason.STARVES: "its policy starves itself",
+    RefusalReason.STARVES: "its policy is itself starving",
     RefusalReason.WITHIN_FAIR_SHARE: "it lies within its policy's fair share of the short keys",
     RefusalReason.BEYOND_FAIR_SHARE: "the waiter would exceed the fair share of its own policy",
 }
@@ -113,18 +115,16 @@ REFUSAL_SENTENCES: dict[RefusalReason, str] = {
 
 @dataclass(frozen=True, slots=True)
 class CandidateVerdict:
-    """The answer of the rules about one allocation: the rule that allows its preemption, or the reason of each rule that does
-    not.
+    """The answer of the rules about one allocation: the rule that allows it, or the reason of each rule that does not.
 
-    If the allocation is protected or holds no short key, no rule is asked. Then there is one reason without a rule.
+    If the allocation is protected or holds no short key, no rule was asked: then the one reason has no rule.
     """
 
     allocation: str
     rule: str | None
     trigger: Trigger | None
     conditional: bool
-    """True if the permit is valid only if the waiter lies within its policy's reserved amounts after all victims of the set
-    have left."""
+    """True if the permit needs the waiter within its policy's reserved amounts when all victims of the set have left."""
     refusals: tuple[tuple[str | None, RefusalReason], ...]
 
     @property
@@ -148,7 +148,7 @@ class Decision:
     outcome: Outcome
     reason: DecisionReason
     list_verdicts: Callable[[], Iterator[CandidateVerdict]] | None = field(default=None, repr=False, compare=False)
-    """The function that computes the answers of the rules about each allocation; None if no rule was asked."""
+    """Returns the answers of the rules about each allocation, computed on demand; None if no rule was asked."""
 
     @property
     def sentence(self) -> str:

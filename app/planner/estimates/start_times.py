@@ -38,8 +38,8 @@ class NoEstimate(StrEnum):
     """The reason why a waiter has no estimate."""
 
     NOTHING_KNOWN = "no run times are known for the allocations that it waits for"
-    NOT_IN_SIGHT = "in most of the futures played through, nothing that ends lets it in"
-    TOO_FAR = "it stands too far behind to be worked out"
+    NOT_IN_SIGHT = "in most simulated runs, it is not granted when an allocation ends"
+    TOO_FAR = "it is too far back in the queue for an estimate"
 
 
 def estimate_starts(state: SimulationState, seed: int = 0) -> list[StartEstimate | NoEstimate]:

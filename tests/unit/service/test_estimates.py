@@ -210,7 +210,9 @@ def test_where_nothing_can_be_said_it_says_why(here: Here, monkeypatch: pytest.M
     here.world.submit(gpu=2)
     waits = here.world.submit(gpu=2)
     assert here.get_result(waits) == EstimateResult(None, "no run times are known for the allocations that it waits for")
-    assert here.get_result(here.world.submit(gpu=2), 1001) == EstimateResult(None, "it stands too far behind to be worked out")
+    assert here.get_result(here.world.submit(gpu=2), 1001) == EstimateResult(
+        None, "it is too far back in the queue for an estimate"
+    )
 
     def unfinished(*_: object, **__: object) -> None:
         raise UnfinishedWork("p")
