@@ -46,7 +46,7 @@ MEMORY_SCHEMA: JsonDict = {"pattern": f"^{MEMORY_PATTERN}$", "examples": ["16GiB
 
 
 class ResourceSettings(StrictModel):
-    """The resources of a request as typed fields. They win over `resources`."""
+    """The resources of a request as typed fields. They override `resources`."""
 
     gpu_count: Quantity | None = None
     """Units of the key `gpu`; 0 removes it."""
@@ -55,7 +55,7 @@ class ResourceSettings(StrictModel):
     memory: Annotated[str, Field(max_length=64, json_schema_extra=MEMORY_SCHEMA)] | None = None
     """Memory as a number with KB, KiB, MB, MiB, GB … PiB. It becomes `memory_mb` (10^6 bytes, rounded up); `0MB` removes it."""
     pool_resources: RequestedUnits = Field(default={})
-    """Resource key → units, for any key. They win over `resources`."""
+    """Resource key → units, for any key. They override `resources`."""
 
     @field_validator("memory")
     @classmethod

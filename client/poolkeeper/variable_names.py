@@ -50,7 +50,7 @@ SETTINGS = (
 SERVICE = ("CONFIG", *SETTINGS)
 CLIENT: Mapping[str, str] = {
     "URL": "URL of the service. Default: `http://127.0.0.1:8080`.",
-    "TOKEN": "Secret of the token. It goes before `POOLKEEPER_TOKEN_FILE` and `poolkeeper login`.",
+    "TOKEN": "Secret of the token. It overrides `POOLKEEPER_TOKEN_FILE` and `poolkeeper login`.",
     "TOKEN_FILE": "Path of a file with nothing but the secret of the token.",
     "WORKSPACE": "Name of the workspace. Default: `default`.",
     "RECORD_ARGUMENTS": "If `0` or `false`, `run` records the program of its command without the arguments.",

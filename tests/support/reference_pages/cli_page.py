@@ -103,7 +103,7 @@ def cli_page() -> str:
         "Of `poolkeeperd`:",
         table(["code", "meaning"], ([str(code.value), text] for code, text in service_exit_codes.MEANINGS.items())),
         "## Environment variables",
-        "Options go before variables, and variables before what `poolkeeper login` stored. A variable that begins with "
+        "An option overrides a variable, and a variable overrides what `poolkeeper login` stored. A variable that begins with "
         "`POOLKEEPER_` and is unknown is refused with exit code 2. The variables of the service are [settings](settings.md).",
         table(["variable", "meaning"], _variables(variable_names.CLIENT)),
         "`poolkeeper run` sets these variables for its command, and `POOLKEEPER_AMOUNT_<KEY>` for each amount:",

@@ -23,7 +23,7 @@ def settings_page() -> str:
         "Settings of `poolkeeperd`, the service. The settings of a pool are on [another page](pool-settings.md), the variables "
         "of clients on that of the [command line](cli.md#environment-variables).",
         "app/settings.py",
-        "Each setting is a key of a TOML file and an environment variable. The variable goes before the file. The file is "
+        "Each setting is a key of a TOML file and an environment variable. The variable overrides the file. The file is "
         "that of `--config`, else that of `POOLKEEPER_CONFIG`; without a file the defaults count. "
         "[config/default.toml](../../config/default.toml) has all settings with their defaults, to copy. If a key, or a "
         "variable that begins with `POOLKEEPER_`, is unknown, the service ends with exit code 2.",
@@ -38,7 +38,7 @@ def defaults_file() -> str:
     """Return `config/default.toml`: every setting with its default and text."""
     lines = [
         "# Generated from app/settings.py by `make generated`: every setting of Poolkeeper, with its default.",
-        "# Copy what you change into a file of your own, and name the file in POOLKEEPER_CONFIG. A variable goes before any",
+        "# Copy what you change into a file of your own, and name the file in POOLKEEPER_CONFIG. A variable overrides any",
         "# file: POOLKEEPER_DATA_DIR=/srv/poolkeeper sets data_dir.",
     ]
     for title, rows in _sections():
