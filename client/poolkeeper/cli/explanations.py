@@ -47,7 +47,7 @@ CANDIDATE_COLUMNS = (
 )
 @id_argument(param_types.REQUEST)
 def explain(request: str) -> None:
-    """Explain why a request waits: holders of the units, candidates for preemption, and the likely start."""
+    """Explain why a request waits, and when it may start. It names the holders of the units and the possible victims."""
     explanation = options.call("GET", options.path("requests", request, "explain"))
     output.show_item(explanation, request, lambda: describe(explanation))
 

@@ -8,17 +8,17 @@ from poolkeeper.cli.command_base import CONTEXT_SETTINGS, RootGroup
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "pool": ("pools", "Named capacities: create, list, describe, update, delete, requests, shares."),
-    "policy": ("policies", "Use of a pool by a component, and how much: attach, list, show, update, detach."),
+    "policy": ("policies", "Rules by which a component uses a pool: attach, list, show, update, detach."),
     "group": ("groups", "Accounts between a pool and its policies: create, list, show, update, delete."),
     "request": (
         "requests",
-        "Asks for capacity: submit, list, describe, explain, wait, heartbeat, checkpoint, release, cancel, delete.",
+        "Requests for units of pools: submit, list, describe, explain, wait, heartbeat, checkpoint, release, cancel, delete.",
     ),
     "run": ("run", "Wait for units, run a command while it holds them, and release them."),
-    "checkpoint": ("checkpoint", "Report from within such a command that its work is saved: done, progress, failed."),
+    "checkpoint": ("checkpoint", "Report from a command under `run` that its work is saved: done, progress, failed."),
     "plan": ("declarations", "Show what `apply` would change, and its effect on requests."),
     "apply": ("declarations", "Change pools, groups and policies to what a file declares."),
-    "export": ("declarations", "Write pools, groups and policies as such a file."),
+    "export": ("declarations", "Write pools, groups and policies as a file for `apply`."),
     "top": ("top", "Show pools, policies and queues as they change."),
     "events": ("events", "Print events; with --follow new ones as they happen."),
     "workspace": ("workspaces", "Settings of the whole workspace: show, update."),

@@ -51,7 +51,7 @@ policy = NounGroup("policy", help="Policies: the components that may use a pool,
 @SETTING
 @click.option("--replace", is_flag=True, help="Replace an existing policy as a whole: options that are not given are defaults.")
 def attach(pool: str, component: tuple[str | None, str], kind: str | None, replace: bool, **values: Any) -> None:
-    """Connect COMPONENT to POOL: from now on the pool may grant its requests.
+    """Connect COMPONENT to POOL. From now on the pool may grant its requests.
 
     'user-*' is a template: a component whose name begins with user- and that has no policy gets one with its first request. '*'
     matches every component of the type.

@@ -70,7 +70,7 @@ def list_() -> None:
 @POOL
 @click.option("--settings", "all_settings", is_flag=True, help="List all settings, each with its default.")
 def describe(pool: str, all_settings: bool) -> None:
-    """Show a pool: its keys, groups and policies, its oldest allocations, and the head of its queue."""
+    """Show a pool with its keys, groups and policies. Its oldest allocations and the head of its queue follow."""
     client = options.client()
     document = dict(client.call("GET", options.path("pools", pool)))
     document["groups"] = list(client.items(options.path("pools", pool, "groups")))
@@ -117,7 +117,7 @@ def delete(pool: str) -> None:
 )
 @columns.LIMIT
 def requests(pool: str, view: str, limit: int) -> None:
-    """List the requests of a pool: queued ones in the order of the queue, active ones in the order of grant."""
+    """List the requests of a pool. Queued ones are in the order of the queue, active ones in the order of grant."""
     columns.limited_requests(options.path("pools", pool, "requests"), {"view": view}, limit)
 
 

@@ -47,7 +47,7 @@ def last_option(function: Function) -> Function:
         is_flag=True,
         expose_value=False,
         callback=_store_last,
-        help="Instead of ID: the newest request whose label user is your name, or that has no such label; tasks do not count.",
+        help="Instead of ID: the newest request with your name in the label user, or without this label; not of a task.",
     )(function)
 
 

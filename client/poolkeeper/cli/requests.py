@@ -48,7 +48,7 @@ request = NounGroup("request", help="Requests for amounts of one or more keys, g
 @TIMEOUT
 @click.option("--dry-run", is_flag=True, help="Show the outcome without submitting; exit code 6 if it would be rejected.")
 def submit(key: str | None, wait: bool, timeout: int | None, dry_run: bool, **values: Any) -> None:
-    """Submit a request for capacity: at once it is allocated, queued or rejected (exit code 6).
+    """Submit a request for units of pools. It is allocated, queued or rejected (exit code 6) at once.
 
     --KEY N asks for an amount: --gpu 2, --mcpu 4000, --seats=3.
     """
@@ -100,7 +100,7 @@ def list_(
     watch: bool,
     interval: float | None,
 ) -> None:
-    """List queued and allocated requests, newest first; with --all or --status others, too."""
+    """List queued and allocated requests, newest first. With --all or --status it lists others, too."""
     if interval is not None and not watch:
         raise click.UsageError("--interval needs --watch", click.get_current_context())
     written_kind, name = component or (None, None)
@@ -132,7 +132,7 @@ def describe(request: str) -> None:
 @QUEUED_ID
 @TIMEOUT
 def wait(request: str, timeout: int | None) -> None:
-    """Wait until a request is granted (exit code 0) or has ended (6, 8)."""
+    """Wait until a request is granted or has ended. Exit code: 0 if it is granted, 6 or 8 if it has ended."""
     client = options.client()
     document = client.call("GET", _path(request))
     if document["status"] == "queued":
@@ -169,7 +169,7 @@ def release(request: str, fence: int | None, failed: bool, outcome: str | None) 
 @ALLOCATED_ID
 @FENCE
 def heartbeat(request: str, fence: int | None) -> None:
-    """Prolong the lease of a request from a shell script, and print the directive for its work."""
+    """Prolong the lease of a request, and print its directive. This is for shell scripts."""
     client = options.client()
     fence = _current_fence(client.call("GET", _path(request))) if fence is None else fence
     document = client.call("POST", options.path("requests", request, "heartbeat"), body={"fence": fence})
@@ -216,7 +216,7 @@ def cancel(request: str) -> None:
 @ID
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def delete(request: str, yes: bool) -> None:
-    """Drop a request in any state: a queued one is cancelled, an allocation loses its units at once. For operators."""
+    """Drop a request in any state (for operators). A queued one is cancelled, an allocation loses its units at once."""
     client = options.client()
     if not yes and not is_confirmed(lambda: _drop_question(client.call("GET", _path(request)))):
         raise CommandError("nothing was dropped")

@@ -34,7 +34,7 @@ SHARES = (
 @click.command("shares", cls=VerbCommand, example="poolkeeper pool shares gpus\npoolkeeper pool shares gpus -o wide")
 @click.argument("pool", type=param_types.POOL)
 def shares(pool: str) -> None:
-    """Show usage, demand and fair share of each group and policy of POOL.
+    """Show use, demand and fair share of the accounts of POOL.
 
     USED, DEMAND (used and queued), FAIR, GUARANTEE and LIMIT are percentages of the pool. In a pool of several keys, each key
     has a line below the account, such as :gpu. RATIO is the part of its fair share that a policy uses; a group has the least
