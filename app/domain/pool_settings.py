@@ -140,7 +140,7 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "over_limit",
             OverLimit,
             None,
-            "The fate of use beyond a lowered limit: it stays (`keep`), or the newest allocations beyond it are preempted"
+            "The effect of a limit below the use: the use stays (`keep`), or the newest allocations beyond it are preempted"
             " (`evict`); null: the value of the discipline, `evict` in `fair_share`, else `keep`.",
             nullable=True,
             by_discipline={"reserved": "keep", "classes": "keep", "fair_share": "evict"},

@@ -16,8 +16,8 @@ def pool_settings_page() -> str:
     """Return the page: the settings of pools, and those that groups and policies may override."""
     return page(
         "Settings of pools, groups and policies",
-        "Settings of pools, groups and policies. Set them with `poolkeeper pool update POOL --setting KEY=VALUE`, in the "
-        "pools file below `settings`, or over HTTP.",
+        "This page lists the settings of a pool with their defaults, and those that a group or a policy may override. Set "
+        "them with `poolkeeper pool update POOL --setting KEY=VALUE`, in the pools file below `settings`, or over HTTP.",
         "app/domain/pool_settings.py",
         "Names that end in `_s` are seconds, at most ten years.",
         "## Pools",
@@ -27,9 +27,9 @@ def pool_settings_page() -> str:
         ),
         "## Groups and policies",
         "A group or a policy may override these settings. If it does not set one, or sets null, the value of the account above "
-        "it counts.",
+        "it counts. The second column is for a policy below an account that sets the same setting.",
         table(
-            ["setting", "if both set it", "meaning"],
+            ["setting", "if policy and account above set it", "meaning"],
             ([code(row.name), _combination(row), row.account_description] for row in ACCOUNT_SETTINGS.values()),
         ),
     )
@@ -61,4 +61,9 @@ def _default(row: PoolSetting) -> str:
 
 
 def _combination(row: PoolSetting) -> str:
-    return f"the {row.more_patient} value counts" if row.more_patient else "the policy's value counts"
+    """Return the value that counts if a policy and an account above it set the setting."""
+    if not row.more_patient:
+        return "the policy's value counts"
+    if TypeAdapter(row.values).json_schema()["type"] == "boolean":
+        return "true only if both are true"
+    return f"the {row.more_patient} value counts"
