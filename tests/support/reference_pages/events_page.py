@@ -17,7 +17,7 @@ def events_page() -> str:
     """Return the page: every event, and the fields of an event."""
     return page(
         "Events",
-        "What happens to a request is an event in the stream of its workspace and in the timeline of the request. "
+        "Every change of a request is an event in the stream of its workspace and in the timeline of the request. "
         "Read them with [`GET /events`](http/events.md), `GET /requests/{request}/events` or `poolkeeper events`.",
         "app/domain/event_names.py and app/api/schemas/events.py",
         "Exactly one event is written for each transition between [states](states.md), by the script that makes it. "

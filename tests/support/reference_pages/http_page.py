@@ -36,7 +36,7 @@ def http_page() -> str:
     """Return the page."""
     return page(
         "HTTP API",
-        f"The HTTP API takes and answers JSON below `{PREFIX}`. This page has what holds for every route; each "
+        f"The HTTP API takes and answers JSON below `{PREFIX}`. This page describes what all routes have in common; each "
         "route is described on the page of its topic.",
         "app/api/routes.py, app/domain/tokens.py and app/api/body_limits.py",
         block("sh", EXAMPLE),
@@ -112,9 +112,10 @@ def _calls() -> Iterable[str]:
     yield "## Idempotency"
     yield (
         f"{codes(with_key)} take the header `Idempotency-Key`. If the call is repeated with the same key and body, it is done "
-        "once, and answered with the object as it is now. With another body it is refused with 409 `idempotency_conflict`. "
-        "Keys are remembered for `idempotency_ttl_s`. `POST /pools` remembers key and body together, for ten minutes: the "
-        "same key with another body is another call. A repetition of any other call changes nothing more."
+        "once, and answered with the object as it is now. The same key with another body is refused with 409 "
+        "`idempotency_conflict`. Keys are remembered for `idempotency_ttl_s`. `POST /pools` is an exception: it remembers key "
+        "and body together, for ten minutes, and the same key with another body is another call. All other calls need no key: "
+        "to repeat them changes nothing more."
     )
     yield "## Fences"
     yield (
@@ -140,17 +141,17 @@ def _waits() -> Iterable[str]:
     yield "## Event stream"
     yield (
         "`GET /events` answers server-sent events. A client that connects again sends the id of its last event in "
-        "`Last-Event-ID`, and misses none that is kept. Behind a proxy: no buffering for this route, and a read timeout above "
-        f"{LONGEST_POLL_S} seconds for all."
+        "`Last-Event-ID`, and misses none that is kept. In a proxy before the service, turn off buffering for this route, and "
+        f"set the read timeout of all routes above {LONGEST_POLL_S} seconds."
     )
 
 
 def _limits() -> Iterable[str]:
     yield "## Limits"
-    yield "A larger body is refused with 413. Members are those of all objects and lists of the body together."
+    yield "A larger body is refused with 413. All members of objects and lists in the body count together."
     yield table(["body of", "bytes", "members"], _body_limits())
     yield (
-        "A workspace has limits, settings of [`PATCH /workspace`](http/workspace.md#patch-workspace). Beyond one, a new "
+        "A workspace has limits, settings of [`PATCH /workspace`](http/workspace.md#patch-workspace). Beyond a limit, a new "
         "request, pool or policy is refused with 429; an accepted request never is."
     )
     yield table(

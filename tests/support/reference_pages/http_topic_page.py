@@ -50,7 +50,7 @@ def topic_page(topic: Topic) -> str:
     inputs = {name for name in _described_here(topic) if _is_input(name)}
     return page(
         topic.title,
-        f"{topic.purpose} What holds for every route is on the page [HTTP API](../http.md). "
+        f"{topic.purpose} [HTTP API](../http.md) describes what all routes have in common. "
         "Examples of long objects leave out fields that are null or empty, and settings with their default.",
         "app/api/routes.py, app/api/schemas and app/api/examples.json",
         table(["route", "permission", "for"], (_index_row(route) for route, _, _ in rows)),

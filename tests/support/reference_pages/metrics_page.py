@@ -34,7 +34,7 @@ def metrics_page() -> str:
         "`GET /metrics` answers these metrics in the text format of Prometheus, for all workspaces that the token may use. "
         "[config/prometheus.yml](../../config/prometheus.yml) scrapes them; alerts and a dashboard are beside it.",
         "app/api/metrics/registry.py",
-        "Every name begins with `poolkeeper_`. A label never has a request, or a text that a user wrote.",
+        "Every name begins with `poolkeeper_`. No label has the id of a request or a text that a user wrote.",
         *(f"## {title}\n\n{_table(metrics)}" for title, metrics in SECTIONS),
         "## Buckets",
         "Upper bounds of the buckets of each histogram, in seconds.",
