@@ -42,7 +42,7 @@ def cancel_task(call: Call, task: str, body: EmptyBody) -> TaskResponse:
 
 
 def acknowledge_task_end(call: Call, task: str, body: AcknowledgeBody) -> None:
-    """Acknowledge the message that a task will never run. The message is not sent again, and the task is not kept."""
+    """Confirm that a worker got the message that the task will never run. It is not sent again, and the task is deleted."""
     if call.token.is_limited:
         _visible_task(call, call.services.tasks.get(call.workspace, task))
     call.services.tasks.acknowledge_end(call.workspace, task, body.request)
