@@ -87,7 +87,8 @@ def cli_page() -> str:
     root = click.Context(click.Command("poolkeeper"))
     return page(
         "Command line",
-        "`poolkeeper` is the client, which calls the [HTTP API](http.md). `poolkeeperd` is the service. Each has `--help`.",
+        "This page lists the commands, exit codes and variables of `poolkeeper`, the client of the [HTTP API](http.md), and of "
+        "`poolkeeperd`, the service. Each command has `--help`.",
         "the argument parsers, the exit codes and the variable names",
         "## Commands",
         table(["command", "for"], (_index_row(command) for command in commands())),
