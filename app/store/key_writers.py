@@ -11,9 +11,9 @@ GRANT_LOOP = "grant_loop"
 _HEAD = """\
 # Redis keys
 
-For a developer of Poolkeeper: all keys in Redis, and the scripts that write them. Every key is `pk:{workspace}:`
-and the name in the table. `app/store/keys.py` is the only place that builds keys; its docstring explains components, lanes, constraints and slots.
-Only the scripts write. *Granting commands* are those that end with the grant loop; their names are below the table.
+For a developer of Poolkeeper: all keys in Redis, and the scripts that write them. Every key is `pk:{workspace}:` and the name
+in the table. `app/store/keys.py` is the only place that builds keys; its docstring explains components, lanes, constraints and
+slots. Only the scripts write. *Granting commands* are those that end with the grant loop; their names are below the table.
 `poolkeeperd audit --repair` finds and repairs wrong entries.
 
 """
