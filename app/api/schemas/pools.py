@@ -75,14 +75,13 @@ class AccountResponse(ResponseModel):
     pool: str
     """The name of the pool."""
     reserved: Amounts
-    """Resource key → reserved units; a policy template reserves them for each instance."""
+    """Resource key → reserved units."""
     limit: Amounts
-    """Resource key → the most units in use; a key without a limit is bounded by the pool. A policy template limits each
-    instance."""
+    """Resource key → the most units in use; a key without a limit is bounded by the pool."""
     weight: int
     """The weight among its siblings in fair share."""
     used: Amounts
-    """Resource key → units in use; for a policy template, those of all its instances."""
+    """Resource key → units in use."""
     used_fixed: Amounts
     """Resource key → used units that are not preemptible."""
     borrowed: Amounts
@@ -121,6 +120,13 @@ class GroupListResponse(ListResponse[GroupResponse]):
 class PolicyResponse(AccountResponse):
     """The present state of a policy."""
 
+    reserved: Amounts
+    """Resource key → reserved units; a policy template reserves them for each instance."""
+    limit: Amounts
+    """Resource key → the most units in use; a key without a limit is bounded by the pool. A policy template limits each
+    instance."""
+    used: Amounts
+    """Resource key → units in use; for a policy template, those of all its instances."""
     component: str
     """The name of the component; a policy template has a pattern that ends with `*`."""
     component_type: str
