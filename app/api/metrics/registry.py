@@ -260,7 +260,7 @@ OUTBOX_METRICS = (
         "outbox_waiting",
         "gauge",
         _WORKSPACE,
-        "Tasks that have to be sent to their broker: granted, or never to run.",
+        "Tasks that have to be sent to their broker: granted tasks, and those that will never run.",
         read=lambda outbox: outbox.waiting,
     ),
     OutboxMetric(
