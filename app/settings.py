@@ -231,7 +231,7 @@ class Settings:
         None,
         FILE,
         "Path of the file that names the brokers of your own Celery apps, one for each workspace with parked tasks. "
-        "Empty: `brokers.toml` in the folder of the defaults, which explains its fields.",
+        "Empty: the file `brokers.toml` beside `default.toml`; it explains its fields.",
     )
 
     @classmethod

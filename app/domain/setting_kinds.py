@@ -120,7 +120,7 @@ URL = SettingKind("a URL, or nothing for the embedded server", lambda value: _va
 BROKER = SettingKind("a URL, or nothing for the Redis of the ledger", lambda value: _validate_text(value).strip() or None)
 FOLDER = SettingKind("the path of a folder", _validate_path)
 FILE = SettingKind(
-    "the path of a file, or nothing for the one beside the defaults",
+    "the path of a file, or nothing for the one beside default.toml",
     lambda value: _validate_path(value) if _validate_text(value) else None,
 )
 

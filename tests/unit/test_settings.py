@@ -115,7 +115,7 @@ REFUSED = [
     ("redis_url = 6379", "redis_url: expected a URL, or nothing for the embedded server, not 6379"),
     ('data_dir = ""', "data_dir: expected the path of a folder, not ''"),
     ('appendfsync = "sometimes"', "appendfsync: expected one of everysec, always, no, not 'sometimes'"),
-    ("brokers = 1", "brokers: expected the path of a file, or nothing for the one beside the defaults, not 1"),
+    ("brokers = 1", "brokers: expected the path of a file, or nothing for the one beside default.toml, not 1"),
     ('log_level = ["info"]', "log_level: expected one of debug, info, warning, error, not ['info']"),
     ("chunk =", "is not TOML: "),
 ]
