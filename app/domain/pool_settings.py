@@ -57,7 +57,7 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "patience_s",
             Seconds,
             300,
-            "Seconds that others may pass a waiter that lacks capacity, before capacity is held for it; null: always.",
+            "Seconds for which others may pass a waiter that lacks capacity; then capacity is held for it; null: always.",
             nullable=True,
         ),
         PoolSetting(
