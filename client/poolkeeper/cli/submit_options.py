@@ -52,7 +52,9 @@ _OPTIONS = (
     click.option("--checkpoint-minutes", type=click.IntRange(min=1), help="Minutes that an auto checkpoint takes."),
     click.option("--walltime", type=param_types.Duration(), help="Promised time from the grant to the end of the work."),
     click.option(
-        "--retries", type=click.IntRange(min=-1), help="Preemptions after which it is queued again (default: 3); -1: all."
+        "--retries",
+        type=click.IntRange(min=-1),
+        help="Number of preemptions after which it is queued again (default: 3); -1: no bound.",
     ),
     click.option(
         "--lease",
