@@ -138,7 +138,7 @@ class Hold:
 
     owner: str
     number: int
-    """Its place among the holds with victims of its pool: the order of time."""
+    """Its place among the victim holds of its pool: the order of time."""
     freed_units: Counter[Place]
     """The units that its victims have freed, on the accounts of the owner's path."""
 
@@ -166,7 +166,7 @@ class Model:
     now_ms: int = 0
     unmanaged: str = "reject"
     clearings: dict[str, dict[str, Hold]] = field(default_factory=dict)
-    """pool → owner → its hold with victims."""
+    """pool → owner → its victim hold."""
     leaving: dict[str, dict[str, str]] = field(default_factory=dict)
     """pool → victim → the owner that it leaves for; NO_OWNER if no hold needs its units any more."""
     _memory: Memory = field(default_factory=Memory, init=False, repr=False, compare=False)
@@ -313,10 +313,10 @@ class Model:
         )
         return sorted(waiting, key=lambda request: self.order_key(pool, request))
 
-    # holds with victims
+    # victim holds
 
     def hold(self, pool: str, request: Request) -> Hold | None:
-        """Return the hold with victims of a request in a pool, or None."""
+        """Return the victim hold of a request in a pool, or None."""
         return self.clearings.get(pool, {}).get(request.id)
 
     def shared_path(self, pool: str, owner: str, other: str) -> list[str]:
@@ -345,11 +345,11 @@ class Model:
         return +Counter({(account, key): n - coming[account, key] for account in accounts for key, n in owner.amounts.items()})
 
     def cleared(self, pool: str) -> Counter[Place]:
-        """Return the units that all holds with victims of a pool keep together."""
+        """Return the units that all victim holds of a pool keep together."""
         return sum((self.hold_units(pool, hold) for hold in self.clearings.get(pool, {}).values()), Counter[Place]())
 
     def bound(self, pool: str, request: Request) -> Counter[Place]:
-        """Return the units that holds with victims keep from a request: all, for a request without a hold. An owner loses
+        """Return the units that victim holds keep from a request: all, for a request without a hold. An owner loses
         nothing to its own hold, and to a later hold no more than its victims have freed.
         """
         own, sums = self.hold(pool, request), Counter[Place]()
@@ -420,12 +420,12 @@ class Model:
         return None
 
     def cleared_away(self, pool: str, request: Request) -> set[str]:
-        """Return the accounts of its path at which holds with victims, or used units, block it."""
+        """Return the accounts of its path at which victim holds, or used units, block it."""
         return {account for account, _, left in self.rooms(pool, request, self.bound(pool, request)) if left < 0}
 
     def held_back(self, pool: str, request: Request) -> bool:
         """True if a hold blocks it: one with victims that binds it; or the patience hold, if the request is behind its owner,
-        has no hold with victims, needs held units, and would not end in time.
+        has no victim hold, needs held units, and would not end in time.
         """
         if self.cleared_away(pool, request):
             return True
@@ -442,7 +442,7 @@ class Model:
         return shadow is None or self.now_ms + (request.walltime_s or 0) * 1000 > shadow
 
     def by_capacity(self, pool: str, request: Request, *, doubt: bool = True) -> bool:
-        """True if it lacks capacity: the pool's free units, less those kept for owners of holds with victims. If these block
+        """True if it lacks capacity: the pool's free units, less those kept for owners of victim holds. If these block
         it at another account of its path too, that counts as a limit or not: in doubt as the argument says.
         """
         short = self.cleared_away(pool, request)

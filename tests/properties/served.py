@@ -1,4 +1,4 @@
-"""No preemption is in vain: the owner of a hold with victims fits after all have left, and loses the hold only for a reason."""
+"""No preemption is in vain: the owner of a victim hold fits after all have left, and loses the hold only for a reason."""
 
 from __future__ import annotations
 
@@ -44,4 +44,4 @@ class Served:
             if not waiter or waiter.status != "queued" or changed or self.ended or now.blocked(pool, waiter) == "limit":
                 continue
             if before.requests[owner].status == "queued" and before.requests[owner].preemptions == waiter.preemptions:
-                yield f"{owner} waits and has lost its hold with victims in {pool}"
+                yield f"{owner} waits and has lost its victim hold in {pool}"

@@ -244,16 +244,16 @@ class Structures:
             if held_units != (dict(waiter.amounts) if waiter and name in path else {}):
                 yield f"{pool} {name} kept: {held_units}, hold of {owner}"
 
-    # holds with victims
+    # victim holds
 
     def _clearings(self, pool: str) -> Iterator[str]:
         for hold in self.model.clearings[pool].values():
             waiter = self.model.requests.get(hold.owner)
             if not waiter or waiter.status != "queued" or pool not in self.model.preferred(waiter.component):
-                yield f"{pool}: {hold.owner} has a hold with victims and does not wait"
+                yield f"{pool}: {hold.owner} has a victim hold and does not wait"
                 return
             if "reviewing" not in self.snapshot.get("pool", pool) and pool not in self.model.eligible(waiter):
-                yield f"{pool}: {hold.owner} has a hold with victims and is not eligible"
+                yield f"{pool}: {hold.owner} has a victim hold and is not eligible"
             coming = hold_column(self.snapshot.get("hold", pool, hold.owner), "expected")
             if coming != self.model.coming(pool, hold):
                 yield f"{pool}: to {hold.owner} comes {coming}, should be {self.model.coming(pool, hold)}"
@@ -323,7 +323,7 @@ class Structures:
             if fields.get("victim_hold_pool")
         }
         if noted_holds != owners_of_holds:
-            yield f"owners of holds with victims: {sorted(noted_holds)}, should be {sorted(owners_of_holds)}"
+            yield f"owners of victim holds: {sorted(noted_holds)}, should be {sorted(owners_of_holds)}"
         strange = {parts for parts, _ in self.snapshot.of("hold")} - owners_of_holds
         if strange:
             yield f"holds without an owner: {strange}"

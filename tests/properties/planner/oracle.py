@@ -96,7 +96,7 @@ class Oracle:
     # holds
 
     def hold(self, waiter: Waiter) -> HoldSnapshot | None:
-        """Return the hold with victims of the waiter, or None."""
+        """Return the victim hold of the waiter, or None."""
         return next((hold for hold in self.snapshot.holds if hold.owner.id == waiter.id), None)
 
     def pending_units(self, hold: HoldSnapshot, account: str, key: str) -> int:

@@ -1,4 +1,4 @@
-"""Holds with victims: their owner, the units that they keep, the requests that they bind, their end, and their victims."""
+"""Victim holds: their owner, the units that they keep, the requests that they bind, their end, and their victims."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.world import World
 
 
 def on_hold(world: World, pool: str = "p", of: str = "gpu") -> dict[str, int]:
-    """Return the units of a key that holds with victims keep, by account."""
+    """Return the units of a key that victim holds keep, by account."""
     view, place = world.get_pool(pool), world.workspace
     places = {"pool": key("pool", place, pool)}
     places |= {group: key("group", place, pool, group) for group in view.groups}
