@@ -23,15 +23,15 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def project_files(suffix: str) -> list[Path]:
-    """Return every file with the suffix, tracked or untracked, relative to the root."""
+def project_files(suffix: str = "") -> list[Path]:
+    """Return every file, or those with the suffix, tracked or untracked, relative to the root."""
     listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if listed.returncode == 0:
         paths = [Path(name) for name in listed.stdout.split("\0") if name]
     else:  # an unpacked archive
         paths = [path.relative_to(ROOT) for path in ROOT.rglob(f"*{suffix}")]
         paths = [path for path in paths if not any(part.startswith(".") for part in path.parts)]
-    return sorted(path for path in paths if path.suffix == suffix and (ROOT / path).is_file())
+    return sorted(path for path in paths if suffix in ("", path.suffix) and (ROOT / path).is_file())
 
 
 def read(path: Path) -> str:

@@ -26,7 +26,7 @@ BATCHERS = "admin operator owner stranger"  # each ask is judged in its place, s
 ACTORS = "admin operator owner"
 LOOKERS = "admin operator owner viewer"
 DROPPERS = "admin operator"
-ANYONE = "everybody, token or not"
+EVERY_CALLER = "every caller, with or without a token"
 
 POOL = {"name": "new", "capacity": {"gpu": 1}}
 DECLARATION = {"pools": [POOL]}
@@ -74,8 +74,8 @@ PERMISSIONS: dict[str, tuple[str, Any]] = {  # route: roles, and a body with whi
     "GET /declaration": (READERS, None),
     "POST /declaration/plan": (READERS, DECLARATION),
     "PUT /declaration": (SHAPERS, DECLARATION),
-    "GET /healthz": (ANYONE, None),
-    "GET /readyz": (ANYONE, None),
+    "GET /healthz": (EVERY_CALLER, None),
+    "GET /readyz": (EVERY_CALLER, None),
     "GET /metrics": (READERS + " elsewhere", None),
 }
 ROLES = ("admin", "operator", "owner", "stranger", "viewer")
@@ -170,7 +170,7 @@ def test_a_caller_without_the_permission_is_refused_and_changes_nothing(workspac
     site, permitted = workspace.site(), PERMISSIONS[route][0]
     before = site.state()
     for caller in CALLERS:
-        if permitted == ANYONE or caller in permitted.split():
+        if permitted == EVERY_CALLER or caller in permitted.split():
             continue
         answer = workspace.call(site, route, caller)
         if caller in OUTSIDERS:
@@ -186,7 +186,7 @@ def test_a_caller_without_the_permission_is_refused_and_changes_nothing(workspac
 @pytest.mark.parametrize("route", PERMISSIONS)
 def test_a_caller_with_the_permission_is_served(workspace: FilledWorkspace, route: str) -> None:
     permitted, site = PERMISSIONS[route][0], workspace.site()
-    for number, caller in enumerate(CALLERS if permitted == ANYONE else permitted.split()):
+    for number, caller in enumerate(CALLERS if permitted == EVERY_CALLER else permitted.split()):
         if number and not route.startswith("GET"):
             site = workspace.site()  # as it was before the last call
         answer = workspace.call(site, route, caller)
