@@ -1,7 +1,8 @@
 """The language rules that a program can see: docstrings, comments, heads of Lua files and pages of the documentation.
 
 A subject is a noun of the glossary, so words for unnamed people occur nowhere. The docstring of a function begins with a verb
-of `verbs.txt`, or with "True if". No docstring opens with an interrogative. There is no list of exceptions; only licences keep their words.
+of `verbs.txt`, or with "True if". No docstring opens with an interrogative. There is no list of exceptions; only licences keep
+their words.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pytest
 from tests.architecture.test_project import project_files, read
 
 VERBS = frozenset((Path(__file__).parent / "verbs.txt").read_text("utf-8").split())
-UNNAMED = re.compile(r"\b(w[h]o(m|ever)?|(some|any)(body|one)|nobod[y])\b", re.I)
+UNNAMED = re.compile(r"\b(w[h]o(m|ever)?|(some|any|every)(body|one)|nobod[y])\b", re.I)
 INTERROGATIVE = re.compile(r"(how|wh(at(ever)?|en|ere|ether|ich|o(m|se|ever)?|y))\b", re.I)
 LUA = ("app", "store", "lua")
 PARTS = ("app", "workers", "client", "integrations", "tests", "bench", "examples", "config")

@@ -1,5 +1,5 @@
 """A whole installation of processes that can be killed one by one and started again: a ledger, a broker and a store of results
-(each a Redis that forgets nothing it has acknowledged), the service, which asks everybody for a token, and workers of an app
+(each a Redis that forgets nothing it has acknowledged), the service, which requires a token of every caller, and workers of an app
 that uses it with one for its own two teams."""
 
 from __future__ import annotations

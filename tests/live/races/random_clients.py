@@ -161,7 +161,7 @@ class RandomClient(World):
     # time and the housekeeping
 
     def pass_time(self, seconds: float = 0) -> None:
-        """Time passes for everybody."""
+        """Advance the clock that all processes share."""
         if self.time is not None:
             SharedClock(self.time).advance(seconds or self.random.choice((1, 5, 20)))
 
@@ -224,7 +224,7 @@ class RandomClient(World):
         )
         way()
 
-    # what everybody sees
+    # the calls that only read
 
     def get_pool(self, name: str = "") -> Pool:
         """Return a pool, and check that it never shows a unit too many, nor a growing overuse."""

@@ -61,10 +61,10 @@ def test_newcomers_at_both_ends_of_a_lane_do_not_hide_that_the_rest_has_to_move(
     world.policy("z")
     world.submit("a", gpu=1)
     waits, moves = world.submit("a", gpu=1), world.submit("z", gpu=1)
-    everybody, world.ledger = world.ledger, OneCall(world.client, world.clock, LedgerLimits(chunk=1))
+    living, world.ledger = world.ledger, OneCall(world.client, world.clock, LedgerLimits(chunk=1))
     world.policy("z", priority=3)  # dies when the lane of `a` has been looked at
     first, last = (world.submit("z", gpu=1, preemption_class=rank) for rank in (9, 1))
-    world.ledger = everybody
+    world.ledger = living
     while world.ledger.resume_unfinished(world.workspace):
         pass
     assert world.queue() == [first.id, moves.id, last.id, waits.id]

@@ -172,8 +172,8 @@ def test_the_position_of_the_owner_of_a_hold_is_in_the_snapshot(world: World) ->
     world.submit("high", gpu=4, preemption_class=1)
     world.preempt(owner, victim)
     snapshot = world.snapshot()
-    everybody = [*snapshot.waiters, *(hold.owner for hold in snapshot.holds)]
-    assert [each.id for each in sorted(everybody, key=lambda each: (each.queue_score, each.submission_number))] == world.queue()
+    requests = [*snapshot.waiters, *(hold.owner for hold in snapshot.holds)]
+    assert [each.id for each in sorted(requests, key=lambda each: (each.queue_score, each.submission_number))] == world.queue()
 
 
 def test_of_one_shape_and_class_the_first_eight_are_shown(world: World) -> None:
