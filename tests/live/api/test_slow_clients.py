@@ -254,7 +254,7 @@ def test_the_deadline_of_a_response_grows_with_its_length(
     assert io_deadlines.shut_overdue(io_deadlines.READ_WITHIN_S, 0) == len(connections)
 
 
-def test_a_redis_that_makes_everybody_wait_is_not_their_fault(hurried: Service) -> None:
+def test_a_slow_redis_cuts_off_no_client(hurried: Service) -> None:
     async def play() -> list[int]:
         lines = [await Line(hurried.port).__aenter__() for _ in range(THREADS - 4)]
         with connect(hurried.redis.url) as client:

@@ -1,6 +1,8 @@
-"""A whole installation of processes that can be killed one by one and started again: a ledger, a broker and a store of results
-(each a Redis that forgets nothing it has acknowledged), the service, which requires a token of every caller, and workers of an app
-that uses it with one for its own two teams."""
+"""An installation of processes that can be killed and started again, one by one.
+
+It has a ledger, a broker and a store of results (each a Redis that keeps every acknowledged write), the service, which requires a
+token, and workers of an app that uses the service for its two teams.
+"""
 
 from __future__ import annotations
 

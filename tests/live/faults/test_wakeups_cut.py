@@ -61,7 +61,7 @@ def busy(client: RedisClient) -> World:
     return world
 
 
-def test_a_killed_connection_is_made_again_and_everybody_woken(servers: Servers, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_killed_connection_is_made_again_and_wakes_every_watch(servers: Servers, caplog: pytest.LogCaptureFixture) -> None:
     client = servers.client("redis")
     world = busy(client)
     allocation, waits = world.submit(gpu=1), world.submit(gpu=1)

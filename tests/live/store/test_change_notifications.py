@@ -218,7 +218,7 @@ def test_channels_that_come_and_go_are_heard_when_it_counts(world: World, wakeup
             each.result(LONG_S)
 
 
-def test_close_wakes_everybody_for_good(client: RedisClient) -> None:
+def test_close_ends_every_watch(client: RedisClient) -> None:
     wakeups = ChangeNotifications(client)
     entered, answers = threading.Barrier(11), []
 

@@ -205,7 +205,7 @@ def test_a_batch_for_others_is_refused_ask_by_ask(site: Site) -> None:
 # ---- with and without tokens
 
 
-def test_without_tokens_everybody_on_this_machine_may_everything(site: Site) -> None:
+def test_without_tokens_every_local_caller_may_do_everything(site: Site) -> None:
     site.pool()
     assert site.get("/whoami").body == {
         "name": "anonymous",

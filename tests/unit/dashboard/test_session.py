@@ -14,7 +14,7 @@ BACK = ["//evil.example", "/\\evil.example", "https://evil.example", "javascript
 
 
 def cookies(answer: TestResponse) -> dict[str, str]:
-    """Name of each cookie that is set → what is said of it."""
+    """Return the attributes of each cookie that the response sets, by name."""
     return {text.partition("=")[0]: text.partition(";")[2] for text in answer.headers.getlist("Set-Cookie")}
 
 

@@ -147,7 +147,7 @@ def test_no_settings_of_a_group_or_policy(kind: type[StrictModel], settings: dic
     assert field_errors(caught.value) == [(f"settings.{field}", reason)]
 
 
-def test_a_group_or_policy_may_say_what_a_pool_says_of_everybody() -> None:
+def test_a_group_or_policy_may_override_settings_of_its_pool() -> None:
     own = {name for name in PoolSettings.model_fields if name in AccountSettings.model_fields}
     assert own == AccountSettings.model_fields.keys()
     fields = {"over_limit": "keep", "aggressive_starvation": False, "preemption_threshold": 0, "starvation_timeout_s": 0}

@@ -47,7 +47,7 @@ def test_a_new_policy_queues_waiters_and_a_changed_one_rejects_misfits(small: Wo
     assert (rejected.status, [str(each.code) for each in rejected.reason.pools]) == ("rejected", ["exceeds_limit"] * 2)
 
 
-def test_a_new_priority_ranks_everybody_anew(small: World) -> None:
+def test_a_new_priority_reorders_the_whole_queue(small: World) -> None:
     small.pool(gpu=1)
     small.policy("low", priority=1)
     small.policy("high", priority=9)
