@@ -1,7 +1,7 @@
 """An installation of processes that can be killed and started again, one by one.
 
-It has a ledger, a broker and a store of results (each a Redis that keeps every acknowledged write), the service, which requires a
-token, and workers of an app that uses the service for its two teams.
+It has a ledger, a broker and a store of results (each a Redis that keeps every acknowledged write), the service, which requires
+a token, and workers of an app that uses the service for its two teams.
 """
 
 from __future__ import annotations
