@@ -111,8 +111,6 @@ RUNNING = (
     Column("RUNS", lambda row: formatting.age(row["granted_at"])),
 )
 
-CHANGE_SIGNS = {"create": "+", "update": "~", "delete": "-"}
-
 
 def position_or_fence(request: Mapping[str, Any]) -> str:
     """Return the fence of an allocation, the positions of a queued request, else nothing."""
