@@ -147,15 +147,18 @@ def give_up(task_try: TaskTry, client: Client | None = None) -> list[str]:
 
 
 def _end(client: Client, request: Request) -> bool:
-    """Cancel a queued request, or release its units if it was granted meanwhile. Return False if it had ended before."""
+    """Cancel a queued request, or release its units, also if its state changes meanwhile. Return False if it had ended."""
     try:
         if request.is_queued:
             client.cancel(request.id)
         else:
             client.release(request.id, request.fence or 0, "failed")
-    except (errors.Conflict, errors.NotFound):
+    except errors.NotFound:
+        return False
+    except errors.Conflict:
         present = client.request(request.id)
-        return request.is_queued and present.is_allocated and _end(client, present)
+        has_changed = (present.status, present.fence) != (request.status, request.fence)
+        return present.status in LIVE and has_changed and _end(client, present)
     return True
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import importlib.util
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from poolkeeper import Client, errors
+from poolkeeper.models import Request
 
 from tests.support.backends import wait_until
 from tests.support.client_api import Api
@@ -137,6 +139,24 @@ def test_a_request_that_is_granted_while_it_is_cancelled_is_released(client: Cli
     monkeypatch.setattr(client, "cancel", grant_and_cancel)
     assert requests.end_requests(client, FIRST) == [own]
     assert client.request(own).status == "released"
+
+
+def test_a_request_that_returns_to_the_queue_before_its_release_is_cancelled(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.submit("team", gpu=8)
+    own = client.request(submit(client))
+    monkeypatch.setattr(client, "requests", lambda **_: [replace(own, status="preempting", fence=1)])
+    assert requests.end_requests(client, FIRST) == [own.id]
+    assert client.request(own.id).status == "cancelled"
+
+
+def test_a_request_that_is_deleted_before_its_cancellation_is_passed_over(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = Request("gone", "queued", labels={requests.TRY_LABEL: "019a0"})
+    monkeypatch.setattr(client, "requests", lambda **_: [gone])
+    assert requests.end_requests(client, FIRST) == []
 
 
 def test_a_release_may_be_repeated(client: Client) -> None:
