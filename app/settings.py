@@ -167,7 +167,7 @@ class Settings:
     traces: bool = setting(
         False,
         TRACES,
-        "If true, a span is sent by OpenTelemetry for every request, task and script. It needs the extra `otel`; the "
+        "If true, a span is sent by OpenTelemetry for every request, task and script. This needs the extra `otel`; the "
         "variables `OTEL_EXPORTER_OTLP_ENDPOINT` and `OTEL_TRACES_SAMPLER` set the target and the sampling.",
     )
     host: str = setting(
@@ -190,7 +190,7 @@ class Settings:
     rate_per_s: int = setting(
         0,
         int_setting("requests a second", least=0, most=10**6),
-        "Calls a second that one token may make, with bursts of as many. A call beyond it is answered 429. 0: no bound.",
+        "Calls a second that one token may make, with bursts of as many. A call beyond this rate is answered 429. 0: no bound.",
     )
     max_body_bytes: int = setting(
         4 * 2**20,
@@ -231,7 +231,7 @@ class Settings:
         None,
         FILE,
         "Path of the file that names the brokers of your own Celery apps, one for each workspace with parked tasks. "
-        "Empty: the file `brokers.toml` beside `default.toml`; it explains its fields.",
+        "Empty: the file `brokers.toml` beside `default.toml`. Its comments explain the fields.",
     )
 
     @classmethod
