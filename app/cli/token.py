@@ -184,7 +184,7 @@ def _confirm_first(settings: Settings, context: ServiceContext) -> None:
                 err=True,
             )
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
-        raise ValueError("no token was created: there is no terminal for the question; --yes creates it without one")
+        raise ValueError("no token was created: there is no terminal for the question; --yes creates the token without asking")
     click.echo("Create it? [y/N] ", err=True, nl=False)  # not click.confirm, which writes to stdout, where the secret goes
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise ValueError("no token was created")

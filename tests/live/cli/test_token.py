@@ -157,7 +157,7 @@ def test_the_first_token_is_not_made_unasked_while_requests_have_none(folder: Pa
         assert re.fullmatch(rf"Allocated without a token: 1 request{condition}, the leases end at {TIME}\.", lines[1])
         ends = rf"the queue TTLs end at {TIME}( to {TIME})?, 1 of them never"
         assert re.fullmatch(rf"Queued without a token: 2 requests{condition}, {ends}\.", lines[2])
-        refusal = "no token was created: there is no terminal for the question; --yes creates it without one"
+        refusal = "no token was created: there is no terminal for the question; --yes creates the token without asking"
         assert lines[3:] == [f"poolkeeperd: {refusal}"]
         assert here.services.tokens.list_tokens() == []
         needed = token(folder, *words, POOLKEEPER_REQUIRE_TOKEN="1")
