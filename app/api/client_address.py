@@ -19,8 +19,8 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 def client_address(http_request: Request) -> str:
     """Return the address of the client, or "" if there is none.
 
-    If the connection comes from a trusted proxy, that is the last address in X-Forwarded-For: the one that the proxy saw. Text
-    that is no address is ignored.
+    If the connection comes from a trusted proxy, the client has the last address in X-Forwarded-For, which the proxy wrote.
+    Text that is no address is ignored.
     """
     peer = _parse_address(http_request.remote_addr or "")
     forwarded = _parse_address(http_request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip())
@@ -30,7 +30,7 @@ def client_address(http_request: Request) -> str:
 
 
 def _parse_address(text: str) -> Address | None:
-    """Return an address, one of IPv4 also if a socket of IPv6 wrote it; None for another text."""
+    """Return the address, or None if the text is no address. An IPv4 address in its IPv6 form becomes an IPv4 address."""
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""The entry point of `poolkeeperd`. A Ctrl-C during the imports ends it without a traceback."""
+"""The entry point of `poolkeeperd`. A Ctrl-C during the imports ends the process without a traceback."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def start_notes(settings: Settings, environ: Mapping[str, str] = os.environ) -> 
 
 @contextmanager
 def report_errors() -> Iterator[None]:
-    """End the process with one line and exit code 1 for a refusal or an error of its surroundings."""
+    """End the process with one line and exit code 1 for a refusal, an error of Redis or a wrong value."""
     try:
         yield
     except (StoreMisconfigured, StoreUnavailable, Refusal, ValueError) as wrong:

@@ -1,4 +1,4 @@
-"""Exceptions of calls. An ApiError has the problem document of the server; its message is the sentence of that, on one line.
+"""Exceptions of calls. An ApiError has the problem document of the server; the message is its `detail`, on one line.
 
 `repeated` is True if an earlier try of the same call may have been applied without an answer. After a change that can happen
 only once (a deletion, a cancel), the caller then has to check the state before it trusts the error. `answer_lost` is True if
