@@ -99,6 +99,7 @@ def test_a_print_with_its_output_in_a_comment_is_run_at_any_depth() -> None:
         ("id=$(poolkeeper request submit --gpu 2 | tail -1)", ["poolkeeper request submit --gpu 2"]),
         ("poolkeeper run --gpu 1 -- poolkeeper pool list", ["poolkeeper run --gpu 1"]),
         ("sudo -u poolkeeper /opt/poolkeeper/bin/poolkeeperd audit", ["poolkeeperd audit"]),
+        ("runuser -u poolkeeper -- /opt/poolkeeper/bin/poolkeeperd audit", ["poolkeeperd audit"]),
     ],
 )
 def test_every_command_of_a_line_is_checked(line: str, commands: list[str]) -> None:
@@ -163,7 +164,7 @@ def _commands(text: str) -> Iterator[list[str]]:
         for command in _split(words):
             for number, word in enumerate(command):
                 program = word.rpartition("/")[2]
-                if program in PROGRAMS and (number == 0 or not command[number - 1].startswith("-")):
+                if program in PROGRAMS and (number == 0 or not re.match("-.*[^-]", command[number - 1])):
                     yield [program, *_before(command[number + 1 :])]
                     break
 
