@@ -13,13 +13,13 @@ from app.api.openapi_examples import REFERENCE as EXAMPLE
 from app.api.routing import EVENT_STREAM, Route
 from app.domain.pool_settings import SETTINGS
 from tests.support.reference_pages.http_topics import (
+    LinkFrom,
     Operation,
     Topic,
     anchor,
     base_of,
     body_name,
     heading,
-    link_from,
     operations_of,
     places,
     response_names,
@@ -45,9 +45,9 @@ GENERAL = {400, 401, 403, 404, 413, 415, 429, 503}
 
 def topic_page(topic: Topic) -> str:
     """Return the page."""
-    link = link_from(topic)
+    link = LinkFrom(topic)
     rows = operations_of(topic)
-    inputs = {name for name in _described_here(topic) if _is_input(name)}
+    objects = _described_here(topic)
     return page(
         topic.title,
         f"{topic.purpose} [HTTP API](../http.md) describes what all routes have in common. "
@@ -55,8 +55,8 @@ def topic_page(topic: Topic) -> str:
         "app/api/routes.py, app/api/schemas and app/api/examples.json",
         table(["route", "permission", "for"], (_index_row(route) for route, _, _ in rows)),
         *(part for row in rows for part in _route(row, link)),
-        *(["## Objects"] if _described_here(topic) else []),
-        *(_object(name, link, is_input=name in inputs) for name in _described_here(topic)),
+        *(["## Objects"] if objects else []),
+        *(_object(name, link) for name in objects),
     )
 
 
@@ -180,23 +180,11 @@ def _refusals(operation: Schema) -> str:
 
 
 def _described_here(topic: Topic) -> list[str]:
-    start = f"{topic.name}.md#"
-    return [
-        name
-        for name, place in places().items()
-        if place.startswith(start) and place == start + anchor(title_of(name)) and not _is_body(name)
-    ]
+    """Return the objects that a page describes below its routes."""
+    return [name for name, place in places().items() if place == f"{topic.name}.md#{anchor(title_of(name))}"]
 
 
-def _is_body(name: str) -> bool:
-    return not places()[name].endswith(f"#{anchor(title_of(name))}")
-
-
-def _is_input(name: str) -> bool:
-    return not name.endswith("Response")
-
-
-def _object(name: str, link: Link, *, is_input: bool) -> str:
+def _object(name: str, link: Link) -> str:
     schema = schema_of(name)
     text = " ".join(str(schema.get("description", "")).split())
     base = base_of(name)
@@ -204,4 +192,4 @@ def _object(name: str, link: Link, *, is_input: bool) -> str:
         inherited = schema_of(base)["properties"]
         schema = {**schema, "properties": {field: row for field, row in schema["properties"].items() if field not in inherited}}
         text += f" It has the fields of {link(base)}, and:"
-    return f"### {title_of(name)}\n\n{text}\n\n" + (body_table if is_input else field_table)(schema, link)
+    return f"### {title_of(name)}\n\n{text}\n\n" + (field_table if name.endswith("Response") else body_table)(schema, link)

@@ -166,14 +166,9 @@ def list_row(name: str) -> str | None:
     return str(schema["properties"]["items"]["items"]["$ref"].removeprefix(REFERENCE))
 
 
-def link_from(topic: Topic) -> LinkFrom:
-    """Return the function that links from a page to the description of an object."""
-    return LinkFrom(topic)
-
-
 @dataclass(frozen=True)
 class LinkFrom:
-    """The links of one page."""
+    """The function that links from a page to the description of an object."""
 
     topic: Topic
 

@@ -7,12 +7,14 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from app.api import openapi
+from app.domain.queue_score import MAX_AMOUNT
+from app.domain.setting_kinds import TEN_YEARS_S
 from tests.support.reference_pages.markdown import codes, table
 
 Schema: TypeAlias = dict[str, Any]
 Link: TypeAlias = Callable[[str], str]
 """From the name of a schema to the text that stands for it, perhaps with a link."""
-BOUNDLESS = (2**53 - 1, 315_360_000)
+BOUNDLESS = (MAX_AMOUNT, TEN_YEARS_S)
 """Upper bounds that nothing reaches: the largest exact number, and ten years in seconds."""
 REFERENCE = "#/components/schemas/"
 SUFFIXES = ("Response", "Body", "Spec")
