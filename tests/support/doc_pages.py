@@ -49,6 +49,11 @@ class Block:
         return "".join(f"{text.strip()}\n" for text in re.findall(r"^ *print\(.*\)  # (.*)$", self.text, re.M))
 
 
+def anchor_of(heading: str) -> str:
+    """Return the anchor of a heading, as code hosts derive it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
 @dataclass(frozen=True)
 class Page:
     """A Markdown page of the repository."""
@@ -96,11 +101,10 @@ class Page:
         return blocks
 
     def anchors(self) -> set[str]:
-        """Return the anchors of the page's headings, as code hosts derive them."""
+        """Return the anchors of the page's headings; one that stands twice has a number."""
         anchors: set[str] = set()
         for heading in re.findall(r"^#{1,6} +(.+?) *$", _FENCE.sub("", self.text), re.M):
-            words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
-            slug = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+            slug = anchor_of(re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading))
             number = 0
             while (anchor := f"{slug}-{number}" if number else slug) in anchors:
                 number += 1
@@ -114,15 +118,5 @@ class Page:
         )
 
 
-def _pages() -> list[Page]:
-    roots = list(ROOT.glob("*.md"))
-    others = [
-        *ROOT.glob("docs/**/*.md"),
-        *ROOT.glob("client/*.md"),
-        *ROOT.glob("examples/**/*.md"),
-        *ROOT.glob("integrations/*/*.md"),
-    ]
-    return [Page(path) for path in sorted([*roots, *others])]
-
-
-PAGES = _pages()
+FOLDERS = ("*.md", "docs/**/*.md", "client/*.md", "examples/**/*.md", "integrations/*/*.md")
+PAGES = [Page(path) for path in sorted(path for folder in FOLDERS for path in ROOT.glob(folder))]

@@ -12,8 +12,8 @@ from poolkeeper.cli import options as client_options
 from poolkeeper.cli.request_ids import MIN_FRAGMENT
 
 from app.cli import exit_codes as service_exit_codes
+from tests.support.doc_pages import anchor_of
 from tests.support.reference_pages.cli_commands import Command, commands, marked, option_table, section
-from tests.support.reference_pages.http_topics import anchor
 from tests.support.reference_pages.markdown import page, table
 
 
@@ -122,7 +122,7 @@ VALUES = (
 
 
 def _index_row(command: Command) -> list[str]:
-    return [f"[`{command.name}`](cli/{_topic_of(command).name}.md#{anchor(command.name)})", marked(command.summary)]
+    return [f"[`{command.name}`](cli/{_topic_of(command).name}.md#{anchor_of(command.name)})", marked(command.summary)]
 
 
 def _variables(texts: Mapping[str, str]) -> list[list[str]]:

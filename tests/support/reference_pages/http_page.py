@@ -21,8 +21,9 @@ from app.domain.names import (
 from app.domain.tokens import PERMISSION_ACTIONS, Role, roles_with
 from app.domain.workspace_limits import REJECTED_KEPT_S, REQUESTER_LIMITS, WORKSPACE_LIMITS
 from app.service.validation import MAX_PAGE_ROWS
+from tests.support.doc_pages import anchor_of
 from tests.support.reference_pages.http_topic_page import permission_of, summary
-from tests.support.reference_pages.http_topics import TOPICS, anchor, has_fence, heading, operations_of, topic_of
+from tests.support.reference_pages.http_topics import TOPICS, has_fence, heading, operations_of, topic_of
 from tests.support.reference_pages.markdown import block, code, codes, page, table
 
 EXAMPLE = f"""\
@@ -59,7 +60,7 @@ def http_page() -> str:
 
 
 def _route(route: Route) -> list[str]:
-    place = f"http/{topic_of(route).name}.md#{anchor(heading(route))}"
+    place = f"http/{topic_of(route).name}.md#{anchor_of(heading(route))}"
     return [f"[`{heading(route)}`]({place})", permission_of(route), summary(route)]
 
 

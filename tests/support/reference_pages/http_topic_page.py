@@ -12,11 +12,11 @@ from app.api.body_limits import SMALL_BODY
 from app.api.openapi_examples import REFERENCE as EXAMPLE
 from app.api.routing import EVENT_STREAM, Route
 from app.domain.pool_settings import SETTINGS
+from tests.support.doc_pages import anchor_of
 from tests.support.reference_pages.http_topics import (
     LinkFrom,
     Operation,
     Topic,
-    anchor,
     base_of,
     body_name,
     heading,
@@ -61,7 +61,7 @@ def topic_page(topic: Topic) -> str:
 
 
 def _index_row(route: Route) -> list[str]:
-    return [f"[`{heading(route)}`](#{anchor(heading(route))})", permission_of(route), summary(route)]
+    return [f"[`{heading(route)}`](#{anchor_of(heading(route))})", permission_of(route), summary(route)]
 
 
 def summary(route: Route) -> str:
@@ -86,7 +86,7 @@ def _route(row: Operation, link: Link) -> Iterator[str]:
     yield " ".join(_facts(route))
     yield _queries(operation, link)
     if body := body_name(operation):
-        place = f"#{anchor(heading(route))}"
+        place = f"#{anchor_of(heading(route))}"
         if places()[body].endswith(place):
             yield "Body:"
             yield body_table(schema_of(body), link)
@@ -181,7 +181,7 @@ def _refusals(operation: Schema) -> str:
 
 def _described_here(topic: Topic) -> list[str]:
     """Return the objects that a page describes below its routes."""
-    return [name for name, place in places().items() if place == f"{topic.name}.md#{anchor(title_of(name))}"]
+    return [name for name, place in places().items() if place == f"{topic.name}.md#{anchor_of(title_of(name))}"]
 
 
 def _object(name: str, link: Link) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -10,6 +9,7 @@ from typing import TypeAlias
 
 from app.api.routes import AT_ROOT, PREFIX, ROUTES
 from app.api.routing import Route
+from tests.support.doc_pages import anchor_of
 from tests.support.reference_pages.json_schema import REFERENCE, Schema, document, references, schema_of, title_of
 
 Operation: TypeAlias = tuple[Route, str, Schema]
@@ -111,11 +111,6 @@ def heading(route: Route) -> str:
     return f"{route.method} {route.path}"
 
 
-def anchor(text: str) -> str:
-    """Return the anchor of a heading, as code hosts derive it."""
-    return re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
-
-
 def body_name(operation: Schema) -> str | None:
     """Return the name of the schema of the body; None if the operation takes no body, or an empty one."""
     body = operation.get("requestBody")
@@ -136,12 +131,12 @@ def places() -> dict[str, str]:
     for topic in TOPICS:
         for route, _, operation in operations_of(topic):
             if name := body_name(operation):
-                found.setdefault(name, f"{topic.name}.md#{anchor(heading(route))}")
+                found.setdefault(name, f"{topic.name}.md#{anchor_of(heading(route))}")
     for topic in TOPICS:
         for _, _, operation in operations_of(topic):
             for name in [*([body] if (body := body_name(operation)) else []), *response_names(operation)]:
                 for part in _reachable(name):
-                    found.setdefault(part, f"{topic.name}.md#{anchor(title_of(part))}")
+                    found.setdefault(part, f"{topic.name}.md#{anchor_of(title_of(part))}")
     return found
 
 
