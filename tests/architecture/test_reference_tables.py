@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 from app.api.metrics.registry import METRICS
 from app.domain.event_names import EVENTS
 from app.domain.explanations import WAIT_REASON_TEXTS, WaitReason
 from app.domain.states import STATE_TEXTS, TRANSITIONS, RequestState
-from app.settings import Settings
-from tests.support.paths import ROOT
-from tests.support.reference_pages import PAGES
 from tests.support.reference_pages.metrics_page import SECTIONS
 
 
@@ -28,15 +23,7 @@ def test_every_state_and_every_wait_reason_has_a_meaning() -> None:
     assert list(WAIT_REASON_TEXTS) == list(WaitReason)
 
 
-def test_every_process_setting_has_a_text_of_at_least_four_words() -> None:
-    assert [row.name for row in fields(Settings) if len(row.metadata["text"].split()) < 4] == []
-
-
 def test_the_page_of_metrics_has_every_metric() -> None:
     assert sorted(metric.name for _, metrics in SECTIONS for metric in metrics) == sorted(METRICS), (
         "SECTIONS is in tests/support/reference_pages/metrics_page.py"
     )
-
-
-def test_no_reference_page_has_more_than_400_lines() -> None:
-    assert [path for path in PAGES if len((ROOT / path).read_text("utf-8").splitlines()) > 400] == []
