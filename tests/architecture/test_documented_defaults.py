@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from app.celery_brokers import TaskBroker
 from app.domain.pool_settings import SETTINGS
 from app.domain.specs import RequestSpec
 from app.domain.workspace_limits import WORKSPACE_LIMITS
@@ -25,12 +26,12 @@ PRESENT = [page for page in PAGES if page.name != "CHANGELOG.md"]
 
 
 def defaults(name: str, discipline: str | None) -> set[object]:
-    """Return the defaults with this name: of a setting of a process, pool or workspace, or of a field of a request."""
+    """Return the defaults with this name: of a setting of a process, broker, pool or workspace, or of a request."""
     if name in SETTINGS:
         setting = SETTINGS[name]
         return {setting.by_discipline[discipline]} if discipline else {setting.default, *setting.by_discipline.values()}
     tables: list[Mapping[str, Any]] = [
-        {each.name: each.default for each in fields(Settings)},
+        {each.name: each.default for kind in (Settings, TaskBroker) for each in fields(kind)},
         {limit.name: limit.default for limit in WORKSPACE_LIMITS.values()},
         {each: field.default for each, field in RequestSpec.model_fields.items()},
     ]
@@ -62,4 +63,4 @@ def test_a_settings_file_of_a_page_can_be_read(page: Page, tmp_path: Path) -> No
 
 
 def test_the_pages_state_defaults() -> None:
-    assert sum(bool(defaults(name, discipline)) for page in PAGES for name, discipline, _ in stated(page)) > 25
+    assert sum(bool(defaults(name, discipline)) for page in PRESENT for name, discipline, _ in stated(page)) > 25
