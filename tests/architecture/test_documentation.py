@@ -23,6 +23,7 @@ from poolkeeper.cli.main import main as poolkeeper
 from app.cli.main import main as poolkeeperd
 from tests.support.doc_pages import PAGES, Block, Page
 from tests.support.paths import ROOT
+from tests.support.reference_pages.cli_commands import HELP_OPTIONS
 
 IDS = [page.name for page in PAGES]
 PROGRAMS: dict[str, click.Command] = {"poolkeeper": poolkeeper, "poolkeeperd": poolkeeperd}
@@ -210,8 +211,6 @@ def _is_amount(command: click.Command, option: str, words: list[str]) -> bool:
 
 
 def _option_names(command: click.Command) -> Iterator[str]:
-    context = click.Context(
-        command, help_option_names=["-h", "--help"]
-    )  # a command keeps the help options of its first context
+    context = click.Context(command, help_option_names=HELP_OPTIONS)
     for parameter in command.get_params(context):
         yield from (*parameter.opts, *parameter.secondary_opts)

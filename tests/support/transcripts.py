@@ -66,10 +66,10 @@ def carry_out(page: Page, folder: Path, variables: Mapping[str, str], path_first
         timeout=120,
         check=False,
     )
-    answers = re.split(r"@@ \d+ @@\n", done.stdout.replace(str(folder), "/home/ana"))
-    assert len(answers) == len(parts) + 1, f"{page.name}: the shell ended early:\n{done.stdout}"
+    *answers, _ = re.split(r"@@ \d+ @@\n", done.stdout.replace(str(folder), "/home/ana"))
+    assert len(answers) == len(parts), f"{page.name}: the shell ended early:\n{done.stdout}"
     known: dict[str, str] = {}
-    for step, answer in zip(parts, answers, strict=False):
+    for step, answer in zip(parts, answers, strict=True):
         place = f"{page.name}, the block of line {step.line}: {step.script}"
         for shown, actual in id_pairs(step.expected, answer) or ():
             is_same_request = known.setdefault(shown, actual) == actual and list(known.values()).count(actual) == 1

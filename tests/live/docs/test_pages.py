@@ -15,10 +15,11 @@ from redis import Redis
 
 from app.store.schema import check_schema
 from app.store.workspaces import WorkspaceRegistry
-from tests.support.backends import available, require, start
+from tests.support.backends import require, start
 from tests.support.doc_pages import PAGES, Page
 from tests.support.paths import ROOT
 from tests.support.poolkeeperd import Up, up
+from tests.support.programs import require_program
 from tests.support.transcripts import carry_out, steps
 from tests.support.world import World
 
@@ -68,10 +69,8 @@ def test_the_commands_without_a_service_answer_as_shown(folder: Path, page: Page
 @pytest.fixture
 def redis_cli(tmp_path: Path) -> Iterator[Path]:
     """Yield the folder of a `redis-cli` that reaches a server with one pool, two teams and three requests."""
-    if absent := available("redis") or (None if shutil.which("redis-cli") else "no redis-cli on PATH"):
-        if os.environ.get("CI"):
-            pytest.fail(absent)
-        pytest.skip(absent)
+    require("redis")
+    program = require_program("redis-cli", "redis-tools")
     with start("redis", tmp_path) as client:
         assert isinstance(client, Redis)
         check_schema(client)
@@ -86,7 +85,7 @@ def redis_cli(tmp_path: Path) -> Iterator[Path]:
         path = tmp_path / "bin" / "redis-cli"
         path.parent.mkdir()
         socket = client.connection_pool.connection_kwargs["path"]
-        path.write_text(f'#!/bin/sh\nexec {shutil.which("redis-cli")} -s {socket} "$@"\n', "utf-8")
+        path.write_text(f'#!/bin/sh\nexec {program} -s {socket} "$@"\n', "utf-8")
         path.chmod(0o755)
         yield path.parent
 
