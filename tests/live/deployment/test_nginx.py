@@ -25,6 +25,7 @@ from poolkeeper import Client
 from app.api.schemas.inputs import LONGEST_POLL_S
 from app.settings import Settings
 from tests.support.backends import free_port, running, wait_until
+from tests.support.certificates import certify
 from tests.support.gunicorn_api import Live, live_api
 from tests.support.paths import ROOT
 from tests.support.programs import require_program
@@ -85,7 +86,7 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
     """Yield nginx with the file of the repository; only ports and the paths of the certificate are others."""
     nginx = require_program("nginx", "nginx-light")
     folder, http_port, https_port = tmp_path_factory.mktemp("nginx"), free_port(), free_port()
-    certificate = certify(folder)
+    certificate, _ = certify(folder)
     with live_api(folder, require_token=1) as api:
         (folder / "poolkeeper.conf").write_text(adapted(folder, api.port, http_port, https_port), "utf-8")
         (folder / "nginx.conf").write_text(surrounding(folder), "utf-8")
@@ -94,16 +95,6 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
             made = Proxy(api, api.token("admin"), certificate, http_port, https_port)
             wait_until(lambda: made.ask("GET", "/whoami")[0] == 200, f"nginx answers; see {folder}")
             yield made
-
-
-def certify(folder: Path) -> Path:
-    """Write a self-signed certificate for localhost, and its key."""
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", str(folder / "privkey.pem"))
-    names = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost")
-    certificate = folder / "fullchain.pem"
-    command = [require_program("openssl", "openssl"), "req", "-x509", "-days", "1", *key, *names, "-out", str(certificate)]
-    subprocess.run(command, check=True, capture_output=True, timeout=30)
-    return certificate
 
 
 def adapted(folder: Path, port: int, http_port: int, https_port: int) -> str:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +21,7 @@ from app.store.connection import RedisClient, check_server, connect, redact_url,
 from app.store.embedded_redis import find_server
 from tests.support import backends
 from tests.support.backends import free_port, serve, wait_until, wait_until_ready
+from tests.support.certificates import certify
 from tests.support.paths import ROOT
 
 # ---- live servers
@@ -208,25 +207,13 @@ def test_the_configuration_we_ship_is_understood(tmp_path: Path, place: Literal[
 
 def test_tls(tmp_path: Path) -> None:
     backends.require("redis")
-    certificate, key = certified(tmp_path)
+    certificate, key = map(str, certify(tmp_path))
     number = free_port()
     tls = ("--tls-port", str(number), "--tls-cert-file", certificate, "--tls-key-file", key, "--tls-auth-clients", "no")
     with serve(tmp_path, "--port", "0", *tls):
         wait_until_ready(f"rediss://localhost:{number}?ssl_ca_certs={certificate}")
         assert unavailable(f"rediss://localhost:{number}").reason == "unreachable"  # its authority is not known
         assert unavailable(f"redis://localhost:{number}", timeout_s=0.5).reason in ("unreachable", "unsuitable", "timeout")
-
-
-def certified(folder: Path) -> tuple[str, str]:
-    """Return a certificate for localhost and its key."""
-    openssl = shutil.which("openssl")
-    if not openssl:
-        pytest.skip("there is no openssl to make a certificate with")
-    certificate, key = str(folder / "cert.pem"), str(folder / "key.pem")
-    subject = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost")
-    made = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", key, "-out", certificate)
-    subprocess.run([openssl, "req", "-x509", "-days", "1", *subject, *made], check=True, capture_output=True)
-    return certificate, key
 
 
 # ---- Sentinel
