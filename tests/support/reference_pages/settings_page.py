@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator
 from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -50,13 +49,13 @@ def defaults_file() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _sections() -> Iterator[Section]:
+def _sections() -> list[Section]:
     sections: list[Section] = []
     for row in fields(Settings):
         if title := row.metadata["section"]:
             sections.append((title, []))
         sections[-1][1].append(row)
-    yield from sections
+    return sections
 
 
 def _row(row: Field[Any]) -> list[str]:
