@@ -73,9 +73,6 @@ ELSEWHERE: Mapping[str, str] = {
     "Problem": "[problem](../errors.md#fields)",
     "EventResponse": "[event](../events.md#fields)",
     "TimelineEntryResponse": "[event](../events.md#fields)",
-    "RankResponse": "[rank](../events.md#rank)",
-    "VictimResponse": "[victim](../events.md#victim)",
-    "FieldError": "[field error](../errors.md#fields)",
 }
 """Objects that another page of the reference describes."""
 MANY_WORDS = 8
