@@ -23,7 +23,7 @@ def test_the_whole_service_runs_as_this_user(tmp_path: Path) -> None:
     rule = re.search(r"^user poolkeeper .*$", PAGE.text, re.M)
     assert rule
     users = tmp_path / "users.acl"
-    users.write_text(f"user default off\n{rule[0].replace('PASSWORD', 'secret')}\n", "utf-8")
+    users.write_text(f"user default off\nuser watcher on >secret +@all\n{rule[0].replace('PASSWORD', 'secret')}\n", "utf-8")
     port = free_port()
     url = f"redis://poolkeeper:secret@127.0.0.1:{port}/0"
     with serve(tmp_path, "--port", str(port), "--aclfile", str(users)):
@@ -40,6 +40,9 @@ def test_the_whole_service_runs_as_this_user(tmp_path: Path) -> None:
             service.ask("POST", f"/requests/{granted['id']}/release", {"fence": granted["fence"]})
             polled = service.ask("GET", f"/requests/{waiter['id']}?wait_s=20&status=queued")
             assert polled.body["status"] == "allocated"
+        with connect(url.replace("poolkeeper", "watcher")) as watcher:
+            denied = {entry["object"] for entry in watcher.acl_log()}  # those of scripts, too
+        assert denied == {"keys", "flushall", "config|get", "other"}, "no command but those above is denied"
         refused = [
             line for log in (tmp_path / "data" / "log").iterdir() for line in log.read_text().splitlines() if "NOPERM" in line
         ]
