@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from poolkeeper.runner.progress import Progress
     from poolkeeper.runner.signals import SignalHandler
     from poolkeeper.runner.terminal import Terminal
-    from poolkeeper.runner.wakeup_pipe import WakeupPipe
+    from poolkeeper.wakeup_pipe import WakeupPipe
 
 POLL_S = 0.2
 LEFTOVER_GRACE_S = 2.0

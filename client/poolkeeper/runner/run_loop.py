@@ -33,7 +33,6 @@ from poolkeeper.runner.progress import FINAL_FLUSH_S, Progress
 from poolkeeper.runner.signals import Interrupted, SignalHandler
 from poolkeeper.runner.terminal import Terminal
 from poolkeeper.runner.waiting_line import WaitDetails, read_details
-from poolkeeper.runner.wakeup_pipe import WakeupPipe
 from poolkeeper.waiters import (
     FIRST_WAIT_S,
     LONGEST_REFUSAL_S,
@@ -43,6 +42,7 @@ from poolkeeper.waiters import (
     next_key,
     submit_waiter,
 )
+from poolkeeper.wakeup_pipe import WakeupPipe
 
 if TYPE_CHECKING:
     from poolkeeper.client import Client
