@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
+
+from poolkeeper.wakeup_pipe import WakeupPipe
 
 ARROWS = {"\x1b[A": "up", "\x1bOA": "up", "\x1b[B": "down", "\x1bOB": "down"}
 KEY_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.)?|.", re.DOTALL)
@@ -19,29 +20,15 @@ KEY_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.)?|.", re.DOTALL)
 class Keyboard:
     """The keys pressed since the last wait; `wake` ends a wait from another thread."""
 
-    def __init__(self) -> None:
-        self._read_end, self._write_end = os.pipe()
-        os.set_blocking(self._read_end, False)
-        os.set_blocking(self._write_end, False)
-
-    def wake(self) -> None:
-        """End the current wait, or the next."""
-        with suppress(BlockingIOError, OSError):  # a wake-up call is pending, or the pipe is closed
-            os.write(self._write_end, b".")
+    def __init__(self, wakeup: WakeupPipe) -> None:
+        self._wakeup = wakeup
+        self.wake = wakeup.wake
 
     def wait(self, within_s: float) -> list[str]:
         """Return the pressed keys (`up`, `down`, or a letter). Return at a key, at a wake-up call, or after this time."""
         stdin = sys.stdin.fileno()
-        ready, _, _ = select.select([stdin, self._read_end], [], [], within_s)
-        if self._read_end in ready:
-            with suppress(BlockingIOError):
-                os.read(self._read_end, 4096)
-        return list(parse_keys(os.read(stdin, 64).decode(errors="replace"))) if stdin in ready else []
-
-    def close(self) -> None:
-        """Close the pipe."""
-        os.close(self._read_end)
-        os.close(self._write_end)
+        is_pressed = self._wakeup.wait(within_s, [stdin])
+        return list(parse_keys(os.read(stdin, 64).decode(errors="replace"))) if is_pressed else []
 
 
 def parse_keys(text: str) -> Iterator[str]:
@@ -56,25 +43,26 @@ def parse_keys(text: str) -> Iterator[str]:
 @contextmanager
 def open_keyboard() -> Iterator[Keyboard]:
     """Yield a keyboard whose keys need no Enter and are not echoed. Ctrl-C works, Ctrl-Z does not. A resize of the window is a
-    wake-up call.
+    wake-up call, as every signal is.
     """
     import termios
     import tty
 
-    stdin, keyboard = sys.stdin.fileno(), Keyboard()
+    stdin, wakeup = sys.stdin.fileno(), WakeupPipe()
     previous_attributes = termios.tcgetattr(stdin)
-
-    def on_resize(_: int, __: FrameType | None) -> None:
-        keyboard.wake()
-
-    previous_handler = signal.signal(signal.SIGWINCH, on_resize)
+    previous_handler = signal.signal(signal.SIGWINCH, _on_resize)
     try:
         tty.setcbreak(stdin)
         attributes = termios.tcgetattr(stdin)
         attributes[6][termios.VSUSP] = b"\0"
         termios.tcsetattr(stdin, termios.TCSANOW, attributes)
-        yield keyboard
+        with wakeup.woken_by_signals():
+            yield Keyboard(wakeup)
     finally:
         termios.tcsetattr(stdin, termios.TCSADRAIN, previous_attributes)
         signal.signal(signal.SIGWINCH, previous_handler)
-        keyboard.close()
+        wakeup.close()
+
+
+def _on_resize(_: int, __: FrameType | None) -> None:
+    """Do nothing: the signal of a resize writes to the wake-up pipe only if it has a handler."""

@@ -71,7 +71,7 @@ def run(client: Client, body: Mapping[str, Any], key: str | None, options: RunOp
     wakeup = WakeupPipe()
     checkpoint_files = CheckpointFiles()
     try:
-        with SignalHandler(wakeup.wake) as signals:
+        with SignalHandler() as signals, wakeup.woken_by_signals():
             context = RunContext(progress, signals, wakeup, Terminal(), checkpoint_files)
             return _RunLoop(client, body, key, options, context)()
     finally:

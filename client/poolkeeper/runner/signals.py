@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn, Self
@@ -36,9 +36,9 @@ class Interrupted(BaseException):
 class SignalHandler:
     """The handler of signals inside a `with` block. A signal that was ignored before, as by nohup, stays ignored."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self) -> None:
         self.pending: deque[signal.Signals] = deque()
-        self._wake, self._is_raising = wake, False
+        self._is_raising = False
         self._undelivered: signal.Signals | None = None
         self._previous_handlers: dict[signal.Signals, Any] = {}
 
@@ -83,7 +83,6 @@ class SignalHandler:
         signum = signal.Signals(number)
         if not self._is_raising or self._undelivered:
             self.pending.append(signum)
-            self._wake()
         elif signum in ENDING_SIGNALS:
             self._raise(signum)
         elif signum == signal.SIGTSTP:  # nothing runs yet: stop like any other process

@@ -237,7 +237,7 @@ def mask() -> Iterator[None]:
 
 @pytest.mark.usefixtures("mask")
 def test_ctrl_c_just_as_something_is_finalized_is_raised_again_until_it_gets_through() -> None:
-    with SignalHandler(lambda: None) as interruptions:
+    with SignalHandler() as interruptions:
         waiting = Waiting(interruptions)
         with pytest.raises(Interrupted) as raised:
             waiting(10)
