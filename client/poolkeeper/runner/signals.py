@@ -23,6 +23,10 @@ TERMINAL_SIGNALS = (signal.SIGTTOU, signal.SIGTTIN)
 HANDLED_SIGNALS = (*ENDING_SIGNALS, *FORWARDED_SIGNALS, signal.SIGTSTP)
 RERAISE_AFTER_S = 0.1
 """The seconds after which an exception that did not get through is raised again."""
+ALARM_EVERY_S = 1.0
+"""The seconds between two alarms during a wait. An alarm interrupts a system call, so that Python runs the handlers of signals
+that came just before it.
+"""
 
 
 class Interrupted(BaseException):
@@ -58,8 +62,9 @@ class SignalHandler:
     def raise_on_signal(self) -> Iterator[None]:
         """Raise Interrupted inside the block at the first ending signal, at any statement of the main thread."""
         self.check()
-        self._is_raising = True
         try:
+            self._is_raising = True
+            signal.setitimer(signal.ITIMER_REAL, ALARM_EVERY_S, ALARM_EVERY_S)
             self.check()
             yield
         except Interrupted:
@@ -90,7 +95,7 @@ class SignalHandler:
 
     def _raise(self, signum: signal.Signals) -> NoReturn:
         self._undelivered = signum
-        signal.setitimer(signal.ITIMER_REAL, RERAISE_AFTER_S)
+        signal.setitimer(signal.ITIMER_REAL, RERAISE_AFTER_S, ALARM_EVERY_S)
         raise Interrupted(signum)
 
     def _raise_again(self, number: int, frame: FrameType | None) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -28,6 +29,7 @@ from poolkeeper.runner.temporary_folder import USE_LOCK
 from poolkeeper.runner.waiting_line import describe_positions, ordinal
 
 from app.settings import Settings
+from tests.support.signals import another_thread_gets
 
 FULL = 65536
 """The bytes that an empty pipe takes."""
@@ -245,6 +247,18 @@ def test_ctrl_c_just_as_something_is_finalized_is_raised_again_until_it_gets_thr
         waiting(0)
         assert list(interruptions.pending) == [signal.SIGINT], "what was dropped just before the end is looked at afterwards"
         assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+@pytest.mark.usefixtures("mask")
+def test_a_signal_that_does_not_interrupt_a_call_of_run_is_raised() -> None:
+    with SignalHandler() as signals:
+        began_s = time.monotonic()
+        with pytest.raises(Interrupted) as raised, another_thread_gets(signal.SIGTERM), signals.raise_on_signal():
+            threading.Event().wait(20)
+        waited_s = time.monotonic() - began_s
+    assert raised.value.signum == signal.SIGTERM
+    assert waited_s < 10
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
 class Waiting:

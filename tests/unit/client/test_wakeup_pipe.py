@@ -1,4 +1,4 @@
-"""The wake-up pipe: calls, files, and signals that do not interrupt the wait of the main thread."""
+"""The wake-up pipe, and signals that do not interrupt the wait of the main thread."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import os
 import pty
 import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from poolkeeper.cli.keyboard import open_keyboard
 from poolkeeper.wakeup_pipe import WakeupPipe
+
+from tests.support.signals import another_thread_gets
 
 LONG_S = 20.0
 WITHIN_S = 10.0
@@ -26,24 +26,6 @@ def wakeup() -> Iterator[WakeupPipe]:
     pipe = WakeupPipe()
     yield pipe
     pipe.close()
-
-
-@contextmanager
-def another_thread_gets(signum: signal.Signals) -> Iterator[None]:
-    """Send a signal during the block so that it does not interrupt the main thread, as one just before a system call."""
-    ended = threading.Event()
-    receiver = threading.Thread(target=ended.wait)
-    receiver.start()
-    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signum])
-    sender = threading.Timer(0.2, os.kill, (os.getpid(), signum))
-    sender.start()
-    try:
-        yield
-    finally:
-        sender.join()
-        ended.set()
-        receiver.join()
-        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
 
 def test_a_call_before_the_wait_ends_it(wakeup: WakeupPipe) -> None:
