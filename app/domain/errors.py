@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Self
 
+from app.domain.names import account_name
 from app.domain.reasons import loss_text
 from app.domain.workspace_limits import TEMPLATE_LIMIT, WORKSPACE_LIMITS
 
@@ -96,8 +97,7 @@ _RULE_REFUSALS: dict[str, tuple[type[Refusal], str]] = {
 def rule_refusal(code: str, account: str, key: str, wants: str, bound: str) -> Refusal:
     """Return the exception for a refusal of a script about an account, a key, and two numbers that do not agree."""
     kind, sentence = _RULE_REFUSALS[code]
-    name = "the pool" if account == "pool" else account.replace(":", " ", 1)
-    return kind(code, sentence.format(account=name, key=key, wants=wants, bound=bound))
+    return kind(code, sentence.format(account=account_name(account), key=key, wants=wants, bound=bound))
 
 
 UNAVAILABLE_REASONS: Final = {

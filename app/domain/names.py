@@ -102,3 +102,8 @@ def short_component(component: str) -> str:
 def component_id(component_type: str, name: str) -> str:
     """Return a component as `type/name`."""
     return f"{component_type}/{name}"
+
+
+def account_name(account: str, pool: str = "the pool") -> str:
+    """Return an account in words: `group science`, `policy training/vision`, or the words for the pool itself."""
+    return pool if account == "pool" else account.replace(":", " ", 1)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 
+from app.domain.names import account_name
 from app.domain.request_origin import NO_ORIGIN, Origin
 
 
@@ -84,7 +85,7 @@ class PoolRefusal:
         """Return the sentence with its numbers."""
         text = POOL_WITHOUT_POLICY if self.code is ReasonCode.NO_POLICY else REASON_TEXTS[self.code]
         return f"{self.pool}: " + text.format(
-            asked=self.requested, key=self.key, bound=self.bound, account=self.account.replace(":", " ", 1)
+            asked=self.requested, key=self.key, bound=self.bound, account=account_name(self.account)
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from app.domain.explanations import AccountUsage, Explanation, PoolExplanation, QueueState, QueueStatus, Shortfall, WaitReason
 from app.domain.models import Request
+from app.domain.names import account_name
 from app.domain.reasons import join_words as join_words
 from app.domain.states import HOLDING_STATES
 from app.domain.states import RequestState as RequestState
@@ -124,11 +125,11 @@ def _needed_release(status: QueueStatus, account: str, shortfalls: Sequence[Shor
     )
     texts = []
     if fixed_shortfalls:
-        texts.append(f"other non-preemptible requests of {_account_name(account)} release {_missing_units(fixed_shortfalls)}")
+        texts.append(f"other non-preemptible requests of {account_name(account)} release {_missing_units(fixed_shortfalls)}")
     if other_shortfalls:
         beyond = " beyond the units held for others" if any(shortfall.kind != "limit" for shortfall in other_shortfalls) else ""
         comes = "comes" if [shortfall.missing for shortfall in other_shortfalls] == [1] else "come"
-        texts.append(f"{_missing_units(other_shortfalls)} {comes} free in {_account_name(account, status.pool)}{beyond}")
+        texts.append(f"{_missing_units(other_shortfalls)} {comes} free in {account_name(account, status.pool)}{beyond}")
     return " and ".join(texts)
 
 
@@ -138,10 +139,6 @@ def _missing_units(shortfalls: Sequence[Shortfall]) -> str:
 
 def _request_name(id_: str) -> str:
     return f"request {id_}" if id_ else "another request"
-
-
-def _account_name(account: str, pool: str = "the pool") -> str:
-    return pool if account == "pool" else account.replace(":", " ", 1)
 
 
 def describe_briefly(status: QueueStatus, *, with_ids: bool) -> str:
@@ -187,13 +184,13 @@ def _blocked_reason(status: QueueStatus) -> str:
         beneficiary = (
             _request_name(status.patience_owner) if shortfall.kind == "patience_held" else "requests with leaving victims"
         )
-        return f"{needs}, and the free units of {_account_name(shortfall.account, status.pool)} are held for {beneficiary}"
+        return f"{needs}, and the free units of {account_name(shortfall.account, status.pool)} are held for {beneficiary}"
     if wait_reason is WaitReason.OVER_RESERVED:
-        account = _account_name(shortfall.account)
+        account = account_name(shortfall.account)
         allocations = f"other non-preemptible requests use {usage.fixed}"
         needs = f"it is not preemptible and needs {shortfall.needed} {shortfall.key}"
         return f"{needs}, but of the {usage.reserved} reserved for {account}, {allocations}"
-    return f"{needs}, and {_account_name(shortfall.account)} uses {usage.used} of the {usage.limit} that it may use at most"
+    return f"{needs}, and {account_name(shortfall.account)} uses {usage.used} of the {usage.limit} that it may use at most"
 
 
 def _free_text(shortfall: Shortfall, usage: AccountUsage, pool: str) -> str:
