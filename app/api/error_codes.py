@@ -84,6 +84,9 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
     "too_many_members": ErrorCode((413,), "The body has too many members.", _LESS),
     "not_json": ErrorCode((415,), "The body is not declared as JSON.", "Send `Content-Type: application/json`."),
     "no_form": ErrorCode((415,), "A form of the dashboard has the wrong media type.", "Send it as a browser does."),
+    "refused": ErrorCode(
+        (416,), "The range is beyond the end of a file of `/docs`.", "Repeat the call without the header `Range`."
+    ),
     "unknown_key": ErrorCode((422,), "An account names a key that the pool does not have.", _FIX),
     "unknown_threshold_key": ErrorCode((422,), "A threshold names a key that the pool does not have.", _FIX),
     "reserved_beyond_limit": ErrorCode((422,), "An account reserves more than its limit.", _FIX),

@@ -19,7 +19,7 @@ OTHERS = {
     *((code, status) for status, code in WERKZEUG_CODES.items()),
     *((limit.code, 429) for limit in (*WORKSPACE_LIMITS.values(), TEMPLATE_LIMIT) if limit.code),
     *((code, KINDS[kind.__name__]) for code, (kind, _) in errors._RULE_REFUSALS.items()),
-    *{("stale_fence", 409), ("internal_error", 500), ("too_many_waiters", 503), ("token_share_used", 429)},
+    *{("stale_fence", 409), ("refused", 416), ("internal_error", 500), ("too_many_waiters", 503), ("token_share_used", 429)},
 }
 """Codes that no literal argument has."""
 OF_COMMANDS = {"token_exists", "ended"}

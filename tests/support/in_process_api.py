@@ -14,6 +14,7 @@ from flask.testing import FlaskClient
 from werkzeug.exceptions import HTTPException
 
 from app.api.app import HttpOptions, create_app
+from app.api.error_codes import ERROR_CODES
 from app.api.routes import AT_ROOT, PREFIX, ROUTES
 from app.bootstrap import Services, make_services
 from app.domain.clock import ManualClock
@@ -69,8 +70,9 @@ class Said:
         return rows
 
     def refused(self, status: int, code: str) -> dict[str, Any]:
-        """Return the problem document, and check that it is complete and has this status and code."""
+        """Return the problem document. Check that it is complete, and that the table of codes has its code with this status."""
         assert (self.status, self.body.get("code"), self.kind) == (status, code, PROBLEM), self
+        assert status in ERROR_CODES[code].statuses
         assert self.body["type"] == "about:blank"
         assert self.body["status"] == status
         assert self.body["title"]

@@ -19,6 +19,7 @@ TITLES = {
     409: "not in the present state",
     413: "too large",
     415: "wrong media type",
+    416: "not in the file",
     422: "against the rules",
     429: "a limit is reached",
     500: "a bug",

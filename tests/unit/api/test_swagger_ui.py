@@ -63,3 +63,7 @@ def test_the_page_needs_no_token(site: Site) -> None:
     site.token()
     for path in ("/docs", "/docs/start.js", "/api/v1/openapi.json"):
         assert site.get(path, root=True).status == 200
+
+
+def test_a_range_beyond_a_file_is_refused(site: Site) -> None:
+    site.get("/docs/swagger-ui.css", root=True, headers={"Range": "bytes=99999999-"}).refused(416, "refused")
