@@ -6,6 +6,7 @@ from app.api.metrics.registry import METRICS
 from app.domain.event_names import EVENTS
 from app.domain.explanations import WAIT_REASON_TEXTS, WaitReason
 from app.domain.states import STATE_TEXTS, TRANSITIONS, RequestState
+from tests.properties.replay import NOTES, WAYS
 from tests.support.reference_pages.metrics_page import SECTIONS
 
 
@@ -14,8 +15,11 @@ def test_the_events_are_those_of_all_transitions() -> None:
     assert written == {(before, after) for before, states in TRANSITIONS.items() for after in states}
 
 
-def test_only_a_submission_has_no_state_before_it() -> None:
-    assert [name for name, event in EVENTS.items() if event.after and not event.before] == ["submitted"]
+def test_every_event_leads_where_the_random_histories_allow() -> None:
+    rows = {name: (event.before or {""}, event.after) for name, event in EVENTS.items() if event.after}
+    transitions = {(before, name, after) for name, (old, new) in rows.items() for before in old for after in new}
+    assert transitions == {(before, name, after) for before, row in WAYS.items() for name in row for after in row[name]}
+    assert EVENTS.keys() - rows.keys() == NOTES.keys()
 
 
 def test_every_state_and_every_wait_reason_has_a_meaning() -> None:
