@@ -126,7 +126,10 @@ def test_an_entry_has_the_address_that_a_trusted_proxy_saw(
         ("x" * 8000, "127.0.0.1"),
     ],
 )
-def test_only_an_address_is_taken_from_a_proxy(caplog: pytest.LogCaptureFixture, forwarded: str, client: str) -> None:
+def test_only_an_address_is_taken_from_a_proxy(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, forwarded: str, client: str
+) -> None:
+    monkeypatch.delenv("FORWARDED_ALLOW_IPS", raising=False)
     app = site_with(AccessLog(slow_ms=60_000, sample_percent=0)).app
     app.test_client().get("/api/v1/none", headers={"X-Forwarded-For": forwarded}, environ_base={"REMOTE_ADDR": "127.0.0.1"})
     (record,) = [record for record in caplog.records if record.name == "poolkeeper.access"]
