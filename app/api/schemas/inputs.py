@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, SkipValidation, ValidationInf
 from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 
-from app.domain.field_types import Duration, ExitCode, StrictModel
+from app.domain.field_types import Duration, StrictModel, WorkExitCode
 from app.domain.names import LABEL_PATTERN, Name
 from app.domain.queue_score import MAX_AMOUNT
 from app.domain.specs import RequestSpec
@@ -168,7 +168,7 @@ class ReleaseBody(StrictModel):
     outcome: Literal["succeeded", "failed", "vacated", "lost"] = "succeeded"
     """The end of the work. `succeeded`, `failed`: the work is done. `vacated`: the work has left unfinished, as its directive
     said. `lost`, for tasks only: the worker process is gone, and the task is parked again."""
-    exit_code: ExitCode | None = None
+    exit_code: WorkExitCode | None = None
     """The exit code of the work, with `succeeded` or `failed` only. A negative one is the number of the signal that ended the
     process. Poolkeeper keeps it for people; null: not given."""
 
