@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from app.domain import variable_names
+from app.domain.field_types import TEN_YEARS_S
 from app.domain.ledger_limits import LedgerLimits
 from app.domain.setting_kinds import (
     BROKER,
@@ -20,7 +21,6 @@ from app.domain.setting_kinds import (
     FLAG,
     FOLDER,
     HOST,
-    TEN_YEARS_S,
     TRACES,
     URL,
     InvalidSetting,

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-TEN_YEARS_S = 10 * 365 * 86_400
+from app.domain.field_types import TEN_YEARS_S
 
 
 class InvalidSetting(ValueError):  # noqa: N818 - named like the other refusals

@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from app.api import openapi
+from app.domain.field_types import TEN_YEARS_S
 from app.domain.queue_score import MAX_AMOUNT
-from app.domain.setting_kinds import TEN_YEARS_S
 from tests.support.reference_pages.markdown import codes, table
 
 Schema: TypeAlias = dict[str, Any]

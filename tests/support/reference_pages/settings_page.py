@@ -8,7 +8,7 @@ from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from app.domain.setting_kinds import TEN_YEARS_S
+from app.domain.field_types import TEN_YEARS_S
 from app.settings import Settings
 from tests.support.reference_pages.markdown import code, page, table
 
