@@ -205,10 +205,14 @@ def test_a_body_beyond_the_limit_is_refused_in_the_form_of_the_api(proxy: Proxy)
 
 
 def test_the_client_s_address_survives_and_cannot_be_forged(proxy: Proxy) -> None:
-    forged = {"X-Forwarded-For": "203.0.113.9", "X-Request-Id": "forged"}
-    assert proxy.ask("GET", "/pools/none", headers=forged)[0] == 404
+    forged = proxy.headers(**{"X-Forwarded-For": "203.0.113.9", "X-Request-Id": "forged"})
+    own_address = ("127.0.0.2", 0)  # another one than that of nginx
+    connection = HTTPSConnection("localhost", proxy.https_port, timeout=20, context=proxy.tls, source_address=own_address)
+    connection.request("GET", "/api/v1/pools/none", headers=forged)
+    assert connection.getresponse().status == 404
+    connection.close()
     lines = [line for line in proxy.api.lines() if line.get("request_id") == "forged"]
-    assert [line["client"] for line in lines] == ["127.0.0.1"]
+    assert [line["client"] for line in lines] == ["127.0.0.2"]
 
 
 def test_the_host_and_the_scheme_survive_so_that_a_browser_can_sign_in(proxy: Proxy) -> None:
