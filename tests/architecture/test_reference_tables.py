@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.api.metrics.registry import METRICS
+from app.cli.exit_codes import MEANINGS, ExitCode
 from app.domain.event_names import EVENTS
 from app.domain.explanations import WAIT_REASON_TEXTS, WaitReason
 from app.domain.states import STATE_TEXTS, TRANSITIONS, RequestState
@@ -22,9 +23,10 @@ def test_every_event_leads_where_the_random_histories_allow() -> None:
     assert EVENTS.keys() - rows.keys() == NOTES.keys()
 
 
-def test_every_state_and_every_wait_reason_has_a_meaning() -> None:
+def test_every_state_wait_reason_and_exit_code_has_a_meaning() -> None:
     assert list(STATE_TEXTS) == list(RequestState)
     assert list(WAIT_REASON_TEXTS) == list(WaitReason)
+    assert list(MEANINGS) == list(ExitCode)
 
 
 def test_the_page_of_metrics_has_every_metric() -> None:
