@@ -51,7 +51,9 @@ EVENTS: Mapping[str, EventKind] = {
     "preempted": EventKind("The victim left, and its units came back.", HOLDING_STATES, _LEFT),
     "forced": EventKind("The victim did not leave by its deadline, and its units were taken back.", _PREEMPTING, _LEFT),
     "reprieved": EventKind("The victim may stay: no hold needs its units any more.", _PREEMPTING, _ALLOCATED),
-    "terminating": EventKind("The victim has to end now: its directive changed from `checkpoint` to `terminate`."),
+    "terminating": EventKind(
+        "The victim has to end within its grace period: its directive changed from `checkpoint` to `terminate`."
+    ),
     "passed_on": EventKind("The victim leaves for another request from now on, which `by` names."),
     "clearing": EventKind("The request is to be granted its units when its `victims` have left."),
 }

@@ -8,11 +8,12 @@ from pydantic import Field
 
 from app.api.schemas.response_model import Amounts, ListResponse, ResponseModel, Time, time_of
 from app.domain import models
+from app.domain.event_names import EVENTS
 from app.domain.states import RequestState
 from app.domain.tokens import Token
 
-EVENTS: list[Any] = ["submitted", "allocated", "preempting", "preempted", "released"]
-"""Examples of event names."""
+EVENT_TEXT = "\n".join(["The name of the event.\n", *(f"- `{name}`: {kind.meaning}" for name, kind in EVENTS.items())])
+"""The description of the field `event`: a paragraph, and a list of all events."""
 
 
 class RankResponse(ResponseModel):
@@ -46,12 +47,9 @@ class EventFields(ResponseModel):
 
     id: str
     """The id of the event, for `Last-Event-ID` and `after`."""
-    event: Annotated[str, Field(examples=EVENTS)]
-    """The name of the event. Transitions: `submitted`, `allocated`, `released`, `expired`, `cancelled`, `rejected`,
-    `preempting` (the request has to leave), `reprieved` (it may stay), `preempted` (it has left), `forced` (its units were
-    taken back at the end of the grace period). Notes without a transition: `clearing` (victims leave for the request),
-    `terminating` (its grace period begins), `passed_on` (it now leaves for another request), `started` (a worker or `poolkeeper
-    run` has started its work)."""
+    event: Annotated[
+        str, Field(description=EVENT_TEXT, examples=["submitted", "allocated", "preempting", "preempted", "released"])
+    ]
     at: Time
     """The time of the event."""
     pool: str | None

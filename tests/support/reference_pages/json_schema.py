@@ -66,7 +66,8 @@ def field_table(schema: Schema, link: Link) -> str:
 
 
 def _meaning(field: Schema) -> str:
-    return str(field.get("description", ""))
+    """Return the first paragraph of the description, as a row of a table has one line."""
+    return str(field.get("description", "")).partition("\n\n")[0]
 
 
 def _default(field: Schema) -> str:
