@@ -144,11 +144,11 @@ class Terminal:
             raise AssertionError(f"it has not ended; seen was {self.screen!r}") from late
 
     def interrupt(self, within_s: float = 20) -> int:
-        """Send Ctrl-C and return the exit code; repeat it if it came before Python had installed its handler."""
+        """Send Ctrl-C and return the exit code; repeat it if it came just before a system call, which it does not end."""
         until = time.monotonic() + within_s
         while self.process.poll() is None and time.monotonic() < until:
             self.type("\x03")
-            while self._read(time.monotonic() + 0.5):
+            while self._read(time.monotonic() + 5):  # a second Ctrl-C sooner could come during the end of the program
                 pass
         return self.process.wait(0.1)
 
