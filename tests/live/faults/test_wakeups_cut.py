@@ -205,7 +205,7 @@ def test_it_closes_while_the_server_is_away(tmp_path: Path) -> None:
         assert not watch.wait(0)
         started_s = time.monotonic()
         wakeups.close()
-        assert (watch.wait(LONG_S), time.monotonic() - started_s < 1) == (True, True)
+        assert (watch.wait(LONG_S), time.monotonic() - started_s < LONG_S / 2) == (True, True)
 
 
 def test_in_a_cluster_another_node_will_do(nodes: list[Node]) -> None:

@@ -21,6 +21,7 @@ from poolkeeper.heartbeats import clock_skew
 from poolkeeper.models import Request
 from poolkeeper.runner import checkpoint_files
 from poolkeeper.runner import process_run as turns
+from poolkeeper.runner import signals as runner_signals
 from poolkeeper.runner.checkpoint_files import CheckpointFiles, CheckpointReport, path_for, write_report
 from poolkeeper.runner.command_env import amount_variable, command_environment
 from poolkeeper.runner.progress import Progress
@@ -238,12 +239,13 @@ def mask() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("mask")
-def test_ctrl_c_just_as_something_is_finalized_is_raised_again_until_it_gets_through() -> None:
+def test_ctrl_c_just_as_something_is_finalized_is_raised_again_until_it_gets_through(monkeypatch: pytest.MonkeyPatch) -> None:
     with SignalHandler() as interruptions:
         waiting = Waiting(interruptions)
         with pytest.raises(Interrupted) as raised:
             waiting(10)
         assert (waiting.went_on, raised.value.code, list(interruptions.pending)) == (True, 130, [])
+        monkeypatch.setattr(runner_signals, "RERAISE_AFTER_S", 60.0)  # so that the block has ended before
         waiting(0)
         assert list(interruptions.pending) == [signal.SIGINT], "what was dropped just before the end is looked at afterwards"
         assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
