@@ -20,12 +20,12 @@ from poolkeeper.models import Record
 from poolkeeper.runner import checkpoint_files, origin_labels, process_run, secret_arguments
 from pydantic import BaseModel
 
-from app.api import errors as api_errors
+from app.api.error_codes import ERROR_CODES
 from app.api.routes import PREFIX, ROUTES
 from app.api.schemas import declarations, events, inputs, over_limit, pool_shares, tasks, workspaces
 from app.api.schemas import pools as pool_schemas
 from app.api.schemas import requests as request_schemas
-from app.domain import errors, explanations, field_types, names, reasons, specs, states
+from app.domain import explanations, field_types, names, reasons, specs, states
 from app.domain.request_origin import ORIGIN_LABELS
 from app.domain.tasks import TaskStatus
 from app.domain.tokens import Permission
@@ -53,24 +53,6 @@ RESPONSES: dict[type[Record], type[BaseModel]] = {
     models.Waits: request_schemas.WaitResponse,
 }
 """Record of the client → response of the server."""
-
-
-def constants(path: Path) -> Iterator[str]:
-    """Yield the codes that a file of the server gives to a refusal."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Call):
-            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-            texts = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
-            if name == "NotFound" and texts:
-                yield f"no_such_{texts[0]}"
-            elif name in ("Conflict", "RuleViolation", "Refusal", "HttpRefusal", "_unauthorized", "super", "__init__"):
-                yield from texts[:1]
-
-
-def server_codes() -> set[str]:
-    """Return every code of a problem document."""
-    codes = {code for path in (ROOT / "app").rglob("*.py") for code in constants(path)}
-    return codes | errors._RULE_REFUSALS.keys() | set(api_errors.WERKZEUG_CODES.values())
 
 
 def compared_codes(path: Path) -> Iterator[str]:
@@ -152,7 +134,7 @@ def test_codes_that_the_client_knows() -> None:
     hinted = error_output.HINTS_BY_CODE.keys() - {failures.UNREACHABLE, failures.NO_TLS, failures.NOT_HTTP}
     texts = {"code", ""} | set(reasons.ReasonCode) | set(explanations.WaitReason)
     assert hinted | {"stale_fence", "not_leaving", "task_exists"} <= client_codes | hinted, "these are found in the source"
-    assert (client_codes | hinted) - texts - server_codes() == set(), (
+    assert (client_codes | hinted) - texts - ERROR_CODES.keys() == set(), (
         "the client compares with a code that the server never answers"
     )
 
