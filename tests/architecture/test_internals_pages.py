@@ -30,11 +30,5 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
     assert absent == [], "the page names files that do not exist"
 
 
-def test_no_message_of_a_diagram_has_a_semicolon() -> None:
-    blocks = [block for page in PAGES for block in re.findall(r"^```mermaid\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)]
-    assert blocks
-    assert [block for block in blocks if ";" in block] == [], "mermaid ends a message there"
-
-
 def test_the_pages_name_files() -> None:
     assert sum(len(named_files(page)) for page in PAGES) > 80
