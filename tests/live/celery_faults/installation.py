@@ -308,7 +308,7 @@ class Installation:
         return set(tasks) <= waiting
 
     def results(self, tasks: Iterable[str]) -> dict[str, tuple[str, Any]]:
-        """State and result of those that have one."""
+        """Return state and result of the tasks that have a result."""
         names = list(tasks)
         texts: Any = self.server("results").mget([f"celery-task-meta-{name}" for name in names])
         results = {name: json.loads(text) for name, text in zip(names, texts, strict=True) if text}

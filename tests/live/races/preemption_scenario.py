@@ -126,7 +126,7 @@ class PreemptionScenario(World):
             pass
 
     def pass_time_and_clean_up(self, seconds: float) -> None:
-        """Time passes, and those whose time is up are seen to."""
+        """Advance the clock, clean up, and enforce the deadlines."""
         self.clock.advance(seconds)
         self.ledger.clean_up(self.workspace)
         self.enforce_deadlines()

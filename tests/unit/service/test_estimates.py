@@ -44,7 +44,7 @@ class Here:
         return QueueStatusStore(self.world.client).read_run_times(self.world.workspace, "p", [component])
 
     def passes(self, seconds: float) -> None:
-        """Time, and what workers do meanwhile."""
+        """Let time pass, and reconcile."""
         self.world.clock.advance(seconds)
         Reconciler(self.world.plan_store, self.world.ledger).run(self.world.workspace)
 

@@ -32,7 +32,7 @@ class PoolSharesWorld:
             self.here.pools.set_policy(W, "p", name, PolicySpec())
 
     def submit(self, component: str, gpu: int, **more: Any) -> Request:
-        """Ask; for ever, if need be."""
+        """Submit a request without a lease and without a queue TTL."""
         ask = {"component": component, "resources": {"gpu": gpu}, "lease_s": None, "queue_ttl_s": None, **more}
         return self.here.requests.submit(W, RequestSpec.model_validate(ask))
 

@@ -58,7 +58,6 @@ def test_so_it_is_within_the_most_that_a_decision_may_have() -> None:
 
 @pytest.mark.parametrize("before", [1, 99, 150])
 def test_a_waiter_is_served_in_the_end_behind_any_number_of_refused_ones(before: int) -> None:
-    """Pass after pass, with nothing else going on."""
     pool = a_fair_share_pool(gpu=8, mem=10_000).with_settings(preemption_threshold=0.5).policy("a", **STARVING).policy("b")
     pool.runs_several("a", 1, 1).runs_several("b", *[1] * 6)
     for number in range(before):
