@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.doc_pages import Page
 from tests.support.transcript_writer import write_output
 
+PAGE_TIMEOUT_S = 180
+"""Time for all commands of a page on a busy machine."""
 _MARK = "@@ {} @@"
 _ID = r"[0-9a-hjkmnp-tv-z]"
 _MARKED_ID = f"«({_ID}{{20}})»"
@@ -46,17 +49,22 @@ def steps(page: Page) -> list[Step]:
 
 
 def carry_out(page: Page, folder: Path, variables: Mapping[str, str], path_first: Path | None = None) -> None:
-    """Run all steps of a page in one shell and compare each output with the page.
-
-    The page calls the folder `/home/ana`. With the variable WRITE_TRANSCRIPTS an output that differs is written into the page.
-    """
+    """Run all steps of a page in one shell and compare each output with the page, which calls the folder `/home/ana`."""
     parts = steps(page)
     script = "".join(f"{step.script.rstrip()}\necho '{_MARK.format(number)}'\n" for number, step in enumerate(parts))
     first = [str(path_first)] if path_first else []
     clean = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_")}
     path = ":".join([*first, str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**clean, "PATH": path, "XDG_CONFIG_HOME": "/nonexistent", "LOGNAME": "ana", "COLUMNS": "120", **variables}
-    done = subprocess.run(
+    output = run_script(script, folder, environment, PAGE_TIMEOUT_S)
+    *answers, _ = re.split(r"@@ \d+ @@\n", output.replace(str(folder), "/home/ana"))
+    assert len(answers) == len(parts), f"{page.name}: the shell ended early, or took longer than {PAGE_TIMEOUT_S} s:\n{output}"
+    compare(page, answers)
+
+
+def run_script(script: str, folder: Path, environment: Mapping[str, str], timeout_s: float) -> str:
+    """Run a script of bash and return its output. At the time limit the script and its background jobs are killed."""
+    with subprocess.Popen(
         ["bash", "-c", script],
         cwd=folder,
         env=environment,
@@ -64,13 +72,22 @@ def carry_out(page: Page, folder: Path, variables: Mapping[str, str], path_first
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=120,
-        check=False,
-    )
-    *answers, _ = re.split(r"@@ \d+ @@\n", done.stdout.replace(str(folder), "/home/ana"))
-    assert len(answers) == len(parts), f"{page.name}: the shell ended early:\n{done.stdout}"
+        start_new_session=True,
+    ) as shell:
+        try:
+            return shell.communicate(timeout=timeout_s)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(shell.pid, signal.SIGKILL)
+            return shell.communicate()[0]
+
+
+def compare(page: Page, answers: Iterable[str]) -> None:
+    """Compare the output of each step with the page.
+
+    With the variable WRITE_TRANSCRIPTS an output that differs is written into the page.
+    """
     known: dict[str, str] = {}
-    for step, answer in zip(parts, answers, strict=True):
+    for step, answer in zip(steps(page), answers, strict=True):
         place = f"{page.name}, the block of line {step.line}: {step.script}"
         for shown, actual in id_pairs(step.expected, answer) or ():
             is_same_request = known.setdefault(shown, actual) == actual and list(known.values()).count(actual) == 1
@@ -125,6 +142,6 @@ def normalised(text: str) -> str:
     text = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:[\d.]+)?Z?", "TIME", text)
     text = re.sub(r"\b\d\d:\d\d(:\d\d)?\b", "TIME", text)
     text = re.sub(r"\b(10m|9m\d+s)\b", "TEN", text)
-    text = re.sub(r"\b\d{1,2}s(?= *$|  +\S| preempted)", "AGE", text, flags=re.M)
+    text = re.sub(r"\b\d{1,3}s(?= *$|  +\S| preempted)", "AGE", text, flags=re.M)
     text = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:8000", text)
     return re.sub(r"(?<=\S) {2,}", "  ", re.sub(r" +$", "", text, flags=re.M))

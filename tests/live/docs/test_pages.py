@@ -20,9 +20,10 @@ from tests.support.doc_pages import PAGES, Page
 from tests.support.paths import ROOT
 from tests.support.poolkeeperd import Up, up
 from tests.support.programs import require_program
-from tests.support.transcripts import carry_out, steps
+from tests.support.transcripts import PAGE_TIMEOUT_S, carry_out, run_script, steps
 from tests.support.world import World
 
+pytestmark = pytest.mark.timeout(PAGE_TIMEOUT_S + 60)
 RUN = [page for page in PAGES if page.stage and steps(page)]
 
 
@@ -93,3 +94,8 @@ def redis_cli(tmp_path: Path) -> Iterator[Path]:
 @on("redis")
 def test_every_redis_cli_command_answers_as_shown(redis_cli: Path, folder: Path, page: Page) -> None:
     carry_out(page, folder, {}, path_first=redis_cli)
+
+
+@pytest.mark.timeout(60)
+def test_the_jobs_of_a_page_that_never_ends_are_killed(tmp_path: Path) -> None:
+    assert run_script("sleep 300 & wait", tmp_path, os.environ, timeout_s=0.2) == ""

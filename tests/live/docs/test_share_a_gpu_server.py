@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.support.backends import require
 from tests.support.doc_pages import Page
 from tests.support.paths import ROOT
 from tests.support.poolkeeperd import up
-from tests.support.transcripts import carry_out
+from tests.support.transcripts import PAGE_TIMEOUT_S, carry_out
 
 PAGE = ROOT / "docs" / "guides" / "share-a-gpu-server.md"
 MARKER = f"<!-- tested by: {Path(__file__).relative_to(ROOT).as_posix()} -->\n"
@@ -26,6 +28,7 @@ class OwnServicePage(Page):
         return self.path.read_text("utf-8").replace(MARKER, "") + END
 
 
+@pytest.mark.timeout(PAGE_TIMEOUT_S + 60)
 def test_the_commands_answer_as_shown(tmp_path: Path) -> None:
     require("embedded")
     assert MARKER in PAGE.read_text("utf-8")
