@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from app.store.lua_linker import composed_texts
 from tests.support.paths import ROOT
+from tests.support.programs import require_program
 from tests.unit.store.test_lua_linker import TREE, planted
 
 
 def test_luacheck_finds_nothing_in_what_is_composed(tmp_path: Path) -> None:
-    if not shutil.which("luacheck"):
-        pytest.skip("there is no luacheck on the PATH")
+    luacheck = require_program("luacheck", "lua-check")
     for name, text in composed_texts(planted(tmp_path, TREE)):
         (tmp_path / name).write_text(text, encoding="utf-8")
         options = ["--no-config", "--std", "lua51", "--read-globals", "redis", "KEYS", "ARGV", "--no-max-line-length"]
-        ran = subprocess.run(["luacheck", str(tmp_path / name), *options], capture_output=True, text=True, check=False)
+        ran = subprocess.run([luacheck, str(tmp_path / name), *options], capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stdout
 
 

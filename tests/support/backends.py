@@ -27,6 +27,7 @@ from app.store.connection import RedisClient, StoreMisconfigured, check_server, 
 from app.store.embedded_redis import SOCKET_PATH_LIMIT, EmbeddedRedis, find_server
 from tests.support.fake_redis import fake
 from tests.support.paths import ROOT
+from tests.support.programs import skip_or_fail
 
 BACKENDS = ("fake", "embedded", "redis", "cluster")
 STORE = (ROOT / "tests/unit/store", ROOT / "tests/live/store")
@@ -44,8 +45,7 @@ def backends_of(test: pytest.Item, config: pytest.Config) -> list[str]:
 
 @contextmanager
 def start(name: str, folder: Path) -> Iterator[RedisClient]:
-    """Yield a client of an empty server of this kind, with its files in `folder`; skip the test, or fail in CI, if it is
-    absent."""
+    """Yield a client of an empty server of this kind, with its files in `folder`; skip the test if it is absent."""
     require(name)
     starts: dict[str, Callable[[Path], Iterator[RedisClient]]] = {
         "fake": lambda _: fake(),
@@ -77,11 +77,8 @@ def _looked_for(name: str, _: str) -> str | None:
 
 def require(name: str) -> None:
     """Skip the test if the backend is absent; in CI, fail."""
-    reason = available(name)
-    if reason and os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    if reason:
-        pytest.skip(reason)
+    if reason := available(name):
+        skip_or_fail(reason)
 
 
 def wait_until(condition: Callable[[], object], condition_text: str, within_s: float = 20, every_s: float = 0.005) -> None:

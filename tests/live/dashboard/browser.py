@@ -12,7 +12,6 @@ from typing import Any
 from urllib.request import Request as Asked
 from urllib.request import urlopen
 
-import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
@@ -24,6 +23,7 @@ from app.settings import Settings
 from app.store.connection import RedisClient
 from tests.support import preemptions
 from tests.support.gunicorn_service import Service
+from tests.support.programs import require_program
 
 PROGRAM = "/usr/bin/chromium"
 OPTIONS = (
@@ -49,8 +49,7 @@ LIVE_MS = 2_000
 
 def require_chromium() -> None:
     """Skip the test if the browser is absent; in CI, fail."""
-    if not shutil.which(PROGRAM):
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{PROGRAM} is not installed; Debian: chromium")
+    require_program(PROGRAM, "chromium")
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import subprocess
 import time
@@ -27,6 +26,7 @@ from app.domain.states import RequestState
 from app.store.connection import RedisClient
 from app.store.lua_linker import load_commands
 from app.store.scripts import ScriptBug, ScriptReply, Scripts
+from tests.support.programs import require_program
 
 TREE = {
     "lib/counters.lua": """\
@@ -86,10 +86,8 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @contextmanager
 def served(folder: Path, *options: str) -> Iterator[str]:
     """Yield the socket of a redis-server in the folder, for as long as the context."""
-    if not shutil.which("redis-server"):
-        pytest.skip("there is no redis-server on the PATH")
-    path = str(folder / "redis.sock")
-    command = ["redis-server", "--save", "", "--dir", str(folder), "--unixsocket", path, *options]
+    server, path = require_program("redis-server", "redis-server"), str(folder / "redis.sock")
+    command = [server, "--save", "", "--dir", str(folder), "--unixsocket", path, *options]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         with Redis(unix_socket_path=path, retry=Retry(ConstantBackoff(0.02), 500)) as client:
