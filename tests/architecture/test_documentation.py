@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import click
 import pytest
 import yaml
-from poolkeeper import Client
+from poolkeeper import Client, variable_names
 from poolkeeper.allocation import Allocation
 from poolkeeper.celery.allocation import TaskAllocation
 from poolkeeper.cli.amount_options import AmountCommand
@@ -148,6 +148,13 @@ def test_every_command_to_copy_exists(page: Page) -> None:
         for words in _commands(text):
             fault = _fault(words)
             assert fault is None, f"{page.name}, {place}: {shlex.join(words)}: {fault}"
+
+
+@each_page
+def test_every_variable_in_a_block_exists(page: Page) -> None:
+    texts = "".join(block.text for block in page.blocks())
+    names = set(re.findall(rf"\b{variable_names.PREFIX}(?!{variable_names.AMOUNT}|TEST_)(\w+)", texts))
+    assert names - set(variable_names.KNOWN) == set(), "there is no such variable"
 
 
 def _typed(text: str) -> str:
