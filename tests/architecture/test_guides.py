@@ -62,17 +62,17 @@ def test_the_dry_runs_and_their_failures_are_all_there_are() -> None:
     assert set(re.findall(r"`dry_run_(\w+)`", cells)) == set(DRY_RUN_REASONS)
 
 
-def fields_of(table: str) -> set[str]:
-    """Return the fields in the first cells of the table whose first head cell this is."""
-    (rows,) = re.findall(rf"^\| {table} \|.*\n(?:\|.*\n)+", section(POOLS_AS_CODE, "The file"), re.M)
-    return set(re.findall(r"`(\w+)`", first_cells(rows.partition("\n")[2])))
+def rows_of(kind: str) -> str:
+    """Return the rows of the table of the fields of a pool, group or policy."""
+    (rows,) = re.findall(rf"^\| field of a {kind} \|.*\n((?:\|.*\n)+)", section(POOLS_AS_CODE, "The file"), re.M)
+    return str(rows)
 
 
 @pytest.mark.parametrize("kind", ["pool", "group", "policy"])
 def test_the_fields_of_the_pools_file_are_all_there_are(kind: str) -> None:
-    assert fields_of(f"field of a {kind}") == set(SCHEMA["definitions"][f"{kind.title()}Declaration"]["properties"]), (
-        f"correct the table of {POOLS_AS_CODE.name}"
-    )
+    assert set(re.findall(r"`(\w+)`", first_cells(rows_of(kind)))) == set(
+        SCHEMA["definitions"][f"{kind.title()}Declaration"]["properties"]
+    ), f"correct the table of {POOLS_AS_CODE.name}"
 
 
 @pytest.mark.parametrize("kind", ["pool", "group", "policy"])
@@ -88,8 +88,7 @@ def test_the_settings_of_the_pools_file_are_all_there_are(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["pool", "group", "policy"])
 def test_the_defaults_of_the_pools_file_are_those_of_the_schema(kind: str) -> None:
     properties = SCHEMA["definitions"][f"{kind.title()}Declaration"]["properties"]
-    (rows,) = re.findall(rf"^\| field of a {kind} \|.*\n(?:\|.*\n)+", section(POOLS_AS_CODE, "The file"), re.M)
-    cells = {name: cell.strip("`") for name, cell in re.findall(r"^\| `(\w+)` \| (.+?) \|", rows, re.M)}
+    cells = {name: cell.strip("`") for name, cell in re.findall(r"^\| `(\w+)` \| (.+?) \|", rows_of(kind), re.M)}
     defaults = {name: properties[name].get("default") for name in cells}
     expected = {name: str(default) or "empty" for name, default in defaults.items() if isinstance(default, (int, str))}
     assert len(expected) >= {"pool": 1, "group": 2, "policy": 4}[kind]
