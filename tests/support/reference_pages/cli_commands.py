@@ -11,7 +11,7 @@ from poolkeeper.cli.command_base import VerbCommand
 from poolkeeper.cli.main import main as poolkeeper
 
 from app.cli.main import main as poolkeeperd
-from tests.support.reference_pages.markdown import block, table
+from tests.support.reference_pages.markdown import block, first_sentence, table
 
 HELP_OPTIONS = ["-h", "--help"]
 """The options for help. A command keeps those of the first context that it sees."""
@@ -40,8 +40,7 @@ class Command:
     @property
     def summary(self) -> str:
         """Return the first sentence of the help."""
-        first = " ".join((self.click_command.help or "").split("\n\n")[0].split())
-        return f"{first.split('. ')[0].rstrip('.')}."
+        return first_sentence((self.click_command.help or "").split("\n\n")[0])
 
     @property
     def options(self) -> list[click.Option]:

@@ -34,7 +34,7 @@ from tests.support.reference_pages.json_schema import (
     title_of,
     type_text,
 )
-from tests.support.reference_pages.markdown import block, code, codes, json_text, page, table
+from tests.support.reference_pages.markdown import block, code, codes, first_sentence, json_text, page, table
 from tests.support.reference_pages.recorded_examples import examples
 
 MANY_FIELDS = 10
@@ -66,7 +66,7 @@ def _index_row(route: Route) -> list[str]:
 
 def summary(route: Route) -> str:
     """Return the first sentence of the description of a route."""
-    return f"{description(route).split('. ')[0].rstrip('.')}."
+    return first_sentence(description(route))
 
 
 def description(route: Route) -> str:

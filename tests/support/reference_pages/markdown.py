@@ -36,6 +36,11 @@ def codes(words: Iterable[Any]) -> str:
     return ", ".join(f"`{word}`" for word in words)
 
 
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a text, in one line."""
+    return f"{' '.join(text.split()).split('. ')[0].rstrip('.')}."
+
+
 def block(language: str, text: str) -> str:
     """Return a block of code."""
     return f"```{language}\n{text.rstrip()}\n```"
