@@ -77,7 +77,7 @@ class History:
         raise AssertionError("the cleanup does not come to an end")
 
 
-@settings(max_examples=EXAMPLES, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(steps=STEPS, chunk=st.sampled_from((2, 200)))
 def test_no_deadline_lies_further_ahead_than_it_can(client: RedisClient, steps: list[tuple[str, Any, Any]], chunk: int) -> None:
     history = History(client, chunk)

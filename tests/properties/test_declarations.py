@@ -209,7 +209,7 @@ def live(client: RedisClient, story: Story) -> str:
 def test_what_is_declared_is_so_or_nothing_is_changed(servers: Servers) -> None:
     ends: dict[str, int] = {}
 
-    @settings(max_examples=EXAMPLES, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(story=stories)
     def tell(story: Story) -> None:
         end = live(servers.client("embedded"), story)

@@ -86,7 +86,6 @@ def test_every_history_keeps_the_rules(servers: Servers, backend: str, part: int
     chosen = hypothesis.settings(
         max_examples=max(1, LONGER // len(PARTS)) if LONGER else MACHINES,
         stateful_step_count=STEPS,
-        deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
     )

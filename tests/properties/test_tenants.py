@@ -40,7 +40,7 @@ acts = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(acts)
 def test_no_name_and_no_ask_of_a_tenant_changes_another(steps: list[tuple[Any, ...]]) -> None:
     site = Site(new_fake())

@@ -15,7 +15,7 @@ from app.planner.fair_share.share_tree import Branch, Leaf
 from app.planner.fair_share.water_filling import Division, divide
 from tests.properties.fair_share.random_trees import TreeGenerator, all_accounts
 
-MANY = settings(max_examples=100, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=100, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
 TRIFLE = 10**9
 """The inverse of the relative difference that counts as rounding."""
 

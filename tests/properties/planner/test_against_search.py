@@ -26,7 +26,6 @@ PHASES = (Phase.generate, Phase.shrink) if LONGER else (Phase.generate,)
 @pytest.mark.timeout(24 * 3600 if LONGER else 120)
 @settings(
     max_examples=LONGER or 80,
-    deadline=None,
     database=None,
     derandomize=not LONGER,
     phases=PHASES,

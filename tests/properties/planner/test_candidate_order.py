@@ -26,7 +26,6 @@ from tests.properties.planner.test_fair_oracle import random_snapshot
 
 SOME = settings(
     max_examples=60,
-    deadline=None,
     database=None,
     derandomize=True,
     phases=(Phase.generate,),

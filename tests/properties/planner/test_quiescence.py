@@ -130,7 +130,6 @@ def plan_steps_of(snapshot: PoolSnapshot) -> Sequence[PlanStep]:
 @pytest.mark.timeout(24 * 3600 if LONGER else 120)
 @settings(
     max_examples=LONGER or 80,
-    deadline=None,
     database=None,
     derandomize=not LONGER,
     phases=PHASES,

@@ -15,7 +15,7 @@ from tests.properties.planner.strategies import snapshots
 from tests.unit.planner.builders import a_pool
 
 
-@settings(max_examples=60, deadline=None, database=None, derandomize=True)
+@settings(max_examples=60, database=None, derandomize=True)
 @given(snapshots())
 def test_a_pass_that_ends_at_a_waiter_decides_the_same_about_it(snapshot: PoolSnapshot) -> None:
     whole = plan_pool(snapshot).decisions
@@ -48,7 +48,7 @@ def test_the_cost_of_an_attempt_grows_with_distinct_policies_and_not_with_their_
     assert looks < policies * waiters / 3
 
 
-@settings(max_examples=60, deadline=None, database=None, derandomize=True)
+@settings(max_examples=60, database=None, derandomize=True)
 @given(snapshots())
 def test_the_total_of_all_policies_is_the_sum_of_each(snapshot: PoolSnapshot) -> None:
     planning_pass = PlanningPass(snapshot, frozenset())

@@ -60,7 +60,7 @@ def test_separators_within_texts_are_no_members(site: Site) -> None:
     assert site.post("/tasks", a_task(message={"body": text})).status == 201
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, derandomize=True)
 @given(
     value=st.recursive(
         st.none() | st.integers() | st.text(alphabet=st.sampled_from('a",[{}]:\\ \u00e9\n'), max_size=8),

@@ -16,7 +16,6 @@ from tests.support.in_process_api import Said, Site, an_ask
 WITH_BODY = [route for route in ROUTES if route.body_model]
 ODD = settings(
     max_examples=40,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

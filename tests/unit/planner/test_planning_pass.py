@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.plan_steps import BorrowedCondition, Preempt
@@ -429,7 +429,6 @@ def _quietly(pool: PoolBuilder) -> tuple[PoolBuilder, int]:
     return replace(granted, settings=pool.settings), stopped
 
 
-@settings(deadline=None)
 @given(pools())
 def test_it_comes_to_rest(pool: PoolBuilder) -> None:
     # Without new submissions the number of preemptions is bounded, and then the pool is quiet. Each step leads to a grant.
@@ -440,7 +439,6 @@ def test_it_comes_to_rest(pool: PoolBuilder) -> None:
     assert pool.plan().steps == ()
 
 
-@settings(deadline=None)
 @given(pools())
 def test_the_victims_make_it_fit_and_none_is_superfluous(pool: PoolBuilder) -> None:
     after_plan(pool)  # asserts that every waiter fits when its victims have left
@@ -460,7 +458,6 @@ def _leaves(name: str, step: Preempt, spared: str) -> bool:
     return name != spared and name in {victim.request for victim in step.victims}
 
 
-@settings(deadline=None)
 @given(pools(), st.integers(1, 3))
 def test_equal_shapes_decided_once_are_decided_alike(pool: PoolBuilder, times: int) -> None:
     for number in range(times):
@@ -479,7 +476,6 @@ def test_equal_shapes_decided_once_are_decided_alike(pool: PoolBuilder, times: i
     }
 
 
-@settings(deadline=None)
 @given(pools(), st.randoms())
 def test_the_order_of_accounts_and_allocations_does_not_matter(pool: PoolBuilder, chance: Any) -> None:
     expected = pool.plan().steps

@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.ledger_limits import MAX_VICTIM_HOLDS
@@ -306,7 +306,6 @@ def test_situations(pool: PoolBuilder, component: str, ask: dict[str, Any], stop
 # properties
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=9),
     st.integers(1, 12),
