@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.test_project import project_files, read
+from tests.architecture.test_project import all_files, project_files, read
 
 VERBS = frozenset((Path(__file__).parent / "verbs.txt").read_text("utf-8").split())
 UNNAMED = re.compile(r"\b(w[h]o(m|ever)?|(some|any|every)(body|one)|nobod[y])\b", re.I)
@@ -89,7 +89,7 @@ def test_a_docstring_against_the_rule_is_found(definition: str, docstring: str, 
 
 def test_subjects_have_names() -> None:
     rows = []
-    for path in project_files():
+    for path in all_files():
         if path.name.startswith("LICENSE"):  # a legal text in the words of its authors
             continue
         with suppress(UnicodeDecodeError):  # a picture

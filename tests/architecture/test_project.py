@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tests.support.paths import ROOT
@@ -23,15 +24,21 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def project_files(suffix: str = "") -> list[Path]:
-    """Return every file, or those with the suffix, tracked or untracked, relative to the root."""
+@cache
+def all_files() -> list[Path]:
+    """Return every file, tracked or untracked, relative to the root."""
     listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if listed.returncode == 0:
         paths = [Path(name) for name in listed.stdout.split("\0") if name]
     else:  # an unpacked archive
-        paths = [path.relative_to(ROOT) for path in ROOT.rglob(f"*{suffix}")]
+        paths = [path.relative_to(ROOT) for path in ROOT.rglob("*")]
         paths = [path for path in paths if not any(part.startswith(".") for part in path.parts)]
-    return sorted(path for path in paths if suffix in ("", path.suffix) and (ROOT / path).is_file())
+    return sorted(path for path in paths if (ROOT / path).is_file())
+
+
+def project_files(suffix: str) -> list[Path]:
+    """Return the files with the suffix."""
+    return [path for path in all_files() if path.suffix == suffix]
 
 
 def read(path: Path) -> str:
