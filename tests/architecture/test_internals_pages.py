@@ -1,4 +1,4 @@
-"""The pages of docs/internals name files that exist."""
+"""CONTRIBUTING.md and the pages of docs/internals name files that exist."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.paths import ROOT
 
-PAGES = sorted((ROOT / "docs" / "internals").glob("*.md"))
+PAGES = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs" / "internals").glob("*.md"))]
 PLACES = (ROOT, ROOT / "app", ROOT / "app" / "store", ROOT / "app" / "store" / "lua", ROOT / "app" / "store" / "lua" / "lib")
 NAME = re.compile(r"(?<![\w./-])((?:[\w-]+/)*[\w-]+\.(?:py|lua|toml|yaml|yml|txt|json|conf))\b(?!/)")
 
