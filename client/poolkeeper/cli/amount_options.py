@@ -98,7 +98,7 @@ class AmountShorthand:
             advice = f"; {option} takes it" if option in self._takes_a_value else _advice_on_parts(key, value)
             raise self._error(f"--{key} takes a whole number, not {value}{advice}")
         text = "nothing" if value is None else value
-        raise self._error(f"No such option '--{key}'. (An amount needs a whole number, not {text})")
+        raise self._error(f"--{key} is no option, and an amount needs a whole number, not {text}")
 
     def _similar_options(self, key: str) -> list[str]:
         max_distance = 1 if len(key) <= 5 else 2
