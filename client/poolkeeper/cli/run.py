@@ -58,7 +58,10 @@ class _RunCommand(AmountCommand):
     help="Stop the command if its units are lost, or keep it running (default: stop).",
 )
 @click.option(
-    "--grace", type=param_types.Duration(), default="30s", help="Time from the first signal to SIGKILL (default: 30s)."
+    "--grace",
+    type=param_types.Duration(),
+    default="30s",
+    help="Time to SIGKILL after a signal to `run`, or after the work is saved (default: 30s).",
 )
 @click.option(
     "--record-arguments/--no-record-arguments",
